@@ -14,6 +14,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/penstock/penstock/internal/test/pgtest"
 	"github.com/penstock/penstock/internal/test/racescale"
 )
 
@@ -48,7 +49,7 @@ func runIn(m *testing.M) int {
 	defer os.RemoveAll(dir)
 	built = dir
 	defer stopSharedEnvoys()
-	return m.Run()
+	return pgtest.Main(m)
 }
 
 // examOr returns the first value in make exam, and the other one in make test, which covers the

@@ -20,7 +20,7 @@ import (
 // revoked.
 func TestCommandsOfTiersTokensAndEvents(t *testing.T) {
 	t.Parallel()
-	control := startControl(t, pgtest.Start(t).URL(), redistest.Start(t).URL(), "")
+	control := startControl(t, pgtest.Database(t), redistest.Start(t).URL(), "")
 	run := func(args ...string) string {
 		t.Helper()
 		return control.run("", append(args, "--control=http://"+control.address)...).mustSucceed(t)
@@ -85,7 +85,7 @@ func TestCommandsThatExplainLimits(t *testing.T) {
 	if out, err := exec.Command(penstockProgram(t), "control", "policy", "key", key).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	control := startControl(t, pgtest.Start(t).URL(), redistest.Start(t).URL(), "", "--policy-key", key)
+	control := startControl(t, pgtest.Database(t), redistest.Start(t).URL(), "", "--policy-key", key)
 	run := func(args ...string) string {
 		t.Helper()
 		return control.run("", append(args, "--control=http://"+control.address)...).mustSucceed(t)

@@ -17,7 +17,7 @@ import (
 func TestTablesAreImported(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
-	control := startControl(t, pgtest.Start(t).URL(), redis.URL(), "")
+	control := startControl(t, pgtest.Database(t), redis.URL(), "")
 	at, folder := "--control=http://"+control.address, t.TempDir()
 	file := func(name, text string) string {
 		path := filepath.Join(folder, name)

@@ -20,7 +20,7 @@ func TestKeysOfAControlPlane(t *testing.T) {
 	old := k.change(nil, "create", "--client", "user:ann", "--name", "old")
 	k.awaitStatus("a key of Redis alone is valid", old.Key, 200)
 
-	c := startControl(t, pgtest.Start(t).URL(), k.redis.URL(), "")
+	c := startControl(t, pgtest.Database(t), k.redis.URL(), "")
 	token := filepath.Join(t.TempDir(), "token")
 	writeFile(t, token, c.token+"\n")
 	control := func(args ...string) commandResult {

@@ -40,7 +40,7 @@ func (c *controlPlane) run(database string, args ...string) commandResult {
 // quota, and the receiver of notices is called; later the month is archived, verified and restored.
 func TestAMonthIsBilledAndArchived(t *testing.T) {
 	t.Parallel()
-	database, redis, s3 := pgtest.Start(t), redistest.Start(t), s3test.Start(t)
+	database, redis, s3 := pgtest.Database(t), redistest.Start(t), s3test.Start(t)
 	var told atomic.Pointer[string]
 	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		var m struct {
@@ -56,7 +56,7 @@ func TestAMonthIsBilledAndArchived(t *testing.T) {
 	t.Cleanup(receiver.Close)
 	secret := filepath.Join(t.TempDir(), "secret")
 	penstock(t, "control", "threshold", "secret", secret).mustSucceed(t)
-	control := startControl(t, database.URL(), redis.URL(), "", "--webhook-secret", secret, "--webhook-allow", "127.0.0.0/8")
+	control := startControl(t, database, redis.URL(), "", "--webhook-secret", secret, "--webhook-allow", "127.0.0.0/8")
 	at := "--control=http://" + control.address
 	control.run("", "threshold", "put", "quota", at, "--policy=shop", "--rule=api", "--units=1000", "--percents=80", "--url="+receiver.URL, "--reason=billing").mustSucceed(t)
 	node, err := os.ReadFile(control.nodeToken())
@@ -81,10 +81,10 @@ func TestAMonthIsBilledAndArchived(t *testing.T) {
 }
 
 // archiveAMonth archives a month of events, verifies and restores it, and damages it.
-func archiveAMonth(t *testing.T, control *controlPlane, database *pgtest.Server, s3 *s3test.Server) {
+func archiveAMonth(t *testing.T, control *controlPlane, database string, s3 *s3test.Server) {
 	t.Helper()
 	const month = "rate_limit_events_2025_01"
-	c, err := pgx.Connect(t.Context(), database.URL())
+	c, err := pgx.Connect(t.Context(), database)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,12 +97,12 @@ func archiveAMonth(t *testing.T, control *controlPlane, database *pgtest.Server,
 	place := []string{"--archive=s3://" + s3test.Bucket + "/shop", "--archive-endpoint=" + s3.URL(), "--archive-region=us-east-1"}
 	archive := func(args ...string) commandResult {
 		t.Helper()
-		return control.run(database.URL(), append(append([]string{"archive"}, args...), place...)...)
+		return control.run(database, append(append([]string{"archive"}, args...), place...)...)
 	}
 	if r := archive("run"); r.status != 0 || !strings.Contains(r.out, month+" is in the archive") {
 		t.Fatalf("%+v", r)
 	}
-	if out := control.run(database.URL(), "archive", "list").mustSucceed(t); !strings.Contains(out, "dropped") || !strings.Contains(out, "3000") {
+	if out := control.run(database, "archive", "list").mustSucceed(t); !strings.Contains(out, "dropped") || !strings.Contains(out, "3000") {
 		t.Errorf("the list is %s", out)
 	}
 	if out := archive("verify").mustSucceed(t); !strings.Contains(out, month+" is as it was written: 3000 rows") {

@@ -42,8 +42,8 @@ func TestPeopleUseTheCommands(t *testing.T) {
 		}
 		return signed
 	}
-	database, redis := pgtest.Start(t), redistest.Start(t)
-	c := startControl(t, database.URL(), redis.URL(), "", "--oidc-issuer", url, "--oidc-audience", "penstock", "--oidc-role", "support=help desk",
+	database, redis := pgtest.Database(t), redistest.Start(t)
+	c := startControl(t, database, redis.URL(), "", "--oidc-issuer", url, "--oidc-audience", "penstock", "--oidc-role", "support=help desk",
 		"--oidc-role", "viewer=staff", "--oidc-groups-claim", "realm.roles", "--oidc-name-claim", "email")
 	eventually.Until(t, controlPatience, "the issuer's keys have arrived", func() bool {
 		_, r := c.ready()

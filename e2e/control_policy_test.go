@@ -45,7 +45,7 @@ func startPolicies(t *testing.T) *policyPlane {
 	if again := penstock(t, "control", "policy", "key", file).mustSucceed(t); strings.TrimSpace(again) != p.public {
 		t.Errorf("the key is %s, and then %s", p.public, again)
 	}
-	p.controlPlane = startControl(t, pgtest.Start(t).URL(), p.redis.URL(), "", "--policy-key", file)
+	p.controlPlane = startControl(t, pgtest.Database(t), p.redis.URL(), "", "--policy-key", file)
 	return p
 }
 

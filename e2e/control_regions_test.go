@@ -30,7 +30,7 @@ func startRegions(t *testing.T) *regionPlane {
 	p.way.addToxic("latency", map[string]int{"latency": roundTripMillis / 2})
 	file := filepath.Join(p.folder, "policy.key")
 	p.public = strings.TrimSpace(penstock(t, "control", "policy", "key", file).mustSucceed(t))
-	p.controlPlane = startControl(t, pgtest.Start(t).URL(), "", "", "--policy-key", file, "--region", "us="+p.us.URL(), "--region", "eu="+p.way.url())
+	p.controlPlane = startControl(t, pgtest.Database(t), "", "", "--policy-key", file, "--region", "us="+p.us.URL(), "--region", "eu="+p.way.url())
 	p.publish("3")
 	p.awaitBoth("the policy", func(redis *redistest.Server) bool { return redis.Client().Exists(t.Context(), publishedKey).Val() == 1 })
 	p.node = startCaddy(t, p.caddyfile("eu"), "PENSTOCK_REDIS="+p.eu.URL())

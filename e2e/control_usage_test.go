@@ -157,9 +157,10 @@ func TestUsageIsExactInPostgreSQL(t *testing.T) {
 	if !strings.Contains(shown, ",header.x-user:ann,shop,api,,2,8,4,eu\r\n") {
 		t.Errorf("the usage in the region eu is\n%s", shown)
 	}
-	if status, text := control.send("GET", "/v1/events?region=eu&limit=1", ""); status != http.StatusOK || !strings.Contains(text, `"region":"eu"`) {
-		t.Errorf("the events in the region eu are %s", text)
-	}
+	eventually.Until(t, controlPatience, "events in the region eu arrive, perhaps after the usage", func() bool {
+		status, text := control.send("GET", "/v1/events?region=eu&limit=1", "")
+		return status == http.StatusOK && strings.Contains(text, `"region":"eu"`)
+	})
 
 	control.awaitEndpoint("api", "/api", 2, 8)
 
@@ -271,8 +272,8 @@ func checkReports(t *testing.T, control *controlPlane) {
 // itself.
 func TestABridgeTellsAControlPlane(t *testing.T) {
 	t.Parallel()
-	database, redis := pgtest.Start(t), redistest.Start(t)
-	control := startControl(t, database.URL(), redis.URL(), "")
+	database, redis := pgtest.Database(t), redistest.Start(t)
+	control := startControl(t, database, redis.URL(), "")
 	token, one := control.nodeToken(), new(site)
 	e := useEnvoy(t, nil, one)
 	b := newBridge(t, "name: shop\nevents: {}\nidentify: [{header: {name: X-User, unverified: true}}]\nrules: [{name: api, limit: 5/31d}]\n",
@@ -296,7 +297,7 @@ func TestABridgeTellsAControlPlane(t *testing.T) {
 // Other tokens cannot send events or usage, and an invalid batch changes nothing.
 func TestATokenOfANodeOnlySends(t *testing.T) {
 	t.Parallel()
-	control := startControl(t, pgtest.Start(t).URL(), redistest.Start(t).URL(), "")
+	control := startControl(t, pgtest.Database(t), redistest.Start(t).URL(), "")
 	text, err := os.ReadFile(control.nodeToken())
 	if err != nil {
 		t.Fatal(err)

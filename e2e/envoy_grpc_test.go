@@ -19,11 +19,11 @@ import (
 )
 
 // discoveredFilter configures the filter by ECDS, as in docs/guides/envoy.md. The default
-// configuration applies while the control plane is unavailable.
+// configuration applies while the control plane is unavailable. Its cluster must be static.
 const discoveredFilter = `{name: penstock, config_discovery: {
     type_urls: [type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm],
     config_source: {resource_api_version: V3, initial_fetch_timeout: 1s,
-      api_config_source: {api_type: GRPC, transport_api_version: V3, grpc_services: [{envoy_grpc: {cluster_name: RPC_CLUSTER}, initial_metadata: [{key: authorization, value: "Bearer ` + bridgeToken + `"}]}]}},
+      api_config_source: {api_type: GRPC, transport_api_version: V3, grpc_services: [{envoy_grpc: {cluster_name: ` + discoveryCluster + `}, initial_metadata: [{key: authorization, value: "Bearer ` + bridgeToken + `"}]}]}},
     apply_default_config_without_warming: true,
     default_config: WASM_CONFIG}}`
 
@@ -38,7 +38,7 @@ const builtInFilter = `{name: envoy.filters.http.ratelimit, typed_config: {
 func TestEnvoyOverGRPC(t *testing.T) {
 	t.Parallel()
 	discovered, builtIn := &site{filter: discoveredFilter, set: "poll: 60m"}, &site{filter: builtInFilter}
-	startEnvoy(t, wasm(t), nil, discovered, builtIn) // the cluster of a discovered filter must be static
+	discovered.grpc = useEnvoy(t, nil, discovered, builtIn).discovery
 	t.Run("filter by ECDS", discovered.followsDiscovery)
 	t.Run("built-in filter", builtIn.limitsByDescriptors)
 }

@@ -102,7 +102,14 @@ static_resources:
   - LISTENER
   clusters:
   - CLUSTER
+  - DISCOVERY
 `
+
+// discoveryCluster is a static cluster of every shared Envoy, from which filters can be configured.
+const discoveryCluster = "discovery"
+
+// The method discoverySocket returns the path at which the server of discoveryCluster listens.
+func (shared *sharedEnvoy) discoverySocket() string { return filepath.Join(shared.folder, "discovery") }
 
 // useEnvoy does what startEnvoy does, but the process may have been used by other tests before, and
 // has the filter that users load. No other test uses it until this one ends. Its address and names
@@ -113,7 +120,8 @@ func useEnvoy(t testing.TB, upstream http.Handler, sites ...*site) *envoy {
 	shared := takeEnvoy(t)
 	shared.users++
 	// The server belongs to the test, because its methods fail the test.
-	e := &envoy{admin: shared.admin, server: &server{t: t, command: shared.server.command, log: shared.server.log, done: shared.server.done}}
+	e := &envoy{admin: shared.admin, discovery: shared.discoverySocket(),
+		server: &server{t: t, command: shared.server.command, log: shared.server.log, done: shared.server.done}}
 	t.Cleanup(func() { shared.release(t, e) })
 	begun := len(e.log.String())
 	e.awaitListeners("draining", 0)
@@ -165,7 +173,8 @@ func newSharedEnvoy(t testing.TB) *sharedEnvoy {
 	e := &envoy{admin: shared.admin}
 	// A filter with a policy does not poll the bridge, which does not exist.
 	listeners, clusters := e.configure(t, "keep", wasm(t), "127.0.0.1:1", []*site{{direct: true, set: "policy: " + compactPolicy(t, onError("allow"))}})
-	config := strings.NewReplacer("ADMIN", portOf(e.admin), "FOLDER", folder, "LISTENER", listeners[0], "CLUSTER", clusters[2]).Replace(dynamicEnvoy)
+	config := strings.NewReplacer("ADMIN", portOf(e.admin), "FOLDER", folder, "LISTENER", listeners[0], "CLUSTER", clusters[2],
+		"DISCOVERY", strings.NewReplacer("NAME", discoveryCluster, "SOCKET", shared.discoverySocket()).Replace(http2Cluster)).Replace(dynamicEnvoy)
 	for name, text := range map[string]string{"envoy.yaml": config, "listeners.yaml": resources(0, "", nil), "clusters.yaml": resources(0, "", nil)} {
 		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)

@@ -112,6 +112,8 @@ type envoy struct {
 	*server
 	admin  string
 	before map[string]int // the filter's counters when the test began to use a shared Envoy
+	// The field discovery is the socket of [discoveryCluster], in a shared Envoy.
+	discovery string
 }
 
 // startEnvoy runs Envoy with the sites until the test ends. Behind them is a server with handler

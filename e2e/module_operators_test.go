@@ -196,8 +196,8 @@ func TestModuleReportsDenials(t *testing.T) {
 // the units that responses cost.
 func TestModuleTellsAControlPlane(t *testing.T) {
 	t.Parallel()
-	database, redis := pgtest.Start(t), redistest.Start(t)
-	control := startControl(t, database.URL(), redis.URL(), "")
+	database, redis := pgtest.Database(t), redistest.Start(t)
+	control := startControl(t, database, redis.URL(), "")
 	upstream := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X-Cost", "3") })
 	_, sites := startModule(t, module(t), upstream, "name: shop\nevents: {}\nidentify: [{header: {name: X-User, unverified: true}}]\nrules:\n"+
 		"  - {name: api, match: {path: /api}, limit: 5/31d}\n  - {name: priced, match: {path: /priced}, limit: 1000/31d, cost_after: {header: X-Cost, estimate: 10, default: 10}}\n"+
