@@ -27,7 +27,7 @@ var bursts = []attack{
 	{name: "burst of 20 x 200 streams", path: "/each", limit: 5, inFlight: 4_000, run: streaming(20, 200)},
 	{name: "burst of 32 x 240 streams", path: "/each", limit: 5, long: true, inFlight: 7_680, run: streaming(32, 240)},
 	{name: "burst of 4 x 500 streams", path: "/each", limit: 5, long: true, inFlight: 2_000, run: streaming(4, 500)},
-	{name: "burst of 4 x 1,000 streams", path: "/each", limit: 5, inFlight: 4_000, run: streaming(4, 1_000)},
+	{name: "burst of 4 x 1,000 streams", path: "/each", limit: 5, long: true, inFlight: 4_000, run: streaming(4, 1_000)},
 	{name: "burst of 42 x 240 streams", path: "/each", limit: 5, long: true, inFlight: 10_080, run: streaming(42, 240)},
 	{name: "burst of 4 x 100 streams of HTTP 3", path: "/each", limit: 5, inFlight: 400, fronts: quicFronts,
 		run: func(a *attackRun) { a.quicBurst(4, 100, 0) }},

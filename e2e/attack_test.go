@@ -142,7 +142,7 @@ func TestAttacks(t *testing.T) {
 		t.Run(strings.ReplaceAll(f.name, " ", "-"), func(t *testing.T) {
 			for i := range attacks {
 				row := &attacks[i]
-				if !row.includes(f) {
+				if !row.includes(f) || !isTurnOf(f, i) {
 					continue
 				}
 				t.Run(strings.ReplaceAll(row.name, " ", "-"), func(t *testing.T) {
@@ -200,6 +200,22 @@ func (row *attack) includes(f *front) bool {
 		return slices.Contains(limiters, f.name)
 	}
 	return slices.Contains(row.fronts, f.name)
+}
+
+// isTurnOf reports whether a front is attacked by the row with the given number. In make test, rows
+// take turns at the two Caddys, which differ only in the store, and every other row is run against
+// the bridge by JSON, which the filter's rows reach too.
+func isTurnOf(f *front, row int) bool {
+	if *allAttacks || examOr(true, false) {
+		return true
+	}
+	switch f.name {
+	case caddyMemory, bridgeJSON:
+		return row%2 == 0
+	case caddyRedis:
+		return row%2 == 1
+	}
+	return true
 }
 
 // runOn runs the row against front f, with an attacker and another client whose addresses are

@@ -68,7 +68,8 @@ func TestEnvoyRateLimitGuide(t *testing.T) {
 		a, err := ask(http.DefaultClient, "http://"+s.address+"/", "X-Client", "warm")
 		return err == nil && a.header.Get("RateLimit") != ""
 	})
-	for _, c := range []struct{ connections, each int }{{2, 600}, {4, 500}, {4, 1000}} {
+	sizes := []struct{ connections, each int }{{2, 600}, {4, 500}, {4, 1000}}
+	for _, c := range examOr(sizes, sizes[:2]) {
 		name := fmt.Sprintf("burst-%d-%d", c.connections, c.each)
 		got, waits := withOtherClient(t, s.address, true, func() map[int]int { return sendBurst(t, s.address, name, c.connections, c.each) })
 		t.Logf("%s: %d reached the upstream, answers %v; another client waited %v at most of %d", name, up.of(name), got, waits[len(waits)-1], len(waits))
