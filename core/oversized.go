@@ -13,6 +13,7 @@ type comparedParts struct {
 	enforces bool     // whether there is an enforced rule
 	paths    bool     // whether an enforced rule has path patterns
 	headers  []string // the headers whose values are compared, without duplicates
+	attrs    []string // the same for attributes that are compared with values that have stars
 }
 
 // addRule adds what a rule's conditions compare.
@@ -34,6 +35,9 @@ func (c *comparedParts) addCondition(when *match.Condition) {
 			c.headers = withText(c.headers, h.Name)
 		}
 	}
+	for _, name := range when.StarredAttrs() {
+		c.attrs = withText(c.attrs, name)
+	}
 }
 
 // withText returns the list with the text added, unless the list contains it already.
@@ -48,8 +52,8 @@ func withText(list []string, text string) []string {
 	return append(list, text)
 }
 
-// oversizedFor returns the status for a request with a path, host, method or header too long for
-// the policy's rules to compare; 0 if there is none.
+// oversizedFor returns the status for a request with a path, host, method, header or attribute too
+// long for the policy's rules to compare; 0 if there is none.
 func oversizedFor(r *match.Request, rs *Ruleset) (status int) {
 	c := &rs.compares
 	if r.Long && c.paths {
@@ -60,6 +64,11 @@ func oversizedFor(r *match.Request, rs *Ruleset) (status int) {
 	}
 	for _, name := range c.headers {
 		if value, ok := r.Attrs.Header(name); ok && match.TooLongList(value) {
+			return match.StatusFieldsTooLarge
+		}
+	}
+	for _, name := range c.attrs {
+		if value, ok := r.Attrs.Attr(name); ok && len(value) > match.FieldBytesMax {
 			return match.StatusFieldsTooLarge
 		}
 	}

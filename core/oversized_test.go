@@ -104,6 +104,26 @@ func TestOversizedRequests(t *testing.T) {
 	}
 }
 
+// TestOversizedAttributes: a request is denied if an attribute is too long to be compared with a
+// value that has stars, also if no other rule applies.
+func TestOversizedAttributes(t *testing.T) {
+	a := &request.Attributes{PathText: "/", MethodText: "GET", PeerAddr: netip.MustParseAddr("192.0.2.1"),
+		Attrs: map[string]string{"agent": "a bot " + strings.Repeat("a", match.FieldBytesMax)}}
+	for _, c := range []struct {
+		action policy.Action
+		value  string
+		status int
+	}{{policy.ActionReject, "*bot*", 431}, {policy.ActionReject, "a bot*", 431}, {policy.ActionBlock, "*bot*", 431},
+		{policy.ActionLogOnly, "*bot*", 0}, {policy.ActionReject, "bot", 0}} {
+		rs := compileRules(t, policy.Rule{Action: c.action, Match: policy.Match{Attr: []policy.AttrMatch{{Name: "agent", Values: []string{"x", c.value}}}}})
+		var p Plan
+		p.Add(rs, a)
+		if d := p.Decide(); d.Status != c.status || len(p.Checks()) > 0 {
+			t.Errorf("%v for %q: status %d, want %d", c.action, c.value, d.Status, c.status)
+		}
+	}
+}
+
 // TestJoinedLinesAreBounded: if there are too many lines, the leftmost are dropped, and the rest is
 // still too long to be read.
 func TestJoinedLinesAreBounded(t *testing.T) {

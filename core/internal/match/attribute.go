@@ -59,6 +59,17 @@ func (c *Condition) holdsAttrs(r *Request) bool {
 	return true
 }
 
+// StarredAttrs returns the names of the attributes for which the condition has values with stars.
+// Only such a value could match a text that is too long to be compared.
+func (c *Condition) StarredAttrs() (names []string) {
+	for i := range c.attrs {
+		if slices.ContainsFunc(c.attrs[i].values, func(g glob) bool { return len(g) > 1 }) {
+			names = append(names, c.attrs[i].name)
+		}
+	}
+	return names
+}
+
 // addAttrs compiles the attributes of the match.
 func (c *Condition) addAttrs(attrs []policy.AttrMatch) {
 	for _, m := range attrs {

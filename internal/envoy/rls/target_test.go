@@ -4,6 +4,7 @@ package rls
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -34,6 +35,18 @@ func TestTargetsThatAreNotServed(t *testing.T) {
 	}
 	s.checkAnswer(true, descriptor("path", "/admin/x", "host", "shop.example")) // was not charged
 	s.checkAnswer(false, descriptor("path", "/admin/x", "host", "shop.example"))
+}
+
+// TestALongValueIsNotUnlimited: a value that is too long to be compared with a value that has stars
+// is denied, since it might match.
+func TestALongValueIsNotUnlimited(t *testing.T) {
+	s := serve(t, rules(t, `{name: shop, rules: [{name: api, match: {attr: {envoy.descriptor: path, path: "/api/*/action"}}, per: [], limit: 2/1m}]}`), nil)
+	long := "/api/" + strings.Repeat("a", 9000) + "/action"
+	for _, path := range []string{"/api/x/action", "/api/y/action"} {
+		s.checkAnswer(true, descriptor("path", path))
+	}
+	s.checkAnswer(false, descriptor("path", "/api/z/action"))
+	s.checkAnswer(false, descriptor("path", long))
 }
 
 // TestOtherPathsAndHosts: a policy that does not compare paths or hosts may give their names to
