@@ -56,7 +56,7 @@ var slimParts = []string{"NewError", "LowerByte", "UpperByte", "Digits", "IsDigi
 
 // lowPriceMax is the price in KB from which only make exam measures a function: it is far from
 // saving nothing.
-const lowPriceMax = 8
+const lowPriceMax = 4
 
 // TestSlimIsWorthItsPrice builds the filter with the library's function in place of each function
 // of core/slim. The filter must then be larger, by the price in the function's comment. Each build
