@@ -56,7 +56,7 @@ RACE_WIDE := -vet=off -timeout 30m -ldflags=-w -gcflags=all=-l -gcflags=std= -gc
 # gotest.sh repeats up to twenty tests that failed beside others, if AGAIN names a file.
 TEST := tools/gotest.sh $(GO) test
 # e2e starts the programs that make build has built.
-E2E := PENSTOCK_BIN=$(CURDIR)/bin $(TEST) -count=1 -vet=off
+E2E := PENSTOCK_BIN=$(CURDIR)/bin $(TEST) -count=1 -vet=off -ldflags=-w
 # READY=1 means that setup and build are done, so that parallel targets do not repeat them.
 READY ?=
 FAILED_ONCE := $(CURDIR)/.cache/stages/failed-once
