@@ -142,6 +142,7 @@ func TestNamesThatNoRowCanHave(t *testing.T) {
 
 // TestExplanationsAreBounded: as many explanations as explainingMax are made at a time, a request
 // that waits for a turn ends with its time, and one that finds the queue full is answered at once.
+// One caller cannot fill the queue.
 func TestExplanationsAreBounded(t *testing.T) {
 	t.Parallel()
 	e := newExplaining()
@@ -157,13 +158,18 @@ func TestExplanationsAreBounded(t *testing.T) {
 	if _, err := e.enter(ended); err == nil {
 		t.Error("more explanations are made at a time than explainingMax")
 	}
-	for len(e.queue) < explainingQueue {
-		e.queue <- struct{}{}
+	for e.enqueue("ann") {
 	}
-	if _, err := e.enter(t.Context()); err == nil {
-		t.Error("more requests wait than explainingQueue")
+	if e.queued != explainingMax+explainingEach {
+		t.Errorf("one caller takes %d places of %d", e.queued-explainingMax, explainingQueue)
+	}
+	for e.enqueue("bob") {
+	}
+	if _, err := e.enter(t.Context()); err == nil || e.queued != explainingQueue {
+		t.Errorf("more requests wait than explainingQueue: %d", e.queued)
 	}
 	leave()
+	e.dequeue("bob")
 	if _, err := e.enter(t.Context()); err != nil {
 		t.Errorf("a turn that was left cannot be taken: %v", err)
 	}

@@ -35,6 +35,9 @@ const (
 	knownMax = 10_000
 	// batchesMax is the part of requestsMax that nodes may use, so that they leave room for people.
 	batchesMax = requestsMax / 2
+	// turnsEach is the part of requestsMax that the requests with one token may use, so that they
+	// leave room for those with other tokens.
+	turnsEach = requestsMax / 2
 )
 
 // gate admits requests with a valid token to the turns of the API. A token that was valid before
@@ -48,6 +51,7 @@ type gate struct {
 
 	mu      sync.Mutex
 	known   map[[sha256.Size]byte]struct{} // the hashes of tokens that were valid
+	taken   map[[sha256.Size]byte]int      // the turns of each token that has any
 	origins map[netip.Prefix]*failures
 	waiting int
 }
@@ -60,12 +64,14 @@ type failures struct {
 
 func newGate(identify func(ctx context.Context, remote, authorization string) (requester, *refusal)) *gate {
 	return &gate{identify: identify, now: time.Now, turns: make(chan struct{}, requestsMax), batches: make(chan struct{}, batchesMax),
-		checks: make(chan struct{}, checksMax), known: map[[sha256.Size]byte]struct{}{}, origins: map[netip.Prefix]*failures{}}
+		checks: make(chan struct{}, checksMax), known: map[[sha256.Size]byte]struct{}{}, taken: map[[sha256.Size]byte]int{},
+		origins: map[netip.Prefix]*failures{}}
 }
 
 // Refusals of a gate.
 var (
 	errTurns    = &refusal{http.StatusServiceUnavailable, "too many requests are under way; try again"}
+	errEach     = &refusal{http.StatusServiceUnavailable, "too many requests with this token are under way; try again"}
 	errWaiting  = &refusal{http.StatusServiceUnavailable, "too many callers without a valid token are waiting; try again"}
 	errFailures = &refusal{http.StatusTooManyRequests, "too many invalid tokens came from this address; try again"}
 )
@@ -84,7 +90,7 @@ func (g *gate) enter(r *http.Request) (by requester, leave func(), no *refusal) 
 			return by, nil, no
 		}
 	}
-	if leave, no = g.turn(isBatch(r)); no != nil {
+	if leave, no = g.turnOf(hash, isBatch(r)); no != nil {
 		return by, nil, no
 	}
 	if known {
@@ -100,6 +106,28 @@ func (g *gate) enter(r *http.Request) (by requester, leave func(), no *refusal) 
 }
 
 func isBatch(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/v1/batches/") }
+
+// turnOf takes a turn for a request with a token.
+func (g *gate) turnOf(hash [sha256.Size]byte, batch bool) (leave func(), no *refusal) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.taken[hash] >= turnsEach {
+		return nil, errEach
+	}
+	end, no := g.turn(batch)
+	if no != nil {
+		return nil, no
+	}
+	g.taken[hash]++
+	return func() {
+		end()
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if g.taken[hash]--; g.taken[hash] == 0 {
+			delete(g.taken, hash)
+		}
+	}, nil
+}
 
 // turn takes a turn, and for a batch also one of the turns of batches.
 func (g *gate) turn(batch bool) (leave func(), no *refusal) {

@@ -102,6 +102,36 @@ func TestAnAddressHasABudgetOfInvalidTokens(t *testing.T) {
 	}
 }
 
+// TestATokenLeavesHalfOfTheTurns tests that the requests with one token take at most half of the
+// turns, and that a turn that ends can be taken again.
+func TestATokenLeavesHalfOfTheTurns(t *testing.T) {
+	t.Parallel()
+	g := newTested()
+	g.tokens["other"] = true
+	r := httptest.NewRequest(http.MethodGet, "/v1/clients", nil)
+	r.Header.Set("Authorization", "valid")
+	var leaves []func()
+	for {
+		_, leave, no := g.enter(r)
+		if no != nil {
+			break
+		}
+		leaves = append(leaves, leave)
+	}
+	if len(leaves) != requestsMax/2 {
+		t.Errorf("one token takes %d turns of %d", len(leaves), requestsMax)
+	}
+	if status := g.statusOf("192.0.2.1", "other"); status != 200 {
+		t.Errorf("another token: %d", status)
+	}
+	for _, leave := range leaves {
+		leave()
+	}
+	if status := g.statusOf("192.0.2.1", "valid"); status != 200 || len(g.taken) != 0 {
+		t.Errorf("after the requests have ended: %d; turns are noted for %d tokens", status, len(g.taken))
+	}
+}
+
 // TestStrangersWaitApart tests that callers whose tokens are being checked take no turns, that one
 // address has a part of the places, and that a known token enters meanwhile.
 func TestStrangersWaitApart(t *testing.T) {
