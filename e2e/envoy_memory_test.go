@@ -18,7 +18,7 @@ import (
 
 // unknownClientsDefault is the number of clients that TestEnvoyMemoryIsFlat invents; "make
 // envoy-memory" uses a million.
-const unknownClientsDefault = 15_000
+const unknownClientsDefault = 30_000
 
 const unknownClientsPolicy = `name: shop
 trusted_hops: 1
@@ -68,7 +68,7 @@ func TestEnvoyMemoryIsFlat(t *testing.T) {
 	s.awaitDecided(t)
 	// First the test sends enough requests to fill all bounded caches, of at most 4096 clients, in
 	// both workers.
-	const warm = 12_000
+	const warm = 20_000
 	s.visit(t, 0, warm)
 	before, bridgeBefore := e.residentKB(), b.residentKB()
 	s.visit(t, warm, warm+unknownClients)

@@ -42,7 +42,7 @@ func (s *site) testFailure(t *testing.T, word, counter string, fail func(wait fu
 	before := s.envoy.counter("penstock." + counter)
 	var got tally
 	done := make(chan struct{})
-	group := startLoadOn(s.address, 16, &got, atLeastUntil(done, 1_000))
+	group := startLoadOn(s.address, 8, &got, atLeastUntil(done, 400))
 	eventually.Until(t, 30*time.Second, "the limit is reached", func() bool { return got.refused.Load() > 100 })
 	fail(func() {
 		<-time.After(outage)

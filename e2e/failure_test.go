@@ -59,7 +59,7 @@ func TestRedisFailsUnderLoad(t *testing.T) {
 			p := startForgetfulCaddy(t, redis)
 			var got tally
 			done := make(chan struct{})
-			group := startLoad(p, 32, &got, atLeastUntil(done, 1_000))
+			group := startLoad(p, 16, &got, atLeastUntil(done, 400))
 			eventually.Until(t, patience, "the limit is reached", func() bool { return got.refused.Load() > 100 })
 			fail(redis, func() {
 				<-time.After(700 * time.Millisecond)

@@ -48,12 +48,12 @@ type traffic struct {
 // The load: clients per node and path. Each sends one request at a time and then pauses.
 const faultClients = 2
 
-// faultPause is longer under make test, so that the load is a quarter of that of make faults.
+// faultPause is longer under make test, so that the load is an eighth of that of make faults.
 func faultPause() time.Duration {
 	if *allFaults {
 		return 10 * time.Millisecond
 	}
-	return 40 * time.Millisecond
+	return 80 * time.Millisecond
 }
 
 // startTraffic sends requests for each path to each node, until end.

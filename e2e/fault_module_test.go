@@ -108,7 +108,7 @@ func TestRedisFailsUnderLoadOfTheModule(t *testing.T) {
 				"store: {type: redis, url: \""+redis.URL()+"\", remember_denials: false}\n")
 			var got tally
 			done := make(chan struct{})
-			group := startLoadOn(sites[0].address, 32, &got, atLeastUntil(done, 1_000))
+			group := startLoadOn(sites[0].address, 16, &got, atLeastUntil(done, 400))
 			eventually.Until(t, patience, "the limit is reached", func() bool { return got.refused.Load() > 100 })
 			fail(redis, func() {
 				<-time.After(700 * time.Millisecond)

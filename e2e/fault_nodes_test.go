@@ -31,7 +31,7 @@ func faultLimit() int {
 	if *allFaults {
 		return 3000
 	}
-	return 750
+	return 400
 }
 
 var faultPaths = []string{allowPath, denyPath}

@@ -21,7 +21,7 @@ func attackedFilter(t *testing.T, keys []*signer) *attackedFront {
 
 func attackedService(t *testing.T, keys []*signer) *attackedFront {
 	s := &site{filter: garbageRLS, routes: tokenDescriptor}
-	useEnvoy(t, nil, s)
+	startEnvoy(t, "", nil, s)
 	b := newBridge(t, strings.ReplaceAll(garbagePolicy, "URL", servesKeysOnce(t, keys...)), "--rls-listen", "unix:"+s.grpc, "--token", bridgeToken,
 		"--redis", redistest.Start(t).URL(), "--redis-timeout", "1s")
 	b.listen = s.bridge
