@@ -178,6 +178,12 @@ func (a *Agent) metrics() string {
 	one("questions_dropped_total", "Questions that were left out, because too many were being asked.", c.dropped.Load())
 	one("questions_invalid_total", "Questions that are not valid under the policy.", c.invalid.Load())
 	one("lost_units_total", "Borrowed units that came too late, or for another window.", c.lost.Load())
+	held, units := a.holds.all()
+	gauge := func(name, help string, value int64) {
+		fmt.Fprintf(&b, "# HELP penstock_region_%s %s\n# TYPE penstock_region_%[1]s gauge\npenstock_region_%[1]s %[3]d\n", name, help, value)
+	}
+	gauge("held_units", "Borrowed units that this agent holds for later.", units)
+	gauge("held_counters", "Counters of which this agent holds units.", int64(held))
 	one("loans_total", "Loans to other regions.", c.lent.Load())
 	one("lent_units_total", "Units lent to other regions.", c.lentUnits.Load())
 	one("returned_units_total", "Lent units that another region gave back, because it had counted fewer.", c.backUnits.Load())

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"hash/maphash"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,6 +35,8 @@ const (
 	// refusedTime is how long no request waits for a counter after the other regions had no units,
 	// or did not answer in time.
 	refusedTime = time.Duration(loanTime) * time.Microsecond
+	// refusedMax bounds the time for which an agent can ask that no request waits.
+	refusedMax = 5 * time.Second
 	// listenAgain is the pause before the next attempt to hear the answers.
 	listenAgain = time.Second
 )
@@ -127,10 +130,13 @@ func (l *lines) refusal(key []byte) (place *atomic.Int64, id int64) {
 	return &l.refused[hash%placesMax], int64(hash >> (64 - refusalBits))
 }
 
-// The method refuse refuses a counter until an instant.
+// The method refuse refuses a counter until an instant, or longer if it is refused longer already.
 func (l *lines) refuse(key []byte, until time.Time) {
 	place, id := l.refusal(key)
-	place.Store(until.UnixMilli()<<refusalBits | id)
+	next, last := until.UnixMilli()<<refusalBits|id, place.Load()
+	if last&(1<<refusalBits-1) != id || last < next {
+		place.Store(next)
+	}
 }
 
 // The method refuses reports whether no request waits for a check's counter at present.
@@ -258,12 +264,15 @@ func (l *lines) sent(t *ticket, heard int64, err error) {
 
 // The method receive processes a message of an agent.
 func (l *lines) receive(message string) {
-	if l.active.Load() == 0 {
+	if l.active.Load() == 0 && !strings.Contains(message, "refused_ms") {
 		return
 	}
 	var a Answer
 	if json.Unmarshal([]byte(message), &a) != nil {
 		return
+	}
+	if a.RefusedMillis > 0 {
+		l.refuse(a.Key, time.Now().Add(min(refusedMax, time.Duration(a.RefusedMillis)*time.Millisecond)))
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
