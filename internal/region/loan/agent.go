@@ -143,7 +143,7 @@ func (p *pause) endsFor(key uint64, now time.Time) bool {
 	defer p.mu.Unlock()
 	p.ofLocked(key)
 	p.denied = now
-	if p.empty && p.short && now.Before(p.until) || now.Before(p.scarce) {
+	if p.empty && p.short && now.Before(p.until) {
 		return false
 	}
 	p.asking, p.short = true, true
@@ -279,90 +279,6 @@ func (a *Agent) enter(q *Question) (leave func(), ok bool) {
 	return nil, false
 }
 
-// borrow restores what the agent holds. If that does not last, borrow asks all other regions, and
-// restores what they lend. It returns the units.
-func (a *Agent) borrow(ctx context.Context, q *Question, r *round) int64 {
-	s := a.restoreHeld(ctx, q, r)
-	p, key := a.pauseOf(q)
-	if s.lasts && (!q.Short || s.restored >= max(r.need.Load(), q.Part/littleParts)) {
-		return max(1, s.restored)
-	}
-	if ask, vain := p.farEnds(key, time.Now(), q.Short); !ask && vain {
-		return s.restored
-	} else if !ask {
-		return max(1, s.restored)
-	}
-	most := int64(0)
-	if whole, err := counter.ParseLimit(q.Limit); err == nil {
-		most = mayHold(&whole, q)
-	}
-	sent := a.ahead(ctx, q, &s, most)
-	if sent == nil {
-		return max(1, s.restored)
-	}
-	a.counts.questions.Add(1)
-	var units atomic.Int64
-	var asking sync.WaitGroup
-	for _, peer := range a.lenders() {
-		asking.Go(func() { units.Add(a.borrowOf(ctx, peer, q, sent, most, r)) })
-	}
-	asking.Wait()
-	p.farBegins(key, time.Now(), units.Load(), q.Short)
-	a.deem(q, r, s.restored+units.Load())
-	return s.restored + units.Load()
-}
-
-// borrowOf asks another region. It returns the units that were restored or are held.
-func (a *Agent) borrowOf(ctx context.Context, peer *Peer, q, sent *Question, most int64, r *round) int64 {
-	asked, cancel := context.WithTimeout(ctx, callTime)
-	defer cancel()
-	l, err := peer.ask(asked, sent)
-	if err == nil && l.Moving {
-		r.moving.Store(true)
-	}
-	if err != nil {
-		return 0
-	}
-	return a.receive(context.WithoutCancel(ctx), peer, q, l, most, r)
-}
-
-// receive restores what another region has lent or sends back, and holds the rest. It returns the
-// units that were restored or are held.
-func (a *Agent) receive(ctx context.Context, peer *Peer, q *Question, l Loan, most int64, r *round) int64 {
-	back := a.takeRecalled(ctx, q, l.Back, r)
-	if l.Units+l.Later == 0 {
-		return back
-	}
-	r.lent.Add(l.Units)
-	restored, rest, err := back, int64(0), error(nil)
-	if l.Units > 0 {
-		restored, rest, err = a.restoreParts(ctx, q, l, r)
-		restored += back
-	}
-	if err != nil {
-		rest += l.Later
-		a.counts.lost.Add(uint64(rest))
-		a.o.Logger.Warn("borrowed units could not be restored, and are lost until their window ends", "region", peer.Name,
-			"units", rest, "error", err)
-		return restored
-	}
-	later := Loan{ID: l.ID, Units: rest, Receipt: l.Receipt, At: l.At, Later: l.Later, From: l.From, Full: l.Full}
-	if rest > 0 {
-		r.back.Store(true)
-	}
-	if rest += l.Later; rest == 0 || a.holdLater(q, peer, later, most) {
-		return restored + rest
-	}
-	a.giveBack(ctx, peer, q, Loan{ID: l.ID, Units: rest, Receipt: l.Receipt})
-	return restored
-}
-
-// holdLater holds the rest of a loan, if the agent has room for it.
-func (a *Agent) holdLater(q *Question, peer *Peer, l Loan, most int64) bool {
-	whole, err := counter.ParseLimit(q.Limit)
-	return err == nil && most > 0 && a.holds.add(q, whole.Window(), peer, l, most, time.Now())
-}
-
 // restoreParts restores a loan. A counter takes no more units than it has counted. While requests
 // wait for units, they are admitted by what was restored, and then the counter takes a further part
 // of the loan. It returns the units that were restored, and the rest. After an error, the rest must
@@ -427,7 +343,7 @@ func (a *Agent) giveBack(ctx context.Context, peer *Peer, q *Question, rest Loan
 // tally notes that units of a question's counter were lent, or restored.
 func (a *Agent) tally(q *Question, receipt counter.Micros, units int64) {
 	if whole, err := counter.ParseLimit(q.Limit); err == nil && whole.Calendar() == 0 && units != 0 {
-		a.tallies.add(a.hash(q.Key), receipt, whole.Window(), units)
+		a.tallies.add(a.hash(q.Key), receipt, whole.Window(), units, time.Now())
 	}
 }
 
@@ -464,6 +380,7 @@ func (a *Agent) lend(ctx context.Context, q *Question) (Loan, error) {
 	defer cancel()
 	var l Loan
 	from, err := a.lendingOf(&own, q)
+	lentBefore := time.Since(a.tallies.of(a.hash(q.Key)).at) < lentRecently // to another agent of the region, perhaps
 	if err == nil {
 		var allowed bool
 		if allowed, err = a.allowed(ctx, &own, &from); err == nil && allowed {
@@ -488,7 +405,7 @@ func (a *Agent) lend(ctx context.Context, q *Question) (Loan, error) {
 	if len(q.Recall) > 0 {
 		l.Back = a.holds.recall(q)
 	}
-	l.Moving = !a.isScarce(q) && a.rounds.has(q.Key)
+	l.Moving = !a.isScarce(q) && a.rounds.has(q.Key) || l.Units+l.Later == 0 && q.Need > 0 && lentBefore
 	return l, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"math"
 	"sync"
+	"time"
 
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/internal/store/regionstore"
@@ -25,11 +26,12 @@ const (
 	soonParts = 20
 )
 
-// The type tally has what a region has lent of a counter, less what it has borrowed and restored, in
-// the window that begins at receipt and in the one before.
+// The type tally has what a region has lent of a counter, less what it has borrowed and restored,
+// in the window that begins at receipt and in the one before.
 type tally struct {
 	receipt, since counter.Micros // since is the first window of the tally
 	lent, before   int64
+	at             time.Time // of the last loan
 }
 
 // The method roll returns the tally at a later window.
@@ -39,7 +41,7 @@ func (t tally) roll(receipt, window counter.Micros) tally {
 	case t.receipt != 0 && receipt == t.receipt+window:
 		t.receipt, t.before, t.lent = receipt, t.lent, 0
 	default:
-		t = tally{receipt: receipt, since: receipt}
+		t = tally{receipt: receipt, since: receipt, at: t.at}
 	}
 	return t
 }
@@ -129,12 +131,15 @@ func (s tallies) of(key uint64) tally {
 }
 
 // The method add adds units that were lent, or subtracts those that were restored.
-func (s tallies) add(key uint64, receipt, window counter.Micros, units int64) {
+func (s tallies) add(key uint64, receipt, window counter.Micros, units int64, now time.Time) {
 	p := &s[key%uint64(len(s))]
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.key != key {
 		p.key, p.tally = key, tally{}
+	}
+	if units > 0 {
+		p.at = now
 	}
 	if receipt == p.receipt-window {
 		p.before += units
@@ -145,8 +150,8 @@ func (s tallies) add(key uint64, receipt, window counter.Micros, units int64) {
 }
 
 // lendAhead charges the counter with units of the present window that the region will probably not
-// use, and returns them as a loan: those that are available now, and, if the region does not use the
-// counter, those of a sliding window that become available until the window ends.
+// use, and returns them as a loan: those that are available now, and, if the region does not use
+// the counter, those of a sliding window that become available until the window ends.
 func lendAhead(ctx context.Context, store counter.Store, part *counter.Limit, q *Question, lent tally, look *counter.Result) (Loan, error) {
 	var l Loan
 	spare, now, idle := lent.spare(part, look, q.Short)

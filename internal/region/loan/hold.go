@@ -307,7 +307,7 @@ func (a *Agent) restoreOnce(ctx context.Context, q *Question, h *hold, s *stock)
 			a.counts.lost.Add(uint64(n))
 			return units
 		}
-		a.tallies.add(a.hash(q.Key), receipt, part.Window(), -refunded.Granted)
+		a.tally(q, receipt, -refunded.Granted)
 		a.holds.putBack(h, receipt, look.At, n-refunded.Granted)
 		units += refunded.Granted
 	}
@@ -347,8 +347,8 @@ func (a *Agent) lendHeld(ctx context.Context, part *counter.Limit, q *Question, 
 	return l
 }
 
-// The method returnHeld ends all holds, within a short time. What this region's counters cannot take
-// is returned to the lenders.
+// The method returnHeld ends all holds, within a short time. What this region's counters cannot
+// take is returned to the lenders.
 func (a *Agent) returnHeld(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTime)
 	defer cancel()

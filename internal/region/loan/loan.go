@@ -93,7 +93,7 @@ func Lend(ctx context.Context, store counter.Store, here policy.Division, namesp
 		if err != nil {
 			return Loan{}, err
 		}
-		if q.Ahead && mayHold(&whole, q) > 0 {
+		if q.Ahead && mayHold(&whole, q) > 0 && (!q.Short || whole.Window() <= aheadMax) {
 			spare, _, _ := lent.spare(&part, &look, q.Short)
 			if spare > look.Remaining/2 || !q.Short && look.Remaining*lowParts <= part.Capacity() {
 				return lendAhead(ctx, store, &part, q, lent, &look)

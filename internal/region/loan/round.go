@@ -74,6 +74,7 @@ func (s *rounds) await(q *Question, ids []string) (r *round, dropped bool) {
 	if r = s.byKey[string(q.Key)]; r == nil || r.need.Load() == 0 {
 		r = s.joinLocked(q)
 		r.need.Store(q.Need)
+		r.refused.Store(0)
 		r.ids = ids
 		return r, false
 	}
@@ -128,7 +129,10 @@ func (a *Agent) leave(ctx context.Context, r *round) {
 		return
 	}
 	if refused := r.refused.Load(); len(r.ids) > 0 || refused > 0 {
-		more := refused == 0 && (r.lent.Load() >= r.need.Load() || r.back.Load())
+		more := len(r.ids) > 0 && (r.lent.Load() >= r.need.Load() || r.back.Load())
+		if more {
+			refused = 0
+		}
 		a.publish(ctx, &regionstore.Answer{Key: []byte(r.key), Done: r.ids, More: more, Moving: refused == 0 && r.moving.Load(),
 			RefusedMillis: refused})
 	}

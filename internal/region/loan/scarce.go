@@ -21,6 +21,8 @@ const (
 	littleParts = 64
 	// pullEvery is how often the other regions are asked in advance while they lend.
 	pullEvery = 500 * time.Millisecond
+	// lentRecently is how long a lender that has no more units says that some are under way.
+	lentRecently = 500 * time.Millisecond
 	// deniedTime is how long a region counts as denying requests after it has told its agent so.
 	deniedTime = 500 * time.Millisecond
 	// movesMax is after how many questions in a row units under way between other regions do not
@@ -28,8 +30,8 @@ const (
 	movesMax = 3
 )
 
-// farEnds reports whether other regions may be asked, and, if not, whether the last question to them
-// was in vain. A region that begins to deny requests does not wait for the end of a pause.
+// farEnds reports whether other regions may be asked, and, if not, whether the last question to
+// them was in vain. A region that begins to deny requests does not wait for the end of a pause.
 func (p *pause) farEnds(key uint64, now time.Time, short bool) (ask, vain bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -42,12 +44,12 @@ func (p *pause) farEnds(key uint64, now time.Time, short bool) (ask, vain bool) 
 }
 
 // farBegins notes that other regions have been asked. The time until they may be asked again grows
-// while they lend nothing.
-func (p *pause) farBegins(key uint64, now time.Time, units int64, short bool) {
+// while they lend nothing, and no units are under way.
+func (p *pause) farBegins(key uint64, now time.Time, lent, short bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ofLocked(key)
-	if units > 0 {
+	if lent {
 		p.far, p.farLength = now.Add(pullEvery), 0
 		if short {
 			p.far = time.Time{}
@@ -83,8 +85,8 @@ func (p *pause) refused(key uint64, now time.Time) int64 {
 func (a *Agent) deem(q *Question, r *round, units int64) {
 	need := max(r.need.Load(), q.Part/littleParts, 1)
 	whole, err := counter.ParseLimit(q.Limit)
-	if err != nil || !q.Short {
-		return
+	if err != nil || !q.Short || q.Need == 0 && r.need.Load() > 0 {
+		return // or the question for which requests wait decides
 	}
 	length := min(max(scarceMin, time.Duration(whole.Window()/scarceParts)*time.Microsecond), scarceMax)
 	p, key := a.pauseOf(q)

@@ -74,6 +74,7 @@ type line struct {
 	more     bool      // one of them said that another question might bring units
 	moving   bool      // one of them said that units are under way between other regions
 	moves    int       // how often the line has asked again for such units
+	refused  time.Time // until when no request should wait if the line is closed, as an agent said
 }
 
 // waiter is a request that waits.
@@ -271,12 +272,17 @@ func (l *lines) receive(message string) {
 	if json.Unmarshal([]byte(message), &a) != nil {
 		return
 	}
-	if a.RefusedMillis > 0 {
-		l.refuse(a.Key, time.Now().Add(min(refusedMax, time.Duration(a.RefusedMillis)*time.Millisecond)))
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := l.byKey[string(a.Key)]
+	if a.RefusedMillis > 0 {
+		until := time.Now().Add(min(refusedMax, time.Duration(a.RefusedMillis)*time.Millisecond))
+		if n == nil {
+			l.refuse(a.Key, until)
+		} else {
+			n.refused = until // another agent may still bring units
+		}
+	}
 	if n == nil {
 		return
 	}
@@ -319,6 +325,7 @@ func (l *lines) close(n *line) {
 		l.active.Add(-1)
 		if len(n.waiters) > 0 {
 			l.refuse(n.check.Key, time.Now().Add(refusedTime))
+			l.refuse(n.check.Key, n.refused)
 		}
 	}
 	if l.forget != nil {
