@@ -33,8 +33,8 @@
 //
 // An agent keeps nothing that must survive it: what is returned to one that was started since, or
 // to another agent of the region, is lost until its window ends, and so is what an agent held that
-// was killed: at most a twentieth of the limit if the window is longer than a minute. Two agents of a region ask for
-// more than one does, and keep the promise.
+// was killed: at most a twentieth of the limit if the window is longer than a minute. Two agents of
+// a region ask for more than one does, and keep the promise.
 //
 // In a sliding window, a loan also moves what the window counts in the next one. Each region rounds
 // what it counts of the window before down on its own. So the weighted sum over all regions can
@@ -44,12 +44,12 @@
 // # Price
 //
 // In a region whose units have run out, requests wait for a loan where the front allows it, and are
-// denied otherwise, although other regions have units. After the other regions had too few, requests
-// are denied without a wait for a twentieth of the window, at most two seconds, while the agent
-// asks in the background. A loan costs one call of the lender's Redis,
-// one of the borrower's, and a round trip between the regions. While requests wait for it, it is
-// restored in parts, because a counter takes no more units than it has counted: each part costs a
-// call, and a message to the proxies.
+// denied otherwise, although other regions have units. After the other regions had too few,
+// requests are denied without a wait for a twentieth of the window, at most two seconds, while the
+// agent asks in the background. A loan costs one call of the lender's Redis, one of the borrower's,
+// and a round trip between the regions. While requests wait for it, it is restored in parts,
+// because a counter takes no more units than it has counted: each part costs a call, and a message
+// to the proxies.
 //
 // # When not to use it
 //
