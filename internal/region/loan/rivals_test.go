@@ -197,7 +197,7 @@ func TestLoansBesideRivals(t *testing.T) {
 		{regiontest.Traffic{Shape: regiontest.Single, Demand: 0.2}, 100, 0, 0.01},
 		{regiontest.Traffic{Shape: regiontest.Single, Demand: 0.95}, 98, 0, 1},
 		{regiontest.Traffic{Shape: regiontest.Even, Demand: 2}, 90, 90, 1},
-		{regiontest.Traffic{Shape: regiontest.Single, Demand: 2}, 90, 90, 1},
+		{regiontest.Traffic{Shape: regiontest.Single, Demand: 2}, 90, 90, 2}, // the second window has just begun
 		{regiontest.Traffic{Shape: regiontest.Moving, Demand: 2}, 80, 80, 2},
 		{regiontest.Traffic{Shape: regiontest.Even, Demand: 5}, 90, 90, 1},
 	} {
