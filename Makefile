@@ -173,7 +173,7 @@ again: ## run once more, alone, the tests that failed beside others in make test
 
 .PHONY: race-whole
 race-whole: $(if $(READY),,setup) ## the same with random walks of a tenth of their length
-	$(GO) test -race $(WIDE) $(RACE) ./core/...
+	$(GO) test -race $(WIDE) $(RACE) ./cmd/penstock ./internal/control/archive ./core/...
 
 .PHONY: check-unit
 check-unit: $(if $(READY),,setup) ## unit-rest with random walks of a twentieth of their length
