@@ -19,7 +19,7 @@ import (
 )
 
 const explainedPolicy = `identify: [{api_key: {keys: directory, on_invalid: deny}}, {header: {name: X-User, unverified: true}}, ip]\n` +
-	`rules: [{name: api, match: {path: /api/*}, limit: 2/1m, tiers: {gold: 10/1h}}, {name: all, limit: 100/1h}]\n`
+	`rules: [{name: api, match: {path: /api/*}, limit: 2/1d, tiers: {gold: 10/1h}}, {name: all, limit: 100/1h}]\n`
 
 // serveWithCounters serves an API that reads the counters of a Redis.
 func serveWithCounters(t *testing.T) (*served, *redistest.Server, counter.Store) {
@@ -69,8 +69,8 @@ func TestExplanationsAreThoseOfNodes(t *testing.T) {
 		{`"headers":{"X-API-Key":["` + key + `"]}`, 200, []string{`"kind":"api_key"`, `"limit":"10/1h"`, `"name":"~key:`}},
 		{`"headers":{"X-API-Key":["pk_of_nobody_0123456789_0123456789_012345678"]}`, 200, []string{`"status":401`}},
 		{`"ip":"192.0.2.7"`, 200, []string{`"outcome":"exempt"`, `"name":"ip:192.0.2.0/24"`}},
-		{`"client":"header.x-user:eve"`, 200, []string{`"limit":"2/1m"`, `"used":0,`, `"records":[]`, `"revision":1`}},
-		{`"client":"header.x-user:eve","counters":true`, 200, []string{`"limit":"2/1m"`, `"used":1,"remaining":1`, `"store":"Redis"`}},
+		{`"client":"header.x-user:eve"`, 200, []string{`"limit":"2/1d"`, `"used":0,`, `"records":[]`, `"revision":1`}},
+		{`"client":"header.x-user:eve","counters":true`, 200, []string{`"limit":"2/1d"`, `"used":1,"remaining":1`, `"store":"Redis"`}},
 		{`"client":"header.x-user:eve","counters":true,"region":"eu"`, 422, []string{"this process has the Redis"}},
 		{`"client":"eve"`, 422, []string{"body.client"}},
 		{`"ip":"eve"`, 422, []string{"body.ip"}},
@@ -84,7 +84,7 @@ func TestExplanationsAreThoseOfNodes(t *testing.T) {
 	}
 	s.checkAnswer(s.ask(ledger.Viewer, "POST", "/v1/policies/none/explanation", `{"path":"/"}`), 404)
 	for range 2 { // a look charges nothing
-		s.checkAnswer(s.ask(ledger.Viewer, "GET", client("header.x-user:eve")+"/remaining", ""), 200, `"limit":"2/1m"`, `"used":1,"remaining":1`, `"used":1,"remaining":99`)
+		s.checkAnswer(s.ask(ledger.Viewer, "GET", client("header.x-user:eve")+"/remaining", ""), 200, `"limit":"2/1d"`, `"used":1,"remaining":1`, `"used":1,"remaining":99`)
 	}
 	s.checkAnswer(s.ask(ledger.Viewer, "GET", client("header.x-user:ann")+"/remaining?policy=limits&rule=api", ""), 200, `"limit":"7/1d"`, `"remaining":7`,
 		`"record":{"limits":`)
@@ -96,7 +96,7 @@ func TestExplanationsAreThoseOfNodes(t *testing.T) {
 	redis.Stop()
 	s.checkAnswer(s.ask(ledger.Viewer, "GET", client("header.x-user:eve")+"/remaining", ""), 503, "counters in Redis could not be read")
 	s.checkAnswer(s.ask(ledger.Viewer, "POST", path, `{"path":"/api/a","client":"header.x-user:eve","counters":true}`), 503, "counters in Redis could not be read")
-	s.checkAnswer(s.ask(ledger.Viewer, "POST", path, `{"path":"/api/a","client":"header.x-user:eve"}`), 200, `"limit":"2/1m"`)
+	s.checkAnswer(s.ask(ledger.Viewer, "POST", path, `{"path":"/api/a","client":"header.x-user:eve"}`), 200, `"limit":"2/1d"`)
 }
 
 // chargeOne charges a request of a user as a node does.

