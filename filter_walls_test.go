@@ -83,7 +83,8 @@ func TestFilterDependsOnLittle(t *testing.T) {
 	}
 }
 
-// shippedFilter returns the filter as `make bin/penstock.wasm` builds it. It is linked once.
+// shippedFilter returns the filter as `make bin/penstock.wasm` builds it. The first call builds it,
+// and all calls return the same bytes.
 func shippedFilter(t *testing.T) []byte {
 	t.Helper()
 	if shipped == nil {

@@ -33,7 +33,7 @@ func (c *Client) PutBatch(ctx context.Context, feed string, number int64, o PutB
 	return answer, err
 }
 
-// BatchAnswer is an object in requests or responses.
+// BatchAnswer has the fields of the schema BatchAnswerBody of the API.
 type BatchAnswer struct {
 	// Repeated: the batch was in the database before
 	Repeated bool `json:"repeated"`

@@ -50,7 +50,7 @@ func (c *Client) VerifyChanges(ctx context.Context) (*VerifiedAnswer, error) {
 	return answer, err
 }
 
-// ChangesAnswer is an object in requests or responses.
+// ChangesAnswer has the fields of the schema ChangesAnswerBody of the API.
 type ChangesAnswer struct {
 	// Changes: the newest first
 	Changes []Change `json:"changes"`
@@ -58,7 +58,7 @@ type ChangesAnswer struct {
 	Next int64 `json:"next,omitempty"`
 }
 
-// Change is an object in requests or responses.
+// Change has the fields of the schema Change of the API.
 type Change struct {
 	Action string `json:"action"`
 	Actor  string `json:"actor"`
@@ -77,7 +77,7 @@ type Change struct {
 	What string `json:"what"`
 }
 
-// VerifiedAnswer is an object in requests or responses.
+// VerifiedAnswer has the fields of the schema VerifiedAnswerBody of the API.
 type VerifiedAnswer struct {
 	// Changes: how many are as they were written
 	Changes int64 `json:"changes"`

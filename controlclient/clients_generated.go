@@ -176,14 +176,14 @@ func (c *Client) GetRemaining(ctx context.Context, client string, o GetRemaining
 	return answer, err
 }
 
-// ClientsAnswer is an object in requests or responses.
+// ClientsAnswer has the fields of the schema ClientsAnswerBody of the API.
 type ClientsAnswer struct {
 	Clients []ClientEntry `json:"clients"`
 	// Next: the value of after for the next page; absent on the last
 	Next string `json:"next,omitempty"`
 }
 
-// ClientEntry is an object in requests or responses.
+// ClientEntry has the fields of the schema Client of the API.
 type ClientEntry struct {
 	// Client: KIND:ID
 	Client string `json:"client"`
@@ -193,7 +193,7 @@ type ClientEntry struct {
 	UpdatedAt time.Time `json:"updated_at"`
 }
 
-// Record is an object in requests or responses.
+// Record has the fields of the schema Record of the API.
 type Record struct {
 	Block  *Mark             `json:"block,omitempty"`
 	Exempt *Mark             `json:"exempt,omitempty"`
@@ -205,13 +205,13 @@ type Record struct {
 	V      int64             `json:"v,omitempty"`
 }
 
-// Mark is an object in requests or responses.
+// Mark has the fields of the schema Mark of the API.
 type Mark struct {
 	Reason string    `json:"reason,omitempty"`
 	Until  time.Time `json:"until,omitzero"`
 }
 
-// Grant is an object in requests or responses.
+// Grant has the fields of the schema Grant of the API.
 type Grant struct {
 	At     time.Time `json:"at"`
 	Reason string    `json:"reason,omitempty"`
@@ -220,7 +220,7 @@ type Grant struct {
 	Window string    `json:"window,omitempty"`
 }
 
-// Limits is an object in requests or responses.
+// Limits has the fields of the schema Limits of the API.
 type Limits struct {
 	Limits []string  `json:"limits"`
 	Reason string    `json:"reason,omitempty"`
@@ -239,7 +239,7 @@ type PatchClient struct {
 	Tier *string `json:"tier,omitempty"`
 }
 
-// Changed is an object in requests or responses.
+// Changed has the fields of the schema Changed of the API.
 type Changed struct {
 	// After: absent if there is none
 	After *Record `json:"after,omitempty"`
@@ -252,7 +252,7 @@ type Changed struct {
 	Revision int64 `json:"revision"`
 }
 
-// PutClient is an object in requests or responses.
+// PutClient has the fields of the schema PutClientBody of the API.
 type PutClient struct {
 	// Reason: why, for the history
 	Reason string `json:"reason"`
@@ -260,7 +260,7 @@ type PutClient struct {
 	Record Record `json:"record"`
 }
 
-// EditClient is an object in requests or responses.
+// EditClient has the fields of the schema EditClientBody of the API.
 type EditClient struct {
 	// Action: one of set-tier, unset-tier, set-tenant, set-limit, unset-limit, grant, ungrant,
 	// block, unblock, exempt, unexempt, note, forget
@@ -286,13 +286,13 @@ type EditClient struct {
 	Window string `json:"window,omitempty"`
 }
 
-// ForgetClient is an object in requests or responses.
+// ForgetClient has the fields of the schema ForgetClientBody of the API.
 type ForgetClient struct {
 	// Reason: why, for the history
 	Reason string `json:"reason"`
 }
 
-// Forgotten is an object in requests or responses.
+// Forgotten has the fields of the schema Forgotten of the API.
 type Forgotten struct {
 	// Denials: rows of hours; their sums are kept without the name
 	Denials int64 `json:"denials"`
@@ -301,7 +301,7 @@ type Forgotten struct {
 	Usage int64 `json:"usage"`
 }
 
-// RemainingAnswer is an object in requests or responses.
+// RemainingAnswer has the fields of the schema RemainingAnswerBody of the API.
 type RemainingAnswer struct {
 	Client string `json:"client"`
 	// Counters: a counter of each limit that counts the client
@@ -316,7 +316,7 @@ type RemainingAnswer struct {
 	Region  string        `json:"region,omitempty"`
 }
 
-// Counter is an object in requests or responses.
+// Counter has the fields of the schema Counter of the API.
 type Counter struct {
 	Granted      int64     `json:"granted,omitempty"`
 	GrantedUntil time.Time `json:"granted_until,omitzero"`
@@ -333,7 +333,7 @@ type Counter struct {
 	Whose        string    `json:"whose"`
 }
 
-// Penalty is an object in requests or responses.
+// Penalty has the fields of the schema Penalty of the API.
 type Penalty struct {
 	InForce    bool   `json:"in_force"`
 	Key        string `json:"key"`
@@ -342,7 +342,7 @@ type Penalty struct {
 	WaitMs     int64  `json:"wait_ms"`
 }
 
-// Profile is an object in requests or responses.
+// Profile has the fields of the schema Profile of the API.
 type Profile struct {
 	From      string   `json:"from,omitempty"`
 	OwnLimits []string `json:"own_limits,omitempty"`
@@ -354,13 +354,13 @@ type Profile struct {
 	User      string   `json:"user,omitempty"`
 }
 
-// Gap is an object in requests or responses.
+// Gap has the fields of the schema Gap of the API.
 type Gap struct {
 	What string `json:"what"`
 	Why  string `json:"why"`
 }
 
-// FoundRecord is an object in requests or responses.
+// FoundRecord has the fields of the schema FoundRecord of the API.
 type FoundRecord struct {
 	// Name: KIND:ID of the client or network, or ~key: and the SHA-256 of the API key
 	Name   string          `json:"name"`

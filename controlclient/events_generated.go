@@ -59,7 +59,7 @@ func (c *Client) AllEvents(ctx context.Context, o ListEventsOptions) iter.Seq2[E
 	})
 }
 
-// EventsAnswer is an object in requests or responses.
+// EventsAnswer has the fields of the schema EventsAnswerBody of the API.
 type EventsAnswer struct {
 	// Events: the newest first
 	Events []Event `json:"events"`
@@ -67,7 +67,7 @@ type EventsAnswer struct {
 	Next string `json:"next,omitempty"`
 }
 
-// Event is an object in requests or responses.
+// Event has the fields of the schema Event of the API.
 type Event struct {
 	At     time.Time `json:"at"`
 	Client string    `json:"client,omitempty"`

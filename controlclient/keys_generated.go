@@ -109,7 +109,7 @@ func (c *Client) EditKeys(ctx context.Context, key string, body EditKeys) (*Edit
 	return answer, err
 }
 
-// KeysAnswer is an object in requests or responses.
+// KeysAnswer has the fields of the schema KeysAnswerBody of the API.
 type KeysAnswer struct {
 	// Keys: in the order of their names
 	Keys []Key `json:"keys"`
@@ -117,7 +117,7 @@ type KeysAnswer struct {
 	Next string `json:"next,omitempty"`
 }
 
-// Key is an object in requests or responses.
+// Key has the fields of the schema Key of the API.
 type Key struct {
 	CreatedAt time.Time `json:"created_at"`
 	CreatedBy string    `json:"created_by"`
@@ -131,7 +131,7 @@ type Key struct {
 	UpdatedAt time.Time `json:"updated_at"`
 }
 
-// KeyRecord is an object in requests or responses.
+// KeyRecord has the fields of the schema KeyRecord of the API.
 type KeyRecord struct {
 	Client    string              `json:"client"`
 	ExpiresAt time.Time           `json:"expires_at,omitzero"`
@@ -146,14 +146,14 @@ type KeyRecord struct {
 	V         int64               `json:"v,omitempty"`
 }
 
-// Revocation is an object in requests or responses.
+// Revocation has the fields of the schema Revocation of the API.
 type Revocation struct {
 	At     time.Time `json:"at"`
 	By     string    `json:"by"`
 	Reason string    `json:"reason"`
 }
 
-// CreateKey is an object in requests or responses.
+// CreateKey has the fields of the schema CreateKeyBody of the API.
 type CreateKey struct {
 	// Hash: the SHA-256 of the new key, in 64 lower-case hexadecimal digits; absent to have
 	// the key made
@@ -167,7 +167,7 @@ type CreateKey struct {
 	Record KeyRecord `json:"record"`
 }
 
-// EditedKeysAnswer is an object in requests or responses.
+// EditedKeysAnswer has the fields of the schema EditedKeysAnswerBody of the API.
 type EditedKeysAnswer struct {
 	// Changed: how many of them the edit has changed
 	Changed int64 `json:"changed"`
@@ -177,13 +177,13 @@ type EditedKeysAnswer struct {
 	Keys []Key `json:"keys"`
 }
 
-// NamedKeysAnswer is an object in requests or responses.
+// NamedKeysAnswer has the fields of the schema NamedKeysAnswerBody of the API.
 type NamedKeysAnswer struct {
 	// Keys: those in force first
 	Keys []Key `json:"keys"`
 }
 
-// EditKeys is an object in requests or responses.
+// EditKeys has the fields of the schema EditKeysBody of the API.
 type EditKeys struct {
 	// Action: forget removes keys that are revoked or have expired; one of rotate, revoke,
 	// disable, enable, forget

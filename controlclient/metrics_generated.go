@@ -141,7 +141,7 @@ func (c *Client) AllEndpoints(ctx context.Context, o ListEndpointsOptions) iter.
 	})
 }
 
-// MetricsAnswer is an object in requests or responses.
+// MetricsAnswer has the fields of the schema MetricsAnswerBody of the API.
 type MetricsAnswer struct {
 	// Metrics: the oldest first
 	Metrics []Metric `json:"metrics"`
@@ -149,7 +149,7 @@ type MetricsAnswer struct {
 	Next string `json:"next,omitempty"`
 }
 
-// Metric is an object in requests or responses.
+// Metric has the fields of the schema Metric of the API.
 type Metric struct {
 	// Admitted: requests
 	Admitted int64     `json:"admitted"`
@@ -163,7 +163,7 @@ type Metric struct {
 	Units int64 `json:"units"`
 }
 
-// ActiveAnswer is an object in requests or responses.
+// ActiveAnswer has the fields of the schema ActiveAnswerBody of the API.
 type ActiveAnswer struct {
 	// Clients: the oldest minute first
 	Clients []Active `json:"clients"`
@@ -171,7 +171,7 @@ type ActiveAnswer struct {
 	Next string `json:"next,omitempty"`
 }
 
-// Active is an object in requests or responses.
+// Active has the fields of the schema Active of the API.
 type Active struct {
 	// Admitted: requests
 	Admitted int64     `json:"admitted"`
@@ -186,7 +186,7 @@ type Active struct {
 	Units int64 `json:"units"`
 }
 
-// EndpointsAnswer is an object in requests or responses.
+// EndpointsAnswer has the fields of the schema EndpointsAnswerBody of the API.
 type EndpointsAnswer struct {
 	// Endpoints: the oldest first
 	Endpoints []Endpoint `json:"endpoints"`
@@ -194,7 +194,7 @@ type EndpointsAnswer struct {
 	Next string `json:"next,omitempty"`
 }
 
-// Endpoint is an object in requests or responses.
+// Endpoint has the fields of the schema Endpoint of the API.
 type Endpoint struct {
 	// Admitted: requests
 	Admitted int64     `json:"admitted"`

@@ -155,14 +155,14 @@ func (c *Client) RollBackPolicy(ctx context.Context, policy string, when Conditi
 	return call[Revision](ctx, c, r)
 }
 
-// PoliciesAnswer is an object in requests or responses.
+// PoliciesAnswer has the fields of the schema PoliciesAnswerBody of the API.
 type PoliciesAnswer struct {
 	// Next: the value of after for the next page; absent on the last
 	Next     string   `json:"next,omitempty"`
 	Policies []Policy `json:"policies"`
 }
 
-// Policy is an object in requests or responses.
+// Policy has the fields of the schema Policy of the API.
 type Policy struct {
 	// Head: the latest revision
 	Head   int64  `json:"head"`
@@ -172,7 +172,7 @@ type Policy struct {
 	Publication Publication `json:"publication"`
 }
 
-// Promotion is an object in requests or responses.
+// Promotion has the fields of the schema Promotion of the API.
 type Promotion struct {
 	// At: when it is published to all, if nodes go on reporting and it stays within its bound
 	At time.Time `json:"at,omitzero"`
@@ -182,7 +182,7 @@ type Promotion struct {
 	Obstacle string `json:"obstacle,omitempty"`
 }
 
-// Publication is an object in requests or responses.
+// Publication has the fields of the schema Publication of the API.
 type Publication struct {
 	// Candidate: in shadow, or in force for a share of the nodes or of the clients
 	Candidate int64 `json:"candidate,omitempty"`
@@ -204,7 +204,7 @@ type Publication struct {
 	Step string `json:"step,omitempty"`
 }
 
-// PolicyAnswer is an object in requests or responses.
+// PolicyAnswer has the fields of the schema PolicyAnswerBody of the API.
 type PolicyAnswer struct {
 	Action string    `json:"action"`
 	Actor  string    `json:"actor"`
@@ -223,7 +223,7 @@ type PolicyAnswer struct {
 	Version string `json:"version"`
 }
 
-// PutPolicy is an object in requests or responses.
+// PutPolicy has the fields of the schema PutPolicyBody of the API.
 type PutPolicy struct {
 	// File: the name of the file, for the positions of problems
 	File string `json:"file,omitempty"`
@@ -235,7 +235,7 @@ type PutPolicy struct {
 	Text string `json:"text"`
 }
 
-// Revision is an object in requests or responses.
+// Revision has the fields of the schema Revision of the API.
 type Revision struct {
 	Action   string    `json:"action"`
 	Actor    string    `json:"actor"`
@@ -249,7 +249,7 @@ type Revision struct {
 	Version string `json:"version"`
 }
 
-// DiffAnswer is an object in requests or responses.
+// DiffAnswer has the fields of the schema DiffAnswerBody of the API.
 type DiffAnswer struct {
 	// Added: names of rules
 	Added []string `json:"added"`
@@ -265,7 +265,7 @@ type DiffAnswer struct {
 	Words []string `json:"words"`
 }
 
-// ExplainRequest is an object in requests or responses.
+// ExplainRequest has the fields of the schema ExplainRequestBody of the API.
 type ExplainRequest struct {
 	// Attributes: attributes of the proxy
 	Attributes map[string]string `json:"attributes,omitempty"`
@@ -294,7 +294,7 @@ type ExplainRequest struct {
 	User string `json:"user,omitempty"`
 }
 
-// ExplanationAnswer is an object in requests or responses.
+// ExplanationAnswer has the fields of the schema ExplanationAnswerBody of the API.
 type ExplanationAnswer struct {
 	Address string `json:"address"`
 	// Client: null if the request has none
@@ -318,7 +318,7 @@ type ExplanationAnswer struct {
 	Unknown []string `json:"unknown,omitempty"`
 }
 
-// ExplainedClient is an object in requests or responses.
+// ExplainedClient has the fields of the schema ExplainedClient of the API.
 type ExplainedClient struct {
 	ApiKey string `json:"api_key,omitempty"`
 	ID     string `json:"id"`
@@ -330,7 +330,7 @@ type ExplainedClient struct {
 	User      string   `json:"user,omitempty"`
 }
 
-// ExplainedDecision is an object in requests or responses.
+// ExplainedDecision has the fields of the schema ExplainedDecision of the API.
 type ExplainedDecision struct {
 	DelayMs int64  `json:"delay_ms,omitempty"`
 	Outcome string `json:"outcome"`
@@ -341,14 +341,14 @@ type ExplainedDecision struct {
 	Why          string `json:"why,omitempty"`
 }
 
-// ExplainedMethod is an object in requests or responses.
+// ExplainedMethod has the fields of the schema ExplainedMethod of the API.
 type ExplainedMethod struct {
 	Fate   string `json:"fate"`
 	Method string `json:"method"`
 	Reason string `json:"reason,omitempty"`
 }
 
-// ExplainedPenalty is an object in requests or responses.
+// ExplainedPenalty has the fields of the schema ExplainedPenalty of the API.
 type ExplainedPenalty struct {
 	InForce    bool   `json:"in_force"`
 	Key        string `json:"key"`
@@ -356,7 +356,7 @@ type ExplainedPenalty struct {
 	WaitMs     *int64 `json:"wait_ms"`
 }
 
-// ExplainedRule is an object in requests or responses.
+// ExplainedRule has the fields of the schema ExplainedRule of the API.
 type ExplainedRule struct {
 	Action string           `json:"action"`
 	Checks []ExplainedCheck `json:"checks,omitempty"`
@@ -373,7 +373,7 @@ type ExplainedRule struct {
 	Unlimited      bool   `json:"unlimited,omitempty"`
 }
 
-// ExplainedCheck is an object in requests or responses.
+// ExplainedCheck has the fields of the schema ExplainedCheck of the API.
 type ExplainedCheck struct {
 	Capacity  int64  `json:"capacity"`
 	Cost      int64  `json:"cost"`
@@ -388,7 +388,7 @@ type ExplainedCheck struct {
 	WaitMs *int64 `json:"wait_ms"`
 }
 
-// PublishPolicy is an object in requests or responses.
+// PublishPolicy has the fields of the schema PublishPolicyBody of the API.
 type PublishPolicy struct {
 	// ClientSharePercent: of the clients on all nodes, for the step share in place of
 	// share_percent; 422 names nodes that cannot decide by the client
@@ -411,7 +411,7 @@ type PublishPolicy struct {
 	Step string `json:"step"`
 }
 
-// RevisionsAnswer is an object in requests or responses.
+// RevisionsAnswer has the fields of the schema RevisionsAnswerBody of the API.
 type RevisionsAnswer struct {
 	// Next: the value of before for the next page; absent on the last
 	Next int64 `json:"next,omitempty"`
@@ -419,7 +419,7 @@ type RevisionsAnswer struct {
 	Revisions []Revision `json:"revisions"`
 }
 
-// RollBack is an object in requests or responses.
+// RollBack has the fields of the schema RollBackBody of the API.
 type RollBack struct {
 	// Reason: why, for the history
 	Reason   string `json:"reason"`

@@ -18,12 +18,12 @@ func (c *Client) ListRegions(ctx context.Context) (*RegionsAnswer, error) {
 	return answer, err
 }
 
-// RegionsAnswer is an object in requests or responses.
+// RegionsAnswer has the fields of the schema RegionsAnswerBody of the API.
 type RegionsAnswer struct {
 	Regions []Region `json:"regions"`
 }
 
-// Region is an object in requests or responses.
+// Region has the fields of the schema Region of the API.
 type Region struct {
 	// Behind: changes that this Redis does not have yet
 	Behind int64 `json:"behind"`

@@ -97,14 +97,14 @@ func (c *Client) AllNotices(ctx context.Context, threshold string, o ListNotices
 	})
 }
 
-// ThresholdsAnswer is an object in requests or responses.
+// ThresholdsAnswer has the fields of the schema ThresholdsAnswerBody of the API.
 type ThresholdsAnswer struct {
 	// Next: the value of after for the next page; absent on the last
 	Next       string      `json:"next,omitempty"`
 	Thresholds []Threshold `json:"thresholds"`
 }
 
-// Threshold is an object in requests or responses.
+// Threshold has the fields of the schema Threshold of the API.
 type Threshold struct {
 	// Client: KIND:ID; absent for each client by itself
 	Client string `json:"client,omitempty"`
@@ -124,7 +124,7 @@ type Threshold struct {
 	URL string `json:"url"`
 }
 
-// PutThreshold is an object in requests or responses.
+// PutThreshold has the fields of the schema PutThresholdBody of the API.
 type PutThreshold struct {
 	// Client: KIND:ID; absent for each client by itself
 	Client string `json:"client,omitempty"`
@@ -142,7 +142,7 @@ type PutThreshold struct {
 	URL string `json:"url"`
 }
 
-// NoticesAnswer is an object in requests or responses.
+// NoticesAnswer has the fields of the schema NoticesAnswerBody of the API.
 type NoticesAnswer struct {
 	// Next: the value of after for the next page; absent on the last
 	Next string `json:"next,omitempty"`
@@ -150,7 +150,7 @@ type NoticesAnswer struct {
 	Notices []Notice `json:"notices"`
 }
 
-// Notice is an object in requests or responses.
+// Notice has the fields of the schema Notice of the API.
 type Notice struct {
 	Attempts    int64     `json:"attempts"`
 	Client      string    `json:"client"`

@@ -64,14 +64,14 @@ func (c *Client) PutTier(ctx context.Context, tier string, body PutTier) (*Tier,
 	return answer, err
 }
 
-// TiersAnswer is an object in requests or responses.
+// TiersAnswer has the fields of the schema TiersAnswerBody of the API.
 type TiersAnswer struct {
 	// Next: the value of after for the next page; absent on the last
 	Next  string `json:"next,omitempty"`
 	Tiers []Tier `json:"tiers"`
 }
 
-// Tier is an object in requests or responses.
+// Tier has the fields of the schema Tier of the API.
 type Tier struct {
 	// Currency: of the price, such as USD
 	Currency string `json:"currency,omitempty"`
@@ -86,7 +86,7 @@ type Tier struct {
 	UpdatedAt time.Time `json:"updated_at"`
 }
 
-// PutTier is an object in requests or responses.
+// PutTier has the fields of the schema PutTierBody of the API.
 type PutTier struct {
 	// Currency: of the price, such as USD
 	Currency string `json:"currency,omitempty"`

@@ -62,14 +62,14 @@ func (c *Client) RevokeToken(ctx context.Context, token string, reason string) e
 	return err
 }
 
-// TokensAnswer is an object in requests or responses.
+// TokensAnswer has the fields of the schema TokensAnswerBody of the API.
 type TokensAnswer struct {
 	// Next: the value of after for the next page; absent on the last
 	Next   string  `json:"next,omitempty"`
 	Tokens []Token `json:"tokens"`
 }
 
-// Token is an object in requests or responses.
+// Token has the fields of the schema Token of the API.
 type Token struct {
 	CreatedAt time.Time `json:"created_at"`
 	CreatedBy string    `json:"created_by"`
@@ -83,7 +83,7 @@ type Token struct {
 	Token string `json:"token"`
 }
 
-// NewToken is an object in requests or responses.
+// NewToken has the fields of the schema NewTokenBody of the API.
 type NewToken struct {
 	// ExpiresAt: at most two years from now, in whole seconds
 	ExpiresAt time.Time `json:"expires_at"`
@@ -95,7 +95,7 @@ type NewToken struct {
 	Role string `json:"role"`
 }
 
-// NewTokenAnswer is an object in requests or responses.
+// NewTokenAnswer has the fields of the schema NewTokenAnswerBody of the API.
 type NewTokenAnswer struct {
 	CreatedAt time.Time `json:"created_at"`
 	CreatedBy string    `json:"created_by"`

@@ -34,7 +34,7 @@ func (c *Client) TopViolators(ctx context.Context, o TopViolatorsOptions) (*TopA
 	return answer, err
 }
 
-// TopAnswer is an object in requests or responses.
+// TopAnswer has the fields of the schema TopAnswerBody of the API.
 type TopAnswer struct {
 	// Clients: the one with most denials first
 	Clients []Violator `json:"clients"`
@@ -44,7 +44,7 @@ type TopAnswer struct {
 	To time.Time `json:"to"`
 }
 
-// Violator is an object in requests or responses.
+// Violator has the fields of the schema Violator of the API.
 type Violator struct {
 	// Client: KIND:ID; empty for clients beyond the bound of a node
 	Client string `json:"client"`

@@ -43,14 +43,14 @@ func (c *Client) AllUnpublished(ctx context.Context, o ListUnpublishedOptions) i
 	})
 }
 
-// UnpublishedAnswer is an object in requests or responses.
+// UnpublishedAnswer has the fields of the schema UnpublishedAnswerBody of the API.
 type UnpublishedAnswer struct {
 	// Next: the value of after for the next page; absent on the last
 	Next        string        `json:"next,omitempty"`
 	Unpublished []Unpublished `json:"unpublished"`
 }
 
-// Unpublished is an object in requests or responses.
+// Unpublished has the fields of the schema Unpublished of the API.
 type Unpublished struct {
 	// ID: of a client; the SHA-256 of a key, the name of a policy
 	ID string `json:"id"`

@@ -57,7 +57,7 @@ func (c *Client) AllUsage(ctx context.Context, o ListUsageOptions) iter.Seq2[Usa
 	})
 }
 
-// UsageAnswer is an object in requests or responses.
+// UsageAnswer has the fields of the schema UsageAnswerBody of the API.
 type UsageAnswer struct {
 	Month string `json:"month"`
 	// Next: the value of after for the next page; absent on the last
@@ -65,7 +65,7 @@ type UsageAnswer struct {
 	Usage []Usage `json:"usage"`
 }
 
-// Usage is an object in requests or responses.
+// Usage has the fields of the schema Usage of the API.
 type Usage struct {
 	// Admitted: requests
 	Admitted int64 `json:"admitted"`

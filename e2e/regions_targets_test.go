@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -60,14 +59,14 @@ func shareOf(part, whole int) float64 {
 func TestLoansMeetTheirTargets(t *testing.T) {
 	t.Parallel()
 	const windows = 2
-	limit, span := examOr(3000, 200), examOr(time.Minute, 10*time.Second)
-	l := startLending(t, strings.ReplaceAll(fmt.Sprintf(`name: shop
+	limit, window, span := examOr(3000, 200), examOr("1m", "10s"), examOr(time.Minute, 10*time.Second)
+	l := startLending(t, fmt.Sprintf(`name: shop
 on_error: deny
 regions: {us: 40, eu: 30, ap: 30}
 across: lease
 identify: [{header: {name: X-User, unverified: true}}]
 rules: [{name: all, limit: %d/%s sliding_window}]
-`, limit, span), "1m0s", "1m"))
+`, limit, window))
 	evenly := func(_ time.Duration, random *rand.Rand) string { return l.names[random.IntN(len(l.names))] }
 	skewed := func(since time.Duration, random *rand.Rand) string {
 		if random.Float64() < 0.9 {

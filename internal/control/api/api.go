@@ -54,16 +54,7 @@ type Options struct {
 
 // API is the handler of all paths.
 type API struct {
-	ledger     *ledger.Ledger
-	ingester   *ingest.Ingester
-	reports    *reports.Reports
-	logger     *slog.Logger
-	ready      func(context.Context) Readiness
-	encode     func(p *ledger.Publication, now, candidate *ledger.Revision) error
-	byClient   func(ctx context.Context, policy string) error
-	notifies   bool
-	people     People
-	regions    []Region
+	o          Options
 	huma       huma.API
 	gate       *gate
 	looks      looks
@@ -79,8 +70,7 @@ func init() { huma.ValidateStrictCasing = true }
 
 // New returns the handler.
 func New(o Options) *API {
-	a := &API{ledger: o.Ledger, ingester: o.Ingester, reports: o.Reports, logger: o.Logger, ready: o.Ready, encode: o.Encode, byClient: o.ByClient, notifies: o.Notifies,
-		people: o.People, regions: o.Regions, time: requestTime, mux: http.NewServeMux(), explaining: newExplaining()}
+	a := &API{o: o, time: requestTime, mux: http.NewServeMux(), explaining: newExplaining()}
 	a.gate = newGate(a.identify)
 	config := huma.DefaultConfig("Penstock control", "1")
 	config.Info.Description = "Clients, API keys, tiers, policies, usage, thresholds and tokens of a Penstock control plane."
@@ -219,14 +209,14 @@ func (a *API) identify(ctx context.Context, remote, authorization string) (by re
 	if !strings.EqualFold(scheme, "Bearer") {
 		secret = ""
 	}
-	if a.people != nil && secret != "" && !strings.HasPrefix(secret, ledger.TokenPrefix) {
+	if a.o.People != nil && secret != "" && !strings.HasPrefix(secret, ledger.TokenPrefix) {
 		return a.person(host, secret)
 	}
-	token, err := a.ledger.Bearer(ctx, secret)
+	token, err := a.o.Ledger.Bearer(ctx, secret)
 	switch {
 	case errors.Is(err, ledger.ErrNone):
 		text := "send a token as \"Authorization: Bearer pst_…\"; this one is missing, unknown, expired or revoked"
-		if a.people != nil {
+		if a.o.People != nil {
 			text = "send a token of the control plane (pst_…) or of the issuer as \"Authorization: Bearer …\"; this one is missing, unknown, expired or revoked"
 		}
 		return by, &refusal{http.StatusUnauthorized, text}
@@ -242,7 +232,7 @@ func describeDenial(has, needed ledger.Role) string {
 
 // databaseMessage logs an error of the database, and returns the message for the caller.
 func (a *API) databaseMessage(err error) string {
-	a.logger.Warn("the database does not answer", "error", err)
+	a.o.Logger.Warn("the database does not answer", "error", err)
 	return "the database does not answer; proxies continue with the records that they have; try again"
 }
 

@@ -39,10 +39,10 @@ func (a *API) batchOperations() {
 	huma.Register(a.huma, o, func(ctx context.Context, in *putBatch) (*batchAnswer, error) {
 		content, err := ingest.Read(in.RawBody, in.Encoding == "gzip")
 		if unreadable := (*ingest.Unreadable)(nil); errors.As(err, &unreadable) {
-			a.logger.Warn("a batch is rejected: no line can be read; the node keeps it aside", "node", in.Node, "feed", in.Feed, "number", in.Number, "error", err)
+			a.o.Logger.Warn("a batch is rejected: no line can be read; the node keeps it aside", "node", in.Node, "feed", in.Feed, "number", in.Number, "error", err)
 			return nil, huma.Error422UnprocessableEntity("the batch cannot be read, and changes nothing", &huma.ErrorDetail{Message: err.Error(), Location: "body"})
 		}
-		repeated, err := a.ingester.Take(ctx, &ingest.Batch{Feed: in.Feed, Number: in.Number, Node: in.Node, Lines: content.Lines,
+		repeated, err := a.o.Ingester.Take(ctx, &ingest.Batch{Feed: in.Feed, Number: in.Number, Node: in.Node, Lines: content.Lines,
 			Unread: content.Unread, Altered: content.Altered})
 		if err != nil {
 			return nil, a.problem(err)
@@ -50,7 +50,7 @@ func (a *API) batchOperations() {
 		answer := new(batchAnswer)
 		answer.Body.Repeated = repeated
 		if answer.Body.Unread = content.Unread; content.Unread > 0 && !repeated {
-			a.logger.Warn("lines of a batch cannot be read, and are left out", "node", in.Node, "feed", in.Feed, "number", in.Number, "lines", content.Unread,
+			a.o.Logger.Warn("lines of a batch cannot be read, and are left out", "node", in.Node, "feed", in.Feed, "number", in.Number, "lines", content.Unread,
 				"first", content.First.Error())
 		}
 		return answer, nil

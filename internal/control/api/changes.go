@@ -55,7 +55,7 @@ func (a *API) changeOperations() {
 		})
 	huma.Register(a.huma, operation(http.MethodPost, "/v1/changes/verification", "verify-changes", "Read the whole audit trail and check its hashes", ledger.Admin),
 		func(ctx context.Context, _ *struct{}) (*verifiedAnswer, error) {
-			v, broken, err := a.ledger.Verify(ctx)
+			v, broken, err := a.o.Ledger.Verify(ctx)
 			if err != nil {
 				return nil, a.problem(err)
 			}
@@ -67,7 +67,7 @@ func (a *API) changeOperations() {
 }
 
 func (a *API) changes(ctx context.Context, what, subject string, q ChangesQuery) (*changesAnswer, error) {
-	found, err := a.ledger.History(ctx, what, subject, q.Before, q.Limit)
+	found, err := a.o.Ledger.History(ctx, what, subject, q.Before, q.Limit)
 	if err != nil {
 		return nil, a.problem(err)
 	}

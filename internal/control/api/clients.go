@@ -111,7 +111,7 @@ func (a *API) clientOperations() {
 	huma.Register(a.huma, operation(http.MethodGet, "/v1/clients", "list-clients", "List clients that have a record", ledger.Viewer), a.listClients)
 	huma.Register(a.huma, operation(http.MethodGet, clientPathText, "get-client", "Get a client's record", ledger.Viewer, 404),
 		func(ctx context.Context, in *ClientPath) (*clientAnswer, error) {
-			found, err := a.ledger.Client(ctx, in.Client)
+			found, err := a.o.Ledger.Client(ctx, in.Client)
 			if err != nil {
 				return nil, a.problem(err)
 			}
@@ -136,7 +136,7 @@ func (a *API) listClients(ctx context.Context, in *clientsQuery) (*clientsAnswer
 		}
 		after = policy.ClientName{Kind: kind, ID: id}
 	}
-	found, err := a.ledger.Clients(ctx, ledger.Filter{Kind: in.Kind, Tier: in.Tier, Blocked: in.Blocked, Exempt: in.Exempt}, after, in.Limit)
+	found, err := a.o.Ledger.Clients(ctx, ledger.Filter{Kind: in.Kind, Tier: in.Tier, Blocked: in.Blocked, Exempt: in.Exempt}, after, in.Limit)
 	if err != nil {
 		return nil, a.problem(err)
 	}
@@ -171,7 +171,7 @@ func (a *API) putClient(ctx context.Context, in *putClient) (*changedAnswer, err
 			return nil, err
 		}
 	}
-	return a.answerChange(a.ledger.Replace(ctx, by.actor, in.Client, &in.Body.Record, in.Body.Reason, require))
+	return a.answerChange(a.o.Ledger.Replace(ctx, by.actor, in.Client, &in.Body.Record, in.Body.Reason, require))
 }
 
 type patchClient struct {
@@ -191,7 +191,7 @@ func (a *API) patchClient(ctx context.Context, in *patchClient) (*changedAnswer,
 		return nil, err
 	}
 	part := ledger.Part{Tier: in.Body.Tier, Tenant: in.Body.Tenant, Note: in.Body.Note}
-	return a.answerChange(a.ledger.Patch(ctx, callerOf(ctx).actor, in.Client, part, in.Body.Reason, require))
+	return a.answerChange(a.o.Ledger.Patch(ctx, callerOf(ctx).actor, in.Client, part, in.Body.Reason, require))
 }
 
 type editClient struct {
@@ -243,7 +243,7 @@ func (a *API) editClient(ctx context.Context, in *editClient) (*changedAnswer, e
 	}
 	edit := directory.Edit{Client: in.Client, Action: b.Action, Reason: b.Reason, Tier: b.Tier, Tenant: b.Tenant, Rule: b.Rule, Limits: b.Limits,
 		Units: b.Units, Window: b.Window, Note: b.Note, Until: b.Until}
-	return a.answerChange(a.ledger.Edit(ctx, by.actor, edit, require))
+	return a.answerChange(a.o.Ledger.Edit(ctx, by.actor, edit, require))
 }
 
 // supportProblem returns the reason why the role support may not make an edit, or "" if it may.

@@ -93,7 +93,7 @@ func (a *API) explain(ctx context.Context, in *explainRequest) (*explanationAnsw
 		return nil, err
 	}
 	defer leave()
-	records := &recordSource{ledger: a.ledger}
+	records := &recordSource{ledger: a.o.Ledger}
 	verifiers, unknown, err := a.verify(ctx, d, in, asked, records)
 	if err != nil {
 		return nil, err
@@ -126,13 +126,13 @@ func (a *API) explain(ctx context.Context, in *explainRequest) (*explanationAnsw
 // explained returns a revision of a policy; 0 stands for the one in force.
 func (a *API) explained(ctx context.Context, name string, revision int64) (*ledger.Revision, error) {
 	if revision == 0 {
-		p, err := a.ledger.Policy(ctx, name)
+		p, err := a.o.Ledger.Policy(ctx, name)
 		if err != nil {
 			return nil, err
 		}
 		revision = cmp.Or(p.Revision, p.Head)
 	}
-	return a.ledger.Revision(ctx, name, revision)
+	return a.o.Ledger.Revision(ctx, name, revision)
 }
 
 // documentOf returns the document of a revision as nodes with a directory apply it.
@@ -290,8 +290,8 @@ func (a *API) chooseRegion(d *policyfile.Document, name string, counters bool) (
 // regionOf returns a region with counters; "" stands for the only one.
 func (a *API) regionOf(name string) (region Region, err error) {
 	have := []string{}
-	for _, r := range a.regions {
-		if r.Name == name || name == "" && len(a.regions) == 1 {
+	for _, r := range a.o.Regions {
+		if r.Name == name || name == "" && len(a.o.Regions) == 1 {
 			return r, nil
 		}
 		have = append(have, r.Name)
@@ -303,7 +303,7 @@ func (a *API) regionOf(name string) (region Region, err error) {
 // problemOfLook returns the answer to an error of reading records or counters.
 func (a *API) problemOfLook(err error, region Region) error {
 	if errors.Is(err, explain.ErrStore) || errors.Is(err, operator.ErrStore) {
-		a.logger.Warn("the counters could not be read", "region", region.Name, "error", err)
+		a.o.Logger.Warn("the counters could not be read", "region", region.Name, "error", err)
 		return huma.ErrorWithHeaders(huma.Error503ServiceUnavailable("the counters in Redis could not be read, so what is left is not known; "+
 			"/readyz reports the state of Redis, and the log of the control plane the reason; try again"), http.Header{"Retry-After": {"1"}})
 	}

@@ -158,18 +158,26 @@ func TestExplanationsAreBounded(t *testing.T) {
 	if _, err := e.enter(ended); err == nil {
 		t.Error("more explanations are made at a time than explainingMax")
 	}
-	for e.enqueue("ann") {
+	fill := func(name string) (dequeue func()) {
+		for next, ok := e.enqueue(name); ok; next, ok = e.enqueue(name) {
+			dequeue = next
+		}
+		return dequeue
 	}
-	if e.queued != explainingMax+explainingEach {
-		t.Errorf("one caller takes %d places of %d", e.queued-explainingMax, explainingQueue)
+	ann, bob := "ann", "bob"
+	for e.countOf(ann) == e.countOf("") || e.countOf(bob) == e.countOf("") || e.countOf(ann) == e.countOf(bob) {
+		ann, bob = ann+"-", bob+"+"
 	}
-	for e.enqueue("bob") {
+	fill(ann)
+	if taken := len(e.queue) - explainingMax; taken != explainingQueue/2 {
+		t.Errorf("one caller takes %d places of %d", taken, explainingQueue)
 	}
-	if _, err := e.enter(t.Context()); err == nil || e.queued != explainingQueue {
-		t.Errorf("more requests wait than explainingQueue: %d", e.queued)
+	dequeue := fill(bob)
+	if _, err := e.enter(t.Context()); err == nil || len(e.queue) != explainingQueue {
+		t.Errorf("more requests wait than explainingQueue: %d", len(e.queue))
 	}
 	leave()
-	e.dequeue("bob")
+	dequeue()
 	if _, err := e.enter(t.Context()); err != nil {
 		t.Errorf("a turn that was left cannot be taken: %v", err)
 	}

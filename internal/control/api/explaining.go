@@ -4,71 +4,69 @@ package api
 
 import (
 	"context"
+	"hash/maphash"
 	"net/http"
-	"sync"
 
 	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/penstock/penstock/internal/sources"
 )
 
 const (
 	// explainingMax is how many explanations are made at a time. Each compiles policies, which may
 	// have 10,000 rules.
 	explainingMax = 2
-	// explainingQueue is how many requests wait for an explanation or make one. Others are answered
+	// explainingQueue is how many requests wait for an explanation or make one, and how many places
+	// there are. The requests of one caller may take half of the places. Other requests are answered
 	// 503.
 	explainingQueue = 16
-	// explainingEach is how many of them one caller may have, so that others find a place.
-	explainingEach = explainingQueue / 2
 )
 
 // explaining bounds the explanations that are under way, so that they leave processors and turns to
 // other requests.
 type explaining struct {
-	turns chan struct{}
-
-	mu     sync.Mutex
-	queued int
-	each   map[string]int // by the name of a caller, of those that have any
+	queue, turns chan struct{}
+	seed         maphash.Seed
+	callers      *sources.Counts // the places of each caller, by the hash of the name
 }
 
 func newExplaining() *explaining {
-	return &explaining{turns: make(chan struct{}, explainingMax), each: map[string]int{}}
+	return &explaining{queue: make(chan struct{}, explainingQueue), turns: make(chan struct{}, explainingMax),
+		seed: maphash.MakeSeed(), callers: sources.New()}
 }
 
 // enter waits for a turn. The caller leaves it. The error is the answer to the request.
 func (e *explaining) enter(ctx context.Context) (leave func(), err error) {
-	name := callerOf(ctx).actor.Name
-	if !e.enqueue(name) {
+	dequeue, ok := e.enqueue(callerOf(ctx).actor.Name)
+	if !ok {
 		return nil, errExplaining
 	}
 	select {
 	case e.turns <- struct{}{}:
-		return func() { <-e.turns; e.dequeue(name) }, nil
+		return func() { <-e.turns; dequeue() }, nil
 	case <-ctx.Done():
-		e.dequeue(name)
+		dequeue()
 		return nil, errExplaining
 	}
 }
 
-// enqueue takes a place in the queue, if there is one for the caller.
-func (e *explaining) enqueue(name string) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.queued == explainingQueue || e.each[name] == explainingEach {
-		return false
-	}
-	e.queued++
-	e.each[name]++
-	return true
+// countOf returns the count of a caller's places. Several callers can share one.
+func (e *explaining) countOf(name string) sources.Source {
+	return e.callers.Of(maphash.String(e.seed, name))
 }
 
-func (e *explaining) dequeue(name string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.queued--
-	if e.each[name]--; e.each[name] == 0 {
-		delete(e.each, name)
+// enqueue takes a place in the queue, if there is one for the caller.
+func (e *explaining) enqueue(name string) (dequeue func(), ok bool) {
+	from := e.countOf(name)
+	if from.Enter(explainingQueue) {
+		select {
+		case e.queue <- struct{}{}:
+			return func() { <-e.queue; from.Leave() }, true
+		default:
+		}
 	}
+	from.Leave()
+	return nil, false
 }
 
 var errExplaining = huma.ErrorWithHeaders(huma.Error503ServiceUnavailable("too many explanations are under way; try again"), http.Header{"Retry-After": {"1"}})

@@ -5,6 +5,7 @@ package api
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"net"
 	"net/http"
 	"net/netip"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/listen"
+	"github.com/penstock/penstock/internal/sources"
 )
 
 // Bounds of callers whose token is not known to be valid.
@@ -35,9 +37,6 @@ const (
 	knownMax = 10_000
 	// batchesMax is the part of requestsMax that nodes may use, so that they leave room for people.
 	batchesMax = requestsMax / 2
-	// turnsEach is the part of requestsMax that the requests with one token may use, so that they
-	// leave room for those with other tokens.
-	turnsEach = requestsMax / 2
 )
 
 // gate admits requests with a valid token to the turns of the API. A token that was valid before
@@ -46,12 +45,12 @@ const (
 type gate struct {
 	identify       func(ctx context.Context, remote, authorization string) (requester, *refusal)
 	now            func() time.Time
-	turns, batches chan struct{} // hold a value for each request that is being served
-	checks         chan struct{} // holds a value for each check of an unknown token
+	turns, batches chan struct{}   // hold a value for each request that is being served
+	byToken        *sources.Counts // the turns of each token, which may use half of them
+	checks         chan struct{}   // holds a value for each check of an unknown token
 
 	mu      sync.Mutex
 	known   map[[sha256.Size]byte]struct{} // the hashes of tokens that were valid
-	taken   map[[sha256.Size]byte]int      // the turns of each token that has any
 	origins map[netip.Prefix]*failures
 	waiting int
 }
@@ -64,7 +63,7 @@ type failures struct {
 
 func newGate(identify func(ctx context.Context, remote, authorization string) (requester, *refusal)) *gate {
 	return &gate{identify: identify, now: time.Now, turns: make(chan struct{}, requestsMax), batches: make(chan struct{}, batchesMax),
-		checks: make(chan struct{}, checksMax), known: map[[sha256.Size]byte]struct{}{}, taken: map[[sha256.Size]byte]int{},
+		checks: make(chan struct{}, checksMax), known: map[[sha256.Size]byte]struct{}{}, byToken: sources.New(),
 		origins: map[netip.Prefix]*failures{}}
 }
 
@@ -107,26 +106,27 @@ func (g *gate) enter(r *http.Request) (by requester, leave func(), no *refusal) 
 
 func isBatch(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/v1/batches/") }
 
-// turnOf takes a turn for a request with a token.
+// turnOf takes a turn for a request with a token, unless the token has half of all turns.
 func (g *gate) turnOf(hash [sha256.Size]byte, batch bool) (leave func(), no *refusal) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.taken[hash] >= turnsEach {
+	token := g.countOf(hash)
+	if !token.Enter(requestsMax) {
+		token.Leave()
 		return nil, errEach
 	}
 	end, no := g.turn(batch)
 	if no != nil {
+		token.Leave()
 		return nil, no
 	}
-	g.taken[hash]++
 	return func() {
 		end()
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		if g.taken[hash]--; g.taken[hash] == 0 {
-			delete(g.taken, hash)
-		}
+		token.Leave()
 	}, nil
+}
+
+// countOf returns the count of a token's turns. Several tokens can share one.
+func (g *gate) countOf(hash [sha256.Size]byte) sources.Source {
+	return g.byToken.Of(binary.BigEndian.Uint64(hash[:]))
 }
 
 // turn takes a turn, and for a batch also one of the turns of batches.

@@ -4,6 +4,7 @@ package api
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -107,28 +108,34 @@ func TestAnAddressHasABudgetOfInvalidTokens(t *testing.T) {
 func TestATokenLeavesHalfOfTheTurns(t *testing.T) {
 	t.Parallel()
 	g := newTested()
-	g.tokens["other"] = true
+	other := "other"
+	for g.countOf(sha256.Sum256([]byte(other))) == g.countOf(sha256.Sum256([]byte("valid"))) {
+		other += "-"
+	}
+	g.tokens[other] = true
 	r := httptest.NewRequest(http.MethodGet, "/v1/clients", nil)
 	r.Header.Set("Authorization", "valid")
-	var leaves []func()
-	for {
-		_, leave, no := g.enter(r)
-		if no != nil {
-			break
+	for _, when := range []string{"at first", "after the requests have ended"} {
+		var leaves []func()
+		for {
+			_, leave, no := g.enter(r)
+			if no != nil {
+				break
+			}
+			leaves = append(leaves, leave)
 		}
-		leaves = append(leaves, leave)
-	}
-	if len(leaves) != requestsMax/2 {
-		t.Errorf("one token takes %d turns of %d", len(leaves), requestsMax)
-	}
-	if status := g.statusOf("192.0.2.1", "other"); status != 200 {
-		t.Errorf("another token: %d", status)
-	}
-	for _, leave := range leaves {
-		leave()
-	}
-	if status := g.statusOf("192.0.2.1", "valid"); status != 200 || len(g.taken) != 0 {
-		t.Errorf("after the requests have ended: %d; turns are noted for %d tokens", status, len(g.taken))
+		if len(leaves) != requestsMax/2 {
+			t.Errorf("%s, one token takes %d turns of %d", when, len(leaves), requestsMax)
+		}
+		if status := g.statusOf("192.0.2.1", other); status != 200 {
+			t.Errorf("%s, another token: %d", when, status)
+		}
+		for _, leave := range leaves {
+			leave()
+		}
+		if len(g.turns) != 0 {
+			t.Errorf("%s, %d turns are still taken", when, len(g.turns))
+		}
 	}
 }
 

@@ -82,7 +82,7 @@ func (a *API) keyOperations() {
 	huma.Register(a.huma, create, a.createKey)
 	huma.Register(a.huma, operation(http.MethodGet, keyPathText, "get-keys", "Get the API keys of a name", ledger.Viewer, 404),
 		func(ctx context.Context, in *KeyPath) (*namedKeysAnswer, error) {
-			found, err := a.ledger.KeysNamed(ctx, in.Key)
+			found, err := a.o.Ledger.KeysNamed(ctx, in.Key)
 			answer := new(namedKeysAnswer)
 			answer.Body.Keys = found
 			return answer, a.problem(err)
@@ -108,7 +108,7 @@ func (a *API) listKeys(ctx context.Context, in *keysQuery) (*keysAnswer, error) 
 	if err != nil {
 		return nil, err
 	}
-	found, err := a.ledger.Keys(ctx, in.Client, after, in.Limit)
+	found, err := a.o.Ledger.Keys(ctx, in.Client, after, in.Limit)
 	if err != nil {
 		return nil, a.problem(err)
 	}
@@ -152,7 +152,7 @@ func (a *API) makeKey(ctx context.Context, edit directory.KeyEdit) (*editedKeysA
 		}
 		edit.Hash = credential.Digits(hash)
 	}
-	changed, err := a.ledger.EditKeys(ctx, callerOf(ctx).actor, edit)
+	changed, err := a.o.Ledger.EditKeys(ctx, callerOf(ctx).actor, edit)
 	if err != nil {
 		return nil, a.problem(err)
 	}

@@ -64,7 +64,7 @@ func (a *API) endpoints(ctx context.Context, in *endpointQuery) (*endpointsAnswe
 		return nil, err
 	}
 	from, to := in.bounds(day)
-	rows, err := a.reports.Endpoints(ctx, reports.EndpointQuery{Granularity: in.Granularity, From: from, To: to, Policy: in.Policy, Rule: in.Rule,
+	rows, err := a.o.Reports.Endpoints(ctx, reports.EndpointQuery{Granularity: in.Granularity, From: from, To: to, Policy: in.Policy, Rule: in.Rule,
 		Region: in.Region, After: after, Limit: in.Limit})
 	if err != nil {
 		return nil, a.problem(err)
@@ -83,7 +83,7 @@ func (a *API) active(ctx context.Context, in *activeQuery) (*activeAnswer, error
 		return nil, err
 	}
 	from, to := in.bounds(day)
-	rows, err := a.reports.Active(ctx, reports.ActiveQuery{From: from, To: to, Client: in.Client, After: after, Limit: in.Limit})
+	rows, err := a.o.Reports.Active(ctx, reports.ActiveQuery{From: from, To: to, Client: in.Client, After: after, Limit: in.Limit})
 	if err != nil {
 		return nil, a.problem(err)
 	}

@@ -29,7 +29,7 @@ func (a *API) person(host, token string) (by requester, no *refusal) {
 	if addr, err := netip.ParseAddr(host); err == nil {
 		asker.Addr = addr.Unmap().WithZone("")
 	}
-	id, state := a.people.VerifyFor(&asker, token)
+	id, state := a.o.People.VerifyFor(&asker, token)
 	switch {
 	case state == policy.CredentialExpired:
 		return by, &refusal{http.StatusUnauthorized, "the token has expired, or is not valid yet: ask the issuer for another one"}
@@ -55,7 +55,7 @@ func (a *API) notVerified(unchecked bool) *refusal {
 		return &refusal{http.StatusServiceUnavailable, "the token was not checked, because too many tokens that the issuer has not signed arrive; try again"}
 	}
 	select {
-	case <-a.people.Ready():
+	case <-a.o.People.Ready():
 		return &refusal{http.StatusUnauthorized, "the issuer has not signed this token for this control plane: " +
 			"its form, signature, issuer, audience, lifetime, name or groups are wrong; see the log of the control plane, and ask the issuer for another one"}
 	default:

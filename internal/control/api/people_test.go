@@ -107,7 +107,7 @@ func (s *served) ready() {
 	s.t.Helper()
 	eventually.Until(s.t, patience, "the issuer's keys arrive", func() bool {
 		select {
-		case <-s.api.people.Ready():
+		case <-s.api.o.People.Ready():
 			return true
 		default:
 			return false

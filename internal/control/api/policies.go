@@ -123,12 +123,12 @@ const policyPathText = "/v1/policies/{policy}"
 func (a *API) policyOperations() {
 	huma.Register(a.huma, operation(http.MethodGet, "/v1/policies", "list-policies", "List policies with their publication", ledger.Viewer),
 		func(ctx context.Context, in *pageQuery) (*policiesAnswer, error) {
-			found, err := a.ledger.Policies(ctx, in.After, in.Limit)
+			found, err := a.o.Ledger.Policies(ctx, in.After, in.Limit)
 			if err != nil {
 				return nil, a.problem(err)
 			}
 			for i := range found {
-				if found[i].Promotion, err = a.ledger.Promotion(ctx, &found[i]); err != nil {
+				if found[i].Promotion, err = a.o.Ledger.Promotion(ctx, &found[i]); err != nil {
 					return nil, a.problem(err)
 				}
 			}
@@ -156,7 +156,7 @@ func (a *API) getPolicy(ctx context.Context, in *struct {
 	Revision int64 `query:"revision" minimum:"1" doc:"default: the latest"`
 },
 ) (*policyAnswer, error) {
-	p, err := a.ledger.Policy(ctx, in.Policy)
+	p, err := a.o.Ledger.Policy(ctx, in.Policy)
 	if err != nil {
 		return nil, a.problem(err)
 	}
@@ -164,7 +164,7 @@ func (a *API) getPolicy(ctx context.Context, in *struct {
 	if in.Revision != 0 {
 		revision = in.Revision
 	}
-	found, err := a.ledger.Revision(ctx, in.Policy, revision)
+	found, err := a.o.Ledger.Revision(ctx, in.Policy, revision)
 	if err != nil {
 		return nil, a.problem(err)
 	}
@@ -179,7 +179,7 @@ func (a *API) listRevisions(ctx context.Context, in *struct {
 	ChangesQuery
 },
 ) (*revisionsAnswer, error) {
-	found, err := a.ledger.Revisions(ctx, in.Policy, in.Before, in.Limit)
+	found, err := a.o.Ledger.Revisions(ctx, in.Policy, in.Before, in.Limit)
 	if err != nil {
 		return nil, a.problem(err)
 	}
@@ -197,11 +197,11 @@ func (a *API) diffPolicy(ctx context.Context, in *struct {
 	To   int64 `query:"to" minimum:"1" doc:"default: the latest"`
 },
 ) (*diffAnswer, error) {
-	from, err := a.ledger.Revision(ctx, in.Policy, in.From)
+	from, err := a.o.Ledger.Revision(ctx, in.Policy, in.From)
 	if err != nil {
 		return nil, a.problem(err)
 	}
-	to, err := a.ledger.Revision(ctx, in.Policy, in.To)
+	to, err := a.o.Ledger.Revision(ctx, in.Policy, in.To)
 	if err != nil {
 		return nil, a.problem(err)
 	}
@@ -237,7 +237,7 @@ func (a *API) putPolicy(ctx context.Context, in *putPolicy) (*revisionAnswer, er
 		return nil, a.problem(&ledger.Invalid{Place: "text", Value: d.Name,
 			Text: fmt.Sprintf("the policy's name is %q, and it is written to %q: use one name", d.Name, in.Policy)})
 	}
-	put, err := a.ledger.PutPolicy(ctx, callerOf(ctx).actor, d, b.Reason, require)
+	put, err := a.o.Ledger.PutPolicy(ctx, callerOf(ctx).actor, d, b.Reason, require)
 	if err != nil {
 		return nil, a.problem(err)
 	}
@@ -249,7 +249,7 @@ func (a *API) rollBack(ctx context.Context, in *rollBack) (*revisionAnswer, erro
 	if err != nil {
 		return nil, err
 	}
-	put, err := a.ledger.RollBack(ctx, callerOf(ctx).actor, in.Policy, in.Body.Revision, in.Body.Reason, require)
+	put, err := a.o.Ledger.RollBack(ctx, callerOf(ctx).actor, in.Policy, in.Body.Revision, in.Body.Reason, require)
 	if err != nil {
 		return nil, a.problem(err)
 	}
@@ -259,12 +259,12 @@ func (a *API) rollBack(ctx context.Context, in *rollBack) (*revisionAnswer, erro
 func (a *API) publishPolicy(ctx context.Context, in *publishPolicy) (*publicationAnswer, error) {
 	b := &in.Body
 	if b.ClientShare != 0 {
-		if err := a.byClient(ctx, in.Policy); err != nil {
+		if err := a.o.ByClient(ctx, in.Policy); err != nil {
 			return nil, a.problem(err)
 		}
 	}
-	after, err := a.ledger.Publish(ctx, callerOf(ctx).actor, in.Policy, ledger.Publish{Step: b.Step, Revision: b.Revision, Share: ledger.Percent(b.Share),
-		ClientShare: ledger.Percent(b.ClientShare), DenialsMax: ledger.Percent(b.DenialsMax), PromoteAfterSeconds: b.PromoteAfter, Generation: b.Generation}, b.Reason, a.encode)
+	after, err := a.o.Ledger.Publish(ctx, callerOf(ctx).actor, in.Policy, ledger.Publish{Step: b.Step, Revision: b.Revision, Share: ledger.Percent(b.Share),
+		ClientShare: ledger.Percent(b.ClientShare), DenialsMax: ledger.Percent(b.DenialsMax), PromoteAfterSeconds: b.PromoteAfter, Generation: b.Generation}, b.Reason, a.o.Encode)
 	if err != nil {
 		return nil, a.problem(err)
 	}

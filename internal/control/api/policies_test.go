@@ -54,7 +54,7 @@ func (s *served) policies() {
 func TestAPolicyNeedsAKey(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	s.api.encode = func(*ledger.Publication, *ledger.Revision, *ledger.Revision) error {
+	s.api.o.Encode = func(*ledger.Publication, *ledger.Revision, *ledger.Revision) error {
 		return &ledger.Invalid{Text: "no key"}
 	}
 	s.checkAnswer(s.ask(ledger.Editor, "PUT", "/v1/policies/shop", `{"format":"yaml","text":"rules: [{name: api, limit: 3/1m}]",`+reason+`}`, "If-None-Match", "*"), 200)

@@ -71,7 +71,7 @@ func (l *looks) look(ctx context.Context, ready func(context.Context) Readiness)
 }
 
 func (a *API) readyz(w http.ResponseWriter, r *http.Request) {
-	ready := a.looks.look(r.Context(), a.ready)
+	ready := a.looks.look(r.Context(), a.o.Ready)
 	w.Header().Set("Content-Type", "application/json")
 	if !ready.Ready {
 		w.WriteHeader(http.StatusServiceUnavailable)

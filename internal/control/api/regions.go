@@ -21,7 +21,7 @@ type regionsAnswer struct {
 func (a *API) regionOperations() {
 	huma.Register(a.huma, operation(http.MethodGet, "/v1/regions", "list-regions", "List what the Redis of each region has", ledger.Viewer),
 		func(ctx context.Context, _ *struct{}) (*regionsAnswer, error) {
-			found, err := a.ledger.Regions(ctx)
+			found, err := a.o.Ledger.Regions(ctx)
 			if err != nil {
 				return nil, a.problem(err)
 			}

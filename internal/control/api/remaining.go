@@ -63,7 +63,7 @@ func (a *API) remaining(ctx context.Context, in *remainingQuery) (*remainingAnsw
 	if err != nil {
 		return nil, err
 	}
-	records := &recordSource{ledger: a.ledger}
+	records := &recordSource{ledger: a.o.Ledger}
 	if addr := client.Peer(); addr.IsValid() {
 		records.addresses = []netip.Addr{addr}
 	}
@@ -94,8 +94,8 @@ func (a *API) remaining(ctx context.Context, in *remainingQuery) (*remainingAnsw
 func (a *API) inForce(ctx context.Context, in *remainingQuery) (policies []operator.Policy, region Region, err error) {
 	var published []ledger.Policy
 	if in.Policy == "" {
-		published, err = a.ledger.Policies(ctx, "", remainingPoliciesMax+1)
-	} else if one, failed := a.ledger.Policy(ctx, in.Policy); failed != nil {
+		published, err = a.o.Ledger.Policies(ctx, "", remainingPoliciesMax+1)
+	} else if one, failed := a.o.Ledger.Policy(ctx, in.Policy); failed != nil {
 		err = failed
 	} else {
 		published = []ledger.Policy{*one}
@@ -110,7 +110,7 @@ func (a *API) inForce(ctx context.Context, in *remainingQuery) (policies []opera
 		if published[i].Revision == 0 {
 			continue
 		}
-		revision, err := a.ledger.Revision(ctx, published[i].Policy, published[i].Revision)
+		revision, err := a.o.Ledger.Revision(ctx, published[i].Policy, published[i].Revision)
 		if err != nil {
 			return nil, region, a.problem(err)
 		}

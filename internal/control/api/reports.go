@@ -169,7 +169,7 @@ func (a *API) forget(ctx context.Context, in *forgetClient) (*forgottenAnswer, e
 	if err != nil {
 		return nil, a.problem(err)
 	}
-	forgotten, err := a.ledger.Forget(ctx, callerOf(ctx).actor, name, in.Body.Reason)
+	forgotten, err := a.o.Ledger.Forget(ctx, callerOf(ctx).actor, name, in.Body.Reason)
 	return &forgottenAnswer{forgotten}, a.problem(err)
 }
 
@@ -185,7 +185,7 @@ func (a *API) usage(ctx context.Context, in *usageQuery) (*usageAnswer, error) {
 			return nil, huma.Error422UnprocessableEntity("the parameter is not valid", &huma.ErrorDetail{Message: err.Error(), Location: "query.month"})
 		}
 	}
-	rows, err := a.reports.Usage(ctx, reports.UsageQuery{From: from, To: from.AddDate(0, 1, 0), Client: in.Client, Policy: in.Policy, Rule: in.Rule,
+	rows, err := a.o.Reports.Usage(ctx, reports.UsageQuery{From: from, To: from.AddDate(0, 1, 0), Client: in.Client, Policy: in.Policy, Rule: in.Rule,
 		Region: in.Region, ByRegion: in.By == "region", After: after, Limit: in.Limit})
 	if err != nil {
 		return nil, a.problem(err)
@@ -204,7 +204,7 @@ func (a *API) top(ctx context.Context, in *topQuery) (*topAnswer, error) {
 	if end := to.Truncate(time.Hour); end.Before(to) {
 		to = end.Add(time.Hour)
 	}
-	rows, err := a.reports.Top(ctx, reports.TopQuery{From: from, To: to, Policy: in.Policy, Rule: in.Rule, Limit: in.Limit})
+	rows, err := a.o.Reports.Top(ctx, reports.TopQuery{From: from, To: to, Policy: in.Policy, Rule: in.Rule, Limit: in.Limit})
 	if err != nil {
 		return nil, a.problem(err)
 	}
@@ -219,7 +219,7 @@ func (a *API) events(ctx context.Context, in *eventQuery) (*eventsAnswer, error)
 		return nil, err
 	}
 	from, to := in.bounds(day)
-	rows, err := a.reports.Events(ctx, reports.EventQuery{From: from, To: to, Client: in.Client, Rule: in.Rule, Kind: in.Kind, Region: in.Region, Before: before, Limit: in.Limit})
+	rows, err := a.o.Reports.Events(ctx, reports.EventQuery{From: from, To: to, Client: in.Client, Rule: in.Rule, Kind: in.Kind, Region: in.Region, Before: before, Limit: in.Limit})
 	if err != nil {
 		return nil, a.problem(err)
 	}
@@ -237,7 +237,7 @@ func (a *API) metrics(ctx context.Context, in *metricQuery) (*metricsAnswer, err
 		return nil, err
 	}
 	from, to := in.bounds(day)
-	rows, err := a.reports.Metrics(ctx, reports.MetricQuery{Granularity: in.Granularity, From: from, To: to, After: after, Limit: in.Limit})
+	rows, err := a.o.Reports.Metrics(ctx, reports.MetricQuery{Granularity: in.Granularity, From: from, To: to, After: after, Limit: in.Limit})
 	if err != nil {
 		return nil, a.problem(err)
 	}

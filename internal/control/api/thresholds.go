@@ -56,7 +56,7 @@ type noticesAnswer struct {
 func (a *API) thresholdOperations() {
 	huma.Register(a.huma, operation(http.MethodGet, "/v1/thresholds", "list-thresholds", "List the thresholds of usage", ledger.Viewer),
 		func(ctx context.Context, in *pageQuery) (*thresholdsAnswer, error) {
-			found, err := a.ledger.Thresholds(ctx, in.After, in.Limit)
+			found, err := a.o.Ledger.Thresholds(ctx, in.After, in.Limit)
 			if err != nil {
 				return nil, a.problem(err)
 			}
@@ -80,17 +80,17 @@ func (a *API) thresholdOperations() {
 			Reasoned
 		},
 		) (*struct{}, error) {
-			return nil, a.problem(a.ledger.DeleteThreshold(ctx, callerOf(ctx).actor, in.Threshold, in.Reason))
+			return nil, a.problem(a.o.Ledger.DeleteThreshold(ctx, callerOf(ctx).actor, in.Threshold, in.Reason))
 		})
 	huma.Register(a.huma, operation(http.MethodGet, "/v1/thresholds/{threshold}/notices", "list-notices", "List what a threshold has told", ledger.Viewer), a.notices)
 }
 
 func (a *API) putThreshold(ctx context.Context, in *putThreshold) (*thresholdAnswer, error) {
-	if !a.notifies {
+	if !a.o.Notifies {
 		return nil, a.problem(&ledger.Invalid{Text: "this control plane has no secret to sign notices with: start it with --webhook-secret FILE"})
 	}
 	b := &in.Body
-	put, err := a.ledger.PutThreshold(ctx, callerOf(ctx).actor, ledger.Threshold{Threshold: in.Threshold, Policy: b.Policy, Rule: b.Rule, Client: b.Client,
+	put, err := a.o.Ledger.PutThreshold(ctx, callerOf(ctx).actor, ledger.Threshold{Threshold: in.Threshold, Policy: b.Policy, Rule: b.Rule, Client: b.Client,
 		Tier: b.Tier, Units: b.Units, Percents: b.Percents, URL: b.URL}, b.Reason)
 	return &thresholdAnswer{put}, a.problem(err)
 }
@@ -103,7 +103,7 @@ func (a *API) notices(ctx context.Context, in *noticesQuery) (*noticesAnswer, er
 	if err != nil {
 		return nil, err
 	}
-	found, err := a.ledger.Notices(ctx, in.Threshold, after, in.Limit)
+	found, err := a.o.Ledger.Notices(ctx, in.Threshold, after, in.Limit)
 	if err != nil {
 		return nil, a.problem(err)
 	}

@@ -56,7 +56,7 @@ func TestThresholdsThatAreNone(t *testing.T) {
 	}
 	s.checkAnswer(s.ask(ledger.Admin, "PUT", "/v1/thresholds/a%20b", thresholdBody), 422, "body.threshold")
 	s.checkAnswer(s.ask(ledger.Admin, "PUT", "/v1/thresholds/a", strings.Replace(thresholdBody, `"units"`, `"revision":7,"units"`, 1)), 422, "body.revision")
-	s.api.notifies = false
+	s.api.o.Notifies = false
 	s.checkAnswer(s.ask(ledger.Admin, "PUT", "/v1/thresholds/a", thresholdBody), 422, "--webhook-secret")
 	s.checkAnswer(s.ask(ledger.Viewer, "GET", "/v1/thresholds", ""), 200, `"thresholds":[]`)
 }

@@ -63,7 +63,7 @@ type Reasoned struct {
 func (a *API) tierOperations() {
 	huma.Register(a.huma, operation(http.MethodGet, "/v1/tiers", "list-tiers", "List the tiers that clients may have", ledger.Viewer),
 		func(ctx context.Context, in *pageQuery) (*tiersAnswer, error) {
-			found, err := a.ledger.Tiers(ctx, in.After, in.Limit)
+			found, err := a.o.Ledger.Tiers(ctx, in.After, in.Limit)
 			if err != nil {
 				return nil, a.problem(err)
 			}
@@ -76,7 +76,7 @@ func (a *API) tierOperations() {
 		})
 	huma.Register(a.huma, operation(http.MethodPut, "/v1/tiers/{tier}", "put-tier", "Make a tier, or replace its note and what it is sold as", ledger.Editor),
 		func(ctx context.Context, in *putTier) (*tierAnswer, error) {
-			put, err := a.ledger.PutTier(ctx, callerOf(ctx).actor, ledger.Tier{Tier: in.Tier, Note: in.Body.Note, Sold: in.Body.Sold}, in.Body.Reason)
+			put, err := a.o.Ledger.PutTier(ctx, callerOf(ctx).actor, ledger.Tier{Tier: in.Tier, Note: in.Body.Note, Sold: in.Body.Sold}, in.Body.Reason)
 			return &tierAnswer{put}, a.problem(err)
 		})
 	huma.Register(a.huma, operation(http.MethodDelete, "/v1/tiers/{tier}", "delete-tier", "Remove a tier that no client has", ledger.Editor, 404),
@@ -85,7 +85,7 @@ func (a *API) tierOperations() {
 			Reasoned
 		},
 		) (*struct{}, error) {
-			return nil, a.problem(a.ledger.DeleteTier(ctx, callerOf(ctx).actor, in.Tier, in.Reason))
+			return nil, a.problem(a.o.Ledger.DeleteTier(ctx, callerOf(ctx).actor, in.Tier, in.Reason))
 		})
 }
 
@@ -116,7 +116,7 @@ type newToken struct {
 func (a *API) tokenOperations() {
 	huma.Register(a.huma, operation(http.MethodGet, "/v1/tokens", "list-tokens", "List tokens, without their secrets", ledger.Admin),
 		func(ctx context.Context, in *pageQuery) (*tokensAnswer, error) {
-			found, err := a.ledger.Tokens(ctx, in.After, in.Limit)
+			found, err := a.o.Ledger.Tokens(ctx, in.After, in.Limit)
 			if err != nil {
 				return nil, a.problem(err)
 			}
@@ -130,7 +130,7 @@ func (a *API) tokenOperations() {
 	made := operation(http.MethodPost, "/v1/tokens", "new-token", "Make a token", ledger.Admin)
 	made.DefaultStatus = http.StatusCreated
 	huma.Register(a.huma, made, func(ctx context.Context, in *newToken) (*newTokenAnswer, error) {
-		secret, token, err := a.ledger.NewToken(ctx, callerOf(ctx).actor, in.Body.Name, in.Body.Role, in.Body.ExpiresAt, in.Body.Reason)
+		secret, token, err := a.o.Ledger.NewToken(ctx, callerOf(ctx).actor, in.Body.Name, in.Body.Role, in.Body.ExpiresAt, in.Body.Reason)
 		answer := new(newTokenAnswer)
 		answer.Body.Token, answer.Body.Secret = token, secret
 		return answer, a.problem(err)
@@ -141,6 +141,6 @@ func (a *API) tokenOperations() {
 			Reasoned
 		},
 		) (*struct{}, error) {
-			return nil, a.problem(a.ledger.Revoke(ctx, callerOf(ctx).actor, in.Token, in.Reason))
+			return nil, a.problem(a.o.Ledger.Revoke(ctx, callerOf(ctx).actor, in.Token, in.Reason))
 		})
 }

@@ -32,7 +32,7 @@ func (a *API) unpublishedOperations() {
 			if after == nil {
 				after = new(policy.ClientName)
 			}
-			found, err := a.ledger.Unpublished(ctx, *after, in.Limit)
+			found, err := a.o.Ledger.Unpublished(ctx, *after, in.Limit)
 			if err != nil {
 				return nil, a.problem(err)
 			}
@@ -48,7 +48,7 @@ func (a *API) unpublishedOperations() {
 
 // metricsText writes the state of the process for Prometheus. Like /readyz, it needs no token.
 func (a *API) metricsText(w http.ResponseWriter, r *http.Request) {
-	ready := a.looks.look(r.Context(), a.ready)
+	ready := a.looks.look(r.Context(), a.o.Ready)
 	up := 0
 	if ready.Ready {
 		up = 1

@@ -4,6 +4,8 @@ package loan
 
 import (
 	"context"
+	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -132,8 +134,7 @@ func (s *holds) sweepLocked(now time.Time) {
 func (s *holds) remove(h *hold, receipt, at counter.Micros, most int64) (units int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	kept := h.loans[:0]
-	for _, each := range h.loans {
+	h.loans = slices.DeleteFunc(h.loans, func(each *heldLoan) bool {
 		if each.loan.Receipt == receipt && units < most {
 			now, later := each.usable(at)
 			now = min(now, most-units)
@@ -142,12 +143,8 @@ func (s *holds) remove(h *hold, receipt, at counter.Micros, most int64) (units i
 			each.taken += later
 			units += now + later
 		}
-		if each.left() > 0 {
-			kept = append(kept, each)
-		}
-	}
-	clear(h.loans[len(kept):])
-	h.loans = kept
+		return each.left() <= 0
+	})
 	return units
 }
 
@@ -167,16 +164,13 @@ func (s *holds) putBack(h *hold, receipt, at counter.Micros, units int64) {
 func (s *holds) drop(h *hold, before counter.Micros) (units int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	kept := h.loans[:0]
-	for _, each := range h.loans {
+	h.loans = slices.DeleteFunc(h.loans, func(each *heldLoan) bool {
 		if each.loan.Receipt >= before {
-			kept = append(kept, each)
-			continue
+			return false
 		}
 		units += each.left()
-	}
-	clear(h.loans[len(kept):])
-	h.loans = kept
+		return true
+	})
 	return units
 }
 
@@ -185,11 +179,7 @@ func (s *holds) receipts(h *hold) (all []counter.Micros) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, each := range h.loans {
-		known := false
-		for _, r := range all {
-			known = known || r == each.loan.Receipt
-		}
-		if !known {
+		if !slices.Contains(all, each.loan.Receipt) {
 			all = append(all, each.loan.Receipt)
 		}
 	}
@@ -222,7 +212,7 @@ func (s *holds) note(h *hold, units int64, now time.Time) {
 const rateSpan = 5 * time.Second
 
 func (h *hold) rateLocked(now time.Time) float64 {
-	return h.perSecond * decay(now.Sub(h.at), rateSpan)
+	return h.perSecond * math.Exp(-max(0, now.Sub(h.at).Seconds())/rateSpan.Seconds())
 }
 
 // The method empty removes all loans of a hold, and returns them.
@@ -274,7 +264,8 @@ func (a *Agent) restoreHeld(ctx context.Context, q *Question, r *round) (s stock
 	}
 }
 
-// The method restoreOnce restores once what the counter can take.
+// The method restoreOnce makes one attempt to restore what the agent holds: it restores as many of
+// the usable units as the counter has room for. It returns their number.
 func (a *Agent) restoreOnce(ctx context.Context, q *Question, h *hold, s *stock) (units int64) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTime)
 	defer cancel()

@@ -85,9 +85,6 @@ func Lend(ctx context.Context, store counter.Store, here policy.Division, namesp
 		return Loan{}, errNothing
 	}
 	want := min(q.Want, part.Capacity())
-	checks := [1]counter.Check{{Key: q.Key, Limit: &part, Op: counter.OpUpTo, Cost: min(max(1, q.Need), want), Min: 1, Max: want,
-		ShareMille: lentMille, Bounds: q.Bounds}}
-	var results [1]counter.Result
 	if !q.Short || q.Ahead || q.Scarce {
 		look, err := take(ctx, store, counter.Check{Key: q.Key, Limit: &part, Op: counter.OpLook, Bounds: q.Bounds})
 		if err != nil {
@@ -103,13 +100,12 @@ func Lend(ctx context.Context, store counter.Store, here policy.Division, namesp
 			return Loan{}, nil
 		}
 	}
-	if err := store.Take(ctx, checks[:], results[:]); err != nil {
+	r, err := take(ctx, store, counter.Check{Key: q.Key, Limit: &part, Op: counter.OpUpTo, Cost: min(max(1, q.Need), want), Min: 1,
+		Max: want, ShareMille: lentMille, Bounds: q.Bounds})
+	if err != nil || r.Granted <= 0 {
 		return Loan{}, err
 	}
-	if results[0].Granted <= 0 {
-		return Loan{}, nil
-	}
-	return Loan{Units: results[0].Granted, Receipt: results[0].Receipt, At: results[0].At}, nil
+	return Loan{Units: r.Granted, Receipt: r.Receipt, At: r.At}, nil
 }
 
 // Restore restores a loan to the counter of this region. It returns the number of units that count.
@@ -129,21 +125,20 @@ func Restore(ctx context.Context, store counter.Store, here policy.Division, nam
 	case l.Units < 1 || l.Units > counter.CountMax || l.Receipt <= 0:
 		return 0, fmt.Errorf("a loan of %d units with the receipt %d is out of bounds", l.Units, l.Receipt)
 	}
-	checks := [1]counter.Check{{Key: q.Key, Limit: &part, Op: counter.OpLook, Bounds: q.Bounds}}
-	var results [1]counter.Result
 	if l.At > 0 {
-		if err := store.Take(ctx, checks[:], results[:]); err != nil {
+		look, err := take(ctx, store, counter.Check{Key: q.Key, Limit: &part, Op: counter.OpLook, Bounds: q.Bounds})
+		if err != nil {
 			return 0, err
 		}
-		if wait := l.At - results[0].At; wait > 0 {
+		if wait := l.At - look.At; wait > 0 {
 			return 0, &EarlyError{Wait: wait}
 		}
 	}
-	checks[0].Op, checks[0].Cost, checks[0].Receipt = counter.OpRefund, l.Units, l.Receipt
-	if err := store.Take(ctx, checks[:], results[:]); err != nil {
+	refunded, err := take(ctx, store, counter.Check{Key: q.Key, Limit: &part, Op: counter.OpRefund, Cost: l.Units, Receipt: l.Receipt, Bounds: q.Bounds})
+	if err != nil {
 		return 0, err
 	}
-	return results[0].Granted, nil
+	return refunded.Granted, nil
 }
 
 // check returns the limit of a question, which may come from another machine.

@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/internal/store/regionstore"
 )
 
-// Bounds of the loans that a lender can recall.
+// A lender remembers a bounded number of its loans, and can recall only those.
 const (
 	recallsMax = 1 << 12 // counters
 	recallMax  = 16      // loans of one counter

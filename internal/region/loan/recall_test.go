@@ -126,7 +126,8 @@ func TestAnAgentThatEndsReturnsWhatItHolds(t *testing.T) {
 	})
 }
 
-// TestOnlyAgentsThatHoldGetUnitsForLater: an agent of an earlier release would use them at once.
+// TestOnlyAgentsThatHoldGetUnitsForLater: a lender gives units that become usable later only to an
+// agent that says it can hold them. An agent of an earlier release would use such units at once.
 func TestOnlyAgentsThatHoldGetUnitsForLater(t *testing.T) {
 	busy, idle := pair(t)
 	q := &Question{Key: busy.key, Limit: busy.whole.String(), Part: busy.part.Count(), Want: 1000, Short: true, Shares: busy.o.Policy().Here.Shares}

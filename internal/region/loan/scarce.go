@@ -3,7 +3,6 @@
 package loan
 
 import (
-	"math"
 	"time"
 
 	"github.com/penstock/penstock/core/counter"
@@ -21,7 +20,8 @@ const (
 	littleParts = 64
 	// pullEvery is how often the other regions are asked in advance while they lend.
 	pullEvery = 500 * time.Millisecond
-	// lentRecently is how long a lender that has no more units says that some are under way.
+	// After a loan, a lender without units answers further questions with Moving for the time
+	// lentRecently, because the units may still be on their way.
 	lentRecently = 500 * time.Millisecond
 	// deniedTime is how long a region counts as denying requests after it has told its agent so.
 	deniedTime = 500 * time.Millisecond
@@ -102,9 +102,4 @@ func (a *Agent) deem(q *Question, r *round, units int64) {
 	}
 	p.scarce = time.Now().Add(length)
 	r.refused.Store(length.Milliseconds())
-}
-
-// decay returns the weight that is left of something after a time.
-func decay(after, span time.Duration) float64 {
-	return math.Exp(-max(0, after.Seconds()) / span.Seconds())
 }

@@ -96,7 +96,7 @@ func (g *generator) component(name string, partial bool) error {
 		return fmt.Errorf("the component %s is no object", name)
 	}
 	partial = partial && strings.HasPrefix(name, "Patch")
-	about := "is an object in requests or responses."
+	about := "has the fields of the schema " + name + " of the API."
 	if partial {
 		about = "is the body of a change. A field that is nil stays as it is."
 	}
