@@ -16,9 +16,8 @@ const (
 	// explainingMax is how many explanations are made at a time. Each compiles policies, which may
 	// have 10,000 rules.
 	explainingMax = 2
-	// explainingQueue is how many requests wait for an explanation or make one, and how many places
-	// there are. The requests of one caller may take half of the places. Other requests are answered
-	// 503.
+	// explainingQueue is how many requests wait for an explanation or make one. The requests of one
+	// caller may be half of them. Others are answered 503.
 	explainingQueue = 16
 )
 
