@@ -205,12 +205,12 @@ func openStore(s *store.Settings, d *Directory) (string, *pooledStore, error) {
 
 // buildStore opens a new store with the settings.
 func buildStore(s *store.Settings, d *Directory) (*pooledStore, error) {
-	outages := enforce.NewOutages(storeLogger())
+	outageLog := enforce.NewOutages(storeLogger())
 	options := s.Options()
-	options.Logger = storeLogger()
+	options.Logger, options.Pool = storeLogger(), &outages
 	options.Failed = func(err error) {
 		common.StoreFailed(err)
-		outages.Failed(err)
+		outageLog.Failed(err)
 	}
 	opened, err := store.Open(options)
 	if err != nil {
@@ -218,7 +218,7 @@ func buildStore(s *store.Settings, d *Directory) (*pooledStore, error) {
 	}
 	enforcer := enforce.New(opened.Requests, common)
 	enforcer.WaitForLoans(opened.Loans)
-	enforcer.Log(outages)
+	enforcer.Log(outageLog)
 	enforcer.Report(eventLog)
 	enforcer.CountDenials(topDenied)
 	enforcer.Measure(usageMeter)

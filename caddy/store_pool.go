@@ -22,6 +22,11 @@ import (
 // reload that does not change the settings keeps the store and its counters.
 var stores = caddy.NewUsagePool()
 
+// The variable outages lets the stores of all configurations that keep their counters in the same
+// place count together while Redis does not answer. So a reload that changes other settings forgets
+// nothing.
+var outages store.Pool
+
 // pooledStore is a store that one or several configurations use. A pooledStore stays open until no
 // configuration uses it and their requests have ended. Caddy lets requests continue after a reload,
 // and some of them wait in a throttle queue or serve a stream.

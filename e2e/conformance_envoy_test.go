@@ -59,7 +59,7 @@ func newEnvoyFront(t testing.TB, stories []conformance.Story) *envoyFront {
 			t.Fatal(err)
 		}
 		b, err := bridging.New(bridging.Options{Policy: document, Shared: true,
-			Store: fallback.New(f.store, fallback.Options{Local: local}), Corrections: f.store})
+			Store: fallback.New(f.store, fallback.Options{Counts: fallback.NewCounts(local)}), Corrections: f.store})
 		if err != nil {
 			t.Fatal(err)
 		}

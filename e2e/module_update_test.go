@@ -158,6 +158,40 @@ func TestModuleClosesInTheBackground(t *testing.T) {
 	}
 }
 
+// TestModuleUpdatesRememberAnOutage tests that updates of the store's settings while Redis is away
+// forget neither what Redis has counted nor what the module has allowed since.
+func TestModuleUpdatesRememberAnOutage(t *testing.T) {
+	t.Parallel()
+	const limit = 1000
+	redis := redistest.Start(t)
+	settings := func(timeout string) string {
+		return "name: remembered\nrules: [{name: all, limit: 1000/31d fixed_window}]\n" + strings.Replace(inRedis(redis), "5s", timeout, 1)
+	}
+	d := newDiscovered(t, "penstock", settings("250ms"))
+	startEnvoyIn(t, []string{modulePath(t)}, "", nil, d.site)
+	var got tally
+	asked := int64(0) // requests that are admitted and that got has not counted
+	eventually.Until(t, patience, "Redis decides", func() bool {
+		asked++
+		return d.get(t, "/").header.Get("X-RateLimit-Limit") != ""
+	})
+	startLoadOn(d.address, 16, &got, times(200)).Wait()
+	redis.Pause()
+	startLoadOn(d.address, 16, &got, times(300)).Wait()
+	for _, timeout := range []string{"260ms", "270ms"} {
+		before := d.countLoaded()
+		d.write(t, settings(timeout))
+		eventually.Until(t, patience, "Envoy has the update", func() bool { return d.countLoaded() > before })
+		startLoadOn(d.address, 16, &got, times(limit)).Wait()
+	}
+	redis.Resume()
+	eventually.Until(t, patience, "Redis decides again", func() bool { return d.get(t, "/").status == http.StatusTooManyRequests })
+	startLoadOn(d.address, 16, &got, times(100)).Wait()
+	if sum := got.admitted.Load() + asked; sum != limit || got.broken.Load() != 0 {
+		t.Errorf("%d requests are admitted of %d, and %d broke: %s", sum, limit, got.broken.Load(), got.summarizeOthers())
+	}
+}
+
 // TestModuleWaitingRequestsSurviveAnUpdate tests that requests that wait for a hung Redis are
 // decided by the configuration with which they began. That configuration is replaced meanwhile:
 // alone, by ECDS, or with its listener, by LDS. Later requests are decided by the new one.

@@ -87,7 +87,7 @@ func (f *wasmFront) begin(t testing.TB, s *conformance.Story) conformance.Asker 
 	t.Helper()
 	f.store.SetAway(s.Away)
 	b, err := bridge.New(bridge.Options{PolicyFile: s.Write(t, t.TempDir(), f.set), Shared: true,
-		Store: fallback.New(f.store, fallback.Options{Local: f.local}), Corrections: f.store})
+		Store: fallback.New(f.store, fallback.Options{Counts: fallback.NewCounts(f.local)}), Corrections: f.store})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -52,7 +52,10 @@ type Process struct {
 
 	mu     sync.Mutex
 	stores shares[*sharedStore] // by their settings
-	fronts []*Front             // that are open, the oldest first
+	// pool lets stores with other settings and the same servers count together while Redis does not
+	// answer.
+	pool   store.Pool
+	fronts []*Front // that are open, the oldest first
 
 	sending sync.Mutex
 	senders shares[sender] // by their settings
@@ -134,7 +137,7 @@ func (p *Process) buildStore(s *Settings, key string) (*sharedStore, error) {
 		return nil, err
 	}
 	outages := enforce.NewOutages(p.logger)
-	options.Logger = p.logger
+	options.Logger, options.Pool = p.logger, &p.pool
 	options.Failed = func(err error) {
 		p.metrics.StoreFailed(err)
 		outages.Failed(err)

@@ -109,7 +109,7 @@ func newLateNode(t *testing.T, redis counter.Store, nodes int) *lateNode {
 		t.Fatal(err)
 	}
 	return &lateNode{leases: leases, admitted: map[string][]admission{},
-		store: fallback.New(leases, fallback.Options{Local: lateMemory(t), Known: leases.Used, Nodes: func() int { return nodes }})}
+		store: fallback.New(leases, fallback.Options{Counts: fallback.NewCounts(lateMemory(t)), Known: leases.Used, Nodes: func() int { return nodes }})}
 }
 
 // lateMemory returns a store that counts in memory.

@@ -51,6 +51,9 @@ type Options struct {
 	// bounds do not apply to Redis or to the fallback.
 	CountersMax int
 	BytesMax    int64
+	// Pool lets the store count together with other stores of this process over the same counters,
+	// while Redis does not answer. Nil means that the store counts by itself.
+	Pool *Pool
 	// ForgetDenials makes every denied request call Redis again. By default, a denial is cached for
 	// at most a second.
 	ForgetDenials bool
@@ -105,7 +108,12 @@ func openRedis(o *Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	leasing := leasestore.Options{Timeout: options.Timeout, WaitMax: waitMax(redis, &options)}
+	pool := cmp.Or(o.Pool, new(Pool))
+	at, err := pool.open(redis, o.Logger)
+	if err != nil {
+		return nil, errors.Join(err, redis.Close())
+	}
+	leasing := leasestore.Options{Timeout: options.Timeout, WaitMax: waitMax(redis, &options), Reports: at.reports}
 	if o.ForgetDenials {
 		leasing.DenialsMax = -1
 	}
@@ -113,21 +121,16 @@ func openRedis(o *Options) (*Store, error) {
 	leases, err := leasestore.New(regions, leasing)
 	if err != nil {
 		regions.Close()
-		return nil, errors.Join(fmt.Errorf("store redis: %w", err), redis.Close())
+		return nil, errors.Join(fmt.Errorf("store redis: %w", err), redis.Close(), pool.leave(at))
 	}
 	regions.ForgetWith(leases.Forget)
-	memory, err := memstore.New(memstore.Options{Logger: o.Logger})
-	if err != nil {
-		regions.Close()
-		return nil, errors.Join(fmt.Errorf("store redis: %w", err), closeLeases(leases), redis.Close())
-	}
-	standIn := fallback.New(leases, fallback.Options{Local: memory, Nodes: redis.Nodes, AtOnce: leases.TakeNow,
+	standIn := fallback.New(leases, fallback.Options{Counts: at.counts, Nodes: at.nodesOf(redis), AtOnce: leases.TakeNow,
 		Prepare: redis.CountNodes, Known: leases.Used, Failed: o.Failed})
 	return &Store{Requests: standIn, Corrections: standIn.Corrections(), Redis: redis, Leases: leases, Loans: regions, now: standIn.TakeNow,
 		close: func() error {
 			err := closeLeases(leases)
 			regions.Close()
-			return errors.Join(err, redis.Close(), memory.Close())
+			return errors.Join(err, redis.Close(), pool.leave(at))
 		}}, nil
 }
 

@@ -186,7 +186,7 @@ func TestNothingIsGrantedWithoutTheStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := open(t, leased, func(o *Options) {
-		o.Corrections, o.Store = o.Store, fallback.New(o.Store, fallback.Options{Local: memory})
+		o.Corrections, o.Store = o.Store, fallback.New(o.Store, fallback.Options{Counts: fallback.NewCounts(memory)})
 	})
 	h.store.fails = counter.ErrUnavailable
 	a := h.ask(h.wanting(wire.KindLease, "/hot", nil), h.wanting(wire.KindFetch, "/hot", nil), h.wanting(wire.KindLease, "/local", nil),

@@ -114,11 +114,11 @@ func (s *Store) refundInMemory(t *localCall, c *counter.Check, at counter.Micros
 	t.one[0] = *c
 	t.one[0].Receipt = at
 	// on an error the units remain counted
-	_ = s.options.Local.Take(context.Background(), t.one[:], t.result[:])
+	_ = s.local.Take(context.Background(), t.one[:], t.result[:])
 	if c.OnError == counter.OnErrorLocal {
 		t.text = t.text[:0]
 		t.one[0].Key = t.tallyKey(c)
-		_ = s.options.Local.Take(context.Background(), t.one[:], t.result[:]) // likewise
+		_ = s.local.Take(context.Background(), t.one[:], t.result[:]) // likewise
 	}
 	t.one[0] = counter.Check{}
 }
@@ -158,11 +158,11 @@ func (s *Store) force(t *localCall, c *counter.Check) bool {
 	if c.OnError == counter.OnErrorLocal {
 		t.text = t.text[:0]
 		t.one[0].Key = t.tallyKey(c)
-		_ = s.options.Local.Take(context.Background(), t.one[:], t.result[:]) // otherwise the units would be missing from the tally
+		_ = s.local.Take(context.Background(), t.one[:], t.result[:]) // otherwise the units would be missing from the tally
 		t.one[0].Key = c.Key
 	}
 	t.one[0].Cost = shareOf(c, share(c, s.nodes()))
-	err := s.options.Local.Take(context.Background(), t.one[:], t.result[:])
+	err := s.local.Take(context.Background(), t.one[:], t.result[:])
 	t.one[0] = counter.Check{} // the caller owns the key
 	return err == nil
 }

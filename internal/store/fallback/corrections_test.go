@@ -162,7 +162,7 @@ func TestCorrectionsAddUp(t *testing.T) {
 	for round := range 300 {
 		w := newWorld(t, 1)
 		store := &lossy{Store: w.inner.Store}
-		w.Store = New(store, Options{Local: w.local})
+		w.Store = New(store, Options{Counts: NewCounts(w.local)})
 		check := settledCheck(t, "x", 1_000_000, 100)
 		var charges []counter.Result
 		var least, most int64

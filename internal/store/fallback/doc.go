@@ -28,6 +28,9 @@
 // true. Units of a window that has ended are not charged. The package remembers such units for
 // 65,536 counters; a further counter displaces one with few units.
 //
+// Stores of one process over the same counters have the same [Counts], so they admit a limit once,
+// and each charges what the others owe. A front opens another store when its settings change.
+//
 // A store without memory for a call's new counters still counts the known ones: its error has a
 // method NewCounter. Then only the new counters are counted in this process.
 //

@@ -142,7 +142,7 @@ func (s *Store) beginHalves(h *halves) bool {
 	}
 	s.startTallies(h.fresh)
 	s.catchUp(&h.local, h.fresh)
-	err := h.local.take(s.options.Local, h.fresh, call.Results, s.nodes())
+	err := h.local.take(s.local, h.fresh, call.Results, s.nodes())
 	if err != nil || anyDenied(call.Checks, call.Results) {
 		s.settleDoubt(h.fresh)
 		if err == nil {
@@ -162,7 +162,7 @@ func (s *Store) endHalves(h *halves, err error) {
 		s.tally(h.known, h.next.Results)
 	}
 	if err != nil || anyDenied(h.known, h.next.Results) {
-		h.local.undo(s.options.Local)
+		h.local.undo(s.local)
 		s.settleDoubt(h.fresh)
 	} else {
 		s.owe(&h.local, true, h.fresh, call.Results)

@@ -39,7 +39,7 @@ func (refusal) NewCounter(key []byte) bool { return fresh(key) }
 func TestKnownCountersAreChargedBesideNew(t *testing.T) {
 	w := newWorld(t, 1)
 	inner := &noMemory{Store: w.inner.Store}
-	w.Store = New(inner, Options{Local: w.local})
+	w.Store = New(inner, Options{Counts: NewCounts(w.local)})
 	known, other := limited(t, "x", 20, 1, counter.OnErrorAllow), limited(t, "new", 8, 1, counter.OnErrorAllow)
 	w.admits(t, 1, known)
 	inner.full = true

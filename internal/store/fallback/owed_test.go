@@ -44,7 +44,7 @@ func TestNothingIsChargedTwice(t *testing.T) {
 	for range 200 {
 		w := newWorld(t, 1)
 		lossy := &lossy{Store: w.inner.Store}
-		w.Store = New(lossy, Options{Local: w.local})
+		w.Store = New(lossy, Options{Counts: NewCounts(w.local)})
 		const limit = 1000
 		check, admitted := limited(t, "x", limit, 1, counter.OnErrorAllow), 0
 		for range random.IntN(60) {
@@ -176,7 +176,7 @@ func TestDisplacedUnitsAreInDoubt(t *testing.T) {
 func TestManyTellTheStore(t *testing.T) {
 	w := newWorld(t, 1)
 	flaky := &unsteady{Store: w.inner.Store}
-	w.Store = New(flaky, Options{Local: w.local})
+	w.Store = New(flaky, Options{Counts: NewCounts(w.local)})
 	var admitted atomic.Int64
 	var running sync.WaitGroup
 	for range 32 {
@@ -236,7 +236,7 @@ func (b *batching) TakeAll(ctx context.Context, calls []counter.Call) {
 func TestDebtsAreChargedTogether(t *testing.T) {
 	w := newWorld(t, 1)
 	inner := &batching{shared: w.inner}
-	w.Store = New(inner, Options{Local: w.local})
+	w.Store = New(inner, Options{Counts: NewCounts(w.local)})
 	const clients = 50
 	var calls []counter.Call
 	for i := range clients {
@@ -303,7 +303,7 @@ func TestTheWaitForADebtEndsWithTheContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1)
 		inner := &chargingStore{shared: w.inner, released: make(chan struct{})}
-		w.Store = New(inner, Options{Local: w.local})
+		w.Store = New(inner, Options{Counts: NewCounts(w.local)})
 		check := limited(t, "x", 10, 1, counter.OnErrorAllow)
 		w.inner.err = errAway
 		w.admits(t, 1, check)

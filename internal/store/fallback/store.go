@@ -16,10 +16,11 @@ import (
 // NodesMax is the maximum number of nodes among which the store divides a limit.
 const NodesMax = 1 << 20
 
-// Options configures [New]. Local is required.
+// Options configures [New]. Counts is required.
 type Options struct {
-	// Local is the store in this process's memory.
-	Local counter.Store
+	// Counts is what this process counts in place of the shared store. All stores of a process over
+	// the same counters should have the same Counts.
+	Counts *Counts
 	// Nodes returns the number of nodes that share the store's counters, according to this
 	// process's latest information. A result below 1 counts as 1. Nodes is called while the shared
 	// store does not answer, so it must not call that store. Nil means that this node is the only
@@ -38,7 +39,8 @@ type Options struct {
 	AtOnce func(checks []counter.Check, results []counter.Result) bool
 	// Now returns the time. Nil means time.Now.
 	Now func() time.Time
-	// Failed is called with each error of the shared store after which Local answered in its place.
+	// Failed is called with each error of the shared store after which this process answered in its
+	// place.
 	// It must be safe for concurrent use. Nil means that errors are dropped.
 	Failed func(err error)
 }
@@ -46,14 +48,30 @@ type Options struct {
 // Store is a [counter.Store] and [counter.Batcher] over another store. [New] returns one. It is
 // safe for concurrent use.
 type Store struct {
+	*Counts
 	inner   counter.Store
 	batcher counter.Batcher // the inner store, if it implements Batcher
 	options Options
 	pool    sync.Pool // of *localCall
 	ready   atomic.Bool
+}
+
+// Counts is what a process counts in place of a shared store: the units of its counters in memory,
+// their tallies, and the units that the shared store has not charged yet. Create it with
+// [NewCounts]. Counts is safe for concurrent use.
+type Counts struct {
+	local   counter.Store
 	owed    owed
 	tallies tallies
 	locks   [owedShards]sync.Mutex // the locks that serialize catchUpCheck for a counter
+}
+
+// NewCounts returns Counts that counts in a store in this process's memory. The caller closes that
+// store.
+func NewCounts(local counter.Store) *Counts {
+	c := &Counts{local: local}
+	c.owed.seed = maphash.MakeSeed()
+	return c
 }
 
 var _ counter.Batcher = (*Store)(nil)
@@ -69,13 +87,12 @@ type localCall struct {
 	result [1]counter.Result
 }
 
-// New returns a store over inner. The caller closes both stores.
+// New returns a store over inner, which the caller closes.
 func New(inner counter.Store, o Options) *Store {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	s := &Store{inner: inner, options: o}
-	s.owed.seed = maphash.MakeSeed()
+	s := &Store{Counts: o.Counts, inner: inner, options: o}
 	s.batcher, _ = inner.(counter.Batcher)
 	s.pool.New = func() any { return new(localCall) }
 	return s
@@ -207,7 +224,7 @@ func (s *Store) or(t *localCall, err error, unsent bool, checks []counter.Check,
 	}
 	s.startTallies(checks)
 	s.catchUp(t, checks)
-	failure := t.take(s.options.Local, checks, results, s.nodes())
+	failure := t.take(s.local, checks, results, s.nodes())
 	clear(t.checks) // the caller owns their keys
 	if failure != nil {
 		s.settleDoubt(checks)
@@ -278,7 +295,7 @@ func (s *Store) catchUpCheck(t *localCall, c *counter.Check) {
 	defer lock.Unlock()
 	defer func() { t.one[0] = counter.Check{} }() // the caller owns its key
 	t.one[0] = counter.Check{Key: t.tallyKey(c), ScopeLen: c.ScopeLen, Limit: c.Limit, Bounds: c.Bounds, Op: counter.OpLook}
-	if s.options.Local.Take(context.Background(), t.one[:], t.result[:]) != nil {
+	if s.local.Take(context.Background(), t.one[:], t.result[:]) != nil {
 		return
 	}
 	used := s.owed.uncharged(c.Key)
@@ -286,7 +303,7 @@ func (s *Store) catchUpCheck(t *localCall, c *counter.Check) {
 	if missing := used - (c.Limit.Capacity() - t.result[0].Remaining); missing > 0 {
 		t.one[0].Op, t.one[0].Cost = counter.OpForce, missing
 		// The request's own call gets the same error.
-		_ = s.options.Local.Take(context.Background(), t.one[:], t.result[:])
+		_ = s.local.Take(context.Background(), t.one[:], t.result[:])
 	}
 }
 

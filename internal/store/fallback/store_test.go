@@ -51,7 +51,7 @@ type world struct {
 func newWorld(t *testing.T, nodes int) *world {
 	t.Helper()
 	w := &world{inner: &shared{Store: memory(t)}, local: memory(t), nodes: nodes}
-	w.Store = New(w.inner, Options{Local: w.local, Nodes: func() int { return w.nodes },
+	w.Store = New(w.inner, Options{Counts: NewCounts(w.local), Nodes: func() int { return w.nodes },
 		Failed: func(err error) { w.failed = append(w.failed, err) }})
 	return w
 }
@@ -374,5 +374,26 @@ func TestRecentAnswersOfTheStoreCount(t *testing.T) {
 	}
 	if got := w.admits(t, 30, limited(t, "x", 100, 1, counter.OnErrorAllow)); got != 10 {
 		t.Errorf("%d admitted, want what is left", got)
+	}
+}
+
+// TestStoresWithTheSameCountsAdmitALimitOnce: two stores with the same Counts admit a limit
+// together, and each charges what the other owes.
+func TestStoresWithTheSameCountsAdmitALimitOnce(t *testing.T) {
+	w := newWorld(t, 1)
+	other := &world{inner: w.inner, Store: New(w.inner, Options{Counts: w.Counts})}
+	check := limited(t, "x", 100, 1, counter.OnErrorAllow)
+	for n, err := range []error{errLost, errAway} {
+		w.inner.err = err
+		if got := w.admits(t, 10, check) + other.admits(t, 10, check); got != 20 {
+			t.Errorf("%d: %d admitted of 20", n, got)
+		}
+	}
+	w.inner.err = nil
+	if got := other.admits(t, 1, check); got != 1 || w.used(&check) != 21 || w.owed.count.Load() != 0 {
+		t.Errorf("%d admitted of 1, %d charged, want 20 that were owed and 1; %d counters owe units", got, w.used(&check), w.owed.count.Load())
+	}
+	if got := w.admits(t, 100, check); got != 59 { // 20 more might not be charged, but were admitted
+		t.Errorf("%d more are admitted, want 59", got)
 	}
 }

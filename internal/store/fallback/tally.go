@@ -231,7 +231,7 @@ func (s *Store) tally(checks []counter.Check, results []counter.Result) {
 	if len(t.checks) == 0 {
 		return
 	}
-	if s.options.Local.Take(context.Background(), t.checks, t.results) == nil && !s.agree(t, checks, results) {
+	if s.local.Take(context.Background(), t.checks, t.results) == nil && !s.agree(t, checks, results) {
 		s.disagree(t, checks, results)
 	}
 	clear(t.checks) // the caller owns their keys
@@ -298,7 +298,7 @@ func (s *Store) insist(t *localCall, checks []counter.Check, results []counter.R
 		t.one[0] = *c
 		t.one[0].Op = counter.OpForce
 		// otherwise the tally misses the units
-		_ = s.options.Local.Take(context.Background(), t.one[:], t.result[:])
+		_ = s.local.Take(context.Background(), t.one[:], t.result[:])
 		c.Receipt, c.Cost = t.result[0].Receipt, t.result[0].Granted
 		if local := &t.results[k]; local.Denied && !local.Overflow {
 			fits = fits && s.fits(&checks[i], &results[i])
@@ -309,7 +309,7 @@ func (s *Store) insist(t *localCall, checks []counter.Check, results []counter.R
 			t.one[0] = *c
 			t.one[0].Op = counter.OpRefund
 			// otherwise the tally counts too much
-			_ = s.options.Local.Take(context.Background(), t.one[:], t.result[:])
+			_ = s.local.Take(context.Background(), t.one[:], t.result[:])
 		}
 	}
 	t.one[0] = counter.Check{}

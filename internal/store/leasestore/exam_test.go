@@ -17,7 +17,7 @@ import (
 func examine(o Options) func(t testing.TB) storetest.Subject {
 	return func(t testing.TB) storetest.Subject {
 		var clock atomic.Int64
-		o.Now, o.Timeout = func() counter.Micros { return counter.Micros(clock.Load()) }, patience
+		o.Reports, o.Timeout = NewReports(func() counter.Micros { return counter.Micros(clock.Load()) }), patience
 		subject := (&storetest.Model{}).Subject()
 		pin := subject.Pin
 		// In the exam the store's clock goes back and this process's clock does not, so nothing is

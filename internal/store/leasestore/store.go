@@ -35,9 +35,10 @@ type Options struct {
 	// in which the inner store fails: a call that waits for WaitMax is late, which is no outage. If
 	// WaitMax is less than Timeout, the bound is Timeout.
 	WaitMax time.Duration
-	// Now is this process's clock, in microseconds since an arbitrary instant. Now must be
-	// monotonic and safe for concurrent use. Nil means the monotonic clock.
-	Now func() counter.Micros
+	// Reports remembers how much of each counter is used, and has the clock. All stores of a
+	// process over the same counters should have the same Reports. Nil means that the store has its
+	// own.
+	Reports *Reports
 }
 
 // Store is a [counter.Store] and [counter.Batcher] over another store. Create one with [New] and
@@ -45,14 +46,12 @@ type Options struct {
 type Store struct {
 	inner   counter.Store
 	batcher counter.Batcher // inner, if it implements Batcher
-	now     func() counter.Micros
 	timeout time.Duration
 	waitMax time.Duration // how long a call waits for another call
-	seeds
+	*Reports
 	denials  *denials  // nil if denials are not remembered
 	counters *counters // the counters that may hold units
 	absences *absences // of penalties
-	usage    *usage    // of counters
 	batches  sync.Pool // of *batch
 	attempts sync.Pool // of *attempt
 	waiters  sync.Pool // of *waiter
@@ -84,21 +83,19 @@ func New(inner counter.Store, o Options) (*Store, error) {
 	case o.Timeout < 0:
 		return nil, fmt.Errorf("timeout %v is out of bounds: it must be positive", o.Timeout)
 	}
-	s := &Store{inner: inner, now: o.Now, timeout: cmp.Or(o.Timeout, TimeoutDefault), seeds: newSeeds()}
+	s := &Store{inner: inner, timeout: cmp.Or(o.Timeout, TimeoutDefault), Reports: o.Reports}
+	if s.Reports == nil {
+		s.Reports = NewReports(nil)
+	}
 	s.waitMax = max(s.timeout, o.WaitMax)
 	s.batcher, _ = inner.(counter.Batcher)
 	s.counters = newCounters(cmp.Or(o.CountersMax, CountersMaxDefault))
 	s.absences = newAbsences(cacheMax)
-	s.usage = newUsage(cacheMax)
 	s.batches.New = func() any { return new(batch) }
 	s.attempts.New = func() any { return new(attempt) }
 	s.waiters.New = newWaiter
 	s.queue.New = newQueued
 	s.ending = make(chan struct{})
-	if s.now == nil {
-		start := time.Now()
-		s.now = func() counter.Micros { return 1 + counter.Micros(time.Since(start)/time.Microsecond) }
-	}
 	if o.DenialsMax >= 0 {
 		s.denials = newDenials(cmp.Or(o.DenialsMax, DenialsMaxDefault), s.seeds)
 	}

@@ -61,8 +61,8 @@ func open(t testing.TB, o Options) *rig {
 		t.Fatal(err)
 	}
 	p.inner = &between{of: kept}
-	if o.Now == nil {
-		o.Now = func() counter.Micros { return 1 + counter.Micros(p.clock.Load()) }
+	if o.Reports == nil {
+		o.Reports = NewReports(func() counter.Micros { return 1 + counter.Micros(p.clock.Load()) })
 	}
 	if o.Timeout == 0 {
 		o.Timeout = patience

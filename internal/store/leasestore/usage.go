@@ -4,9 +4,29 @@ package leasestore
 
 import (
 	"math/bits"
+	"time"
 
 	"github.com/penstock/penstock/core/counter"
 )
+
+// Reports remembers what the inner store last reported about the use of each counter. Create it
+// with [NewReports]. Reports is safe for concurrent use.
+type Reports struct {
+	now func() counter.Micros
+	seeds
+	usage *usage
+}
+
+// NewReports returns Reports that remembers nothing yet. The function now is this process's clock,
+// in microseconds since an arbitrary instant. It must be monotonic and safe for concurrent use. Nil
+// means the monotonic clock.
+func NewReports(now func() counter.Micros) *Reports {
+	if now == nil {
+		start := time.Now()
+		now = func() counter.Micros { return 1 + counter.Micros(time.Since(start)/time.Microsecond) }
+	}
+	return &Reports{now: now, seeds: newSeeds(), usage: newUsage(cacheMax)}
+}
 
 // The type use holds how much of a counter was used according to the store's last answer.
 type use struct {

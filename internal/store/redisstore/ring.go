@@ -79,6 +79,31 @@ func homeOf(slot int, addrs []string) (home int) {
 	return home
 }
 
+// Places returns texts that name where the counters are. Stores that have a text in common have the
+// same counters. Only the servers of a ring together name a place, because each has a part of the
+// counters. While a ring is being changed, the previous ring is a place, too. In the other modes,
+// each server or sentinel of the options is one.
+func (s *Store) Places() (all []string) {
+	o := &s.settings
+	of := func(servers string) string {
+		return fmt.Sprintf("%s/%d %s", strings.ToLower(servers), o.database, o.master)
+	}
+	switch {
+	case o.mode == ModeRing && o.before != nil:
+		return []string{of(RingNames(o.seeds)), of(RingNames(o.before))}
+	case o.mode == ModeRing:
+		return []string{of(RingNames(o.seeds))}
+	case o.mode == ModeSingle && o.network == "unix":
+		return []string{fmt.Sprintf("%s?db=%d", o.target, o.database)}
+	case o.mode == ModeSingle:
+		return []string{of(o.target)}
+	}
+	for _, seed := range o.seeds {
+		all = append(all, of(seed))
+	}
+	return all
+}
+
 // RingKey is the key at which each server of a ring stores the addresses of all servers, as spelled
 // by the node that connected last (see [RingNames]). No rule's key has this form.
 const RingKey = "rl1:~ring:{~ring}"

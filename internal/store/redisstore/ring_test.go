@@ -256,3 +256,51 @@ func TestRingIsNamedAlike(t *testing.T) {
 		return strings.Contains(log.String(), "count apart") && strings.Contains(log.String(), first) && strings.Contains(log.String(), two)
 	})
 }
+
+// TestPlaces: stores have a place in common if and only if they have the same counters.
+func TestPlaces(t *testing.T) {
+	places := func(o Options) []string {
+		t.Helper()
+		s, err := New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close() }) // nothing answers there
+		return s.Places()
+	}
+	ring := func(addrs []string, before ...string) Options {
+		return Options{Mode: ModeRing, Addrs: addrs, AddrsBefore: before}
+	}
+	sentinel := func(master string, addrs ...string) Options {
+		return Options{Mode: ModeSentinel, Master: master, Addrs: addrs}
+	}
+	a, b, c := "127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"
+	for _, test := range []struct {
+		what      string
+		one, next Options
+		same      bool
+	}{
+		{"other settings", Options{URL: "redis://Localhost:1"}, Options{URL: "redis://u:p@localhost:1/0", Timeout: time.Second, QueueMax: 9}, true},
+		{"TLS", Options{URL: "redis://localhost:1"}, Options{URL: "rediss://localhost:1"}, true},
+		{"another server", Options{URL: "redis://localhost:1"}, Options{URL: "redis://localhost:2"}, false},
+		{"another database", Options{URL: "redis://localhost:1/1"}, Options{URL: "redis://localhost:1"}, false},
+		{"a socket", Options{URL: "unix:///nowhere"}, Options{URL: "unix:///nowhere?db=0", Lanes: 1}, true},
+		{"another socket", Options{URL: "unix:///nowhere"}, Options{URL: "unix:///nowhere/else"}, false},
+		{"a cluster of one address", Options{URL: "redis://" + a}, Options{Mode: ModeCluster, URL: "redis://" + a}, true},
+		{"other seeds", Options{Mode: ModeCluster, Addrs: []string{a, b}}, Options{Mode: ModeCluster, Addrs: []string{c, b}}, true},
+		{"another cluster", Options{Mode: ModeCluster, Addrs: []string{a}}, Options{Mode: ModeCluster, Addrs: []string{c}}, false},
+		{"one more sentinel", sentinel("m", a, b), sentinel("m", a, b, c), true},
+		{"another master", sentinel("m", a, b), sentinel("n", a, b), false},
+		{"another order", ring([]string{a, b}), ring([]string{b, a}), true},
+		{"one more server", ring([]string{a, b}), ring([]string{a, b, c}), false},
+		{"a ring that changes", ring([]string{a, b}), ring([]string{a, b, c}, a, b), true},
+		{"a ring that has changed", ring([]string{a, b, c}, a, b), ring([]string{a, b, c}), true},
+		{"a ring in place of a server", Options{URL: "redis://" + a}, ring([]string{a, b}, a), true},
+		{"a server of a ring", Options{URL: "redis://" + a}, ring([]string{a, b}), false},
+	} {
+		one, next := places(test.one), places(test.next)
+		if same := slices.ContainsFunc(one, func(name string) bool { return slices.Contains(next, name) }); same != test.same {
+			t.Errorf("%s: %q and %q, want a place in common: %t", test.what, one, next, test.same)
+		}
+	}
+}

@@ -49,7 +49,7 @@ func newCoreFront(t testing.TB) *coreFront {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = local.Close() })
-	f.asked = fallback.New(f.store, fallback.Options{Local: local})
+	f.asked = fallback.New(f.store, fallback.Options{Counts: fallback.NewCounts(local)})
 	f.set = Setting{Now: noon, Attrs: map[string]string{"query": "query", "protocol": "protocol"}, KeySetURL: ServeKeySet(t)}
 	return f
 }

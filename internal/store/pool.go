@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/penstock/penstock/internal/store/fallback"
+	"github.com/penstock/penstock/internal/store/leasestore"
+	"github.com/penstock/penstock/internal/store/memstore"
+	"github.com/penstock/penstock/internal/store/redisstore"
+)
+
+// Pool lets the stores of one process that keep their counters in the same place count together
+// while Redis does not answer. So a configuration whose store has other settings than the one
+// before it, such as another timeout, continues with the same counts. The zero Pool is ready for
+// use. A Pool is safe for concurrent use.
+//
+// The place of a counter is named by the servers as the options spell them, see
+// [redisstore.Store.Places]. What the pool remembers of a place is lost when its last store closes.
+type Pool struct {
+	mu     sync.Mutex
+	places []*place
+}
+
+// place is what the process remembers of the counters in one place.
+type place struct {
+	names   []string
+	users   int               // guarded by the lock of the pool
+	latest  *redisstore.Store // the store that was opened last; guarded by the lock of the pool
+	memory  *memstore.Store
+	counts  *fallback.Counts
+	reports *leasestore.Reports
+	nodes   atomic.Int64 // the last known number of nodes; 0 means unknown
+}
+
+// open returns the place of a store's counters. The caller must call leave with it.
+func (p *Pool) open(redis *redisstore.Store, logger *slog.Logger) (*place, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	names := redis.Places()
+	for _, known := range p.places {
+		if slices.ContainsFunc(names, func(name string) bool { return slices.Contains(known.names, name) }) {
+			known.reopen(redis, names)
+			return known, nil
+		}
+	}
+	memory, err := memstore.New(memstore.Options{Logger: logger})
+	if err != nil {
+		return nil, fmt.Errorf("store redis: %w", err)
+	}
+	added := &place{names: names, users: 1, latest: redis, memory: memory, counts: fallback.NewCounts(memory),
+		reports: leasestore.NewReports(nil)}
+	p.places = append(p.places, added)
+	return added, nil
+}
+
+// reopen adds a store to a place. The store might not reach Redis, so it continues with the number
+// of nodes that the store before it knows. The caller holds the lock of the pool.
+func (p *place) reopen(redis *redisstore.Store, names []string) {
+	if n := p.latest.Nodes(); n > 0 {
+		p.nodes.Store(int64(n))
+	}
+	p.latest = redis
+	p.users++
+	for _, name := range names {
+		if !slices.Contains(p.names, name) {
+			p.names = append(p.names, name)
+		}
+	}
+}
+
+// leave ends a store's use of a place. The last store's leave forgets the place.
+func (p *Pool) leave(left *place) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if left.users--; left.users > 0 {
+		return nil
+	}
+	p.places = slices.DeleteFunc(p.places, func(other *place) bool { return other == left })
+	return left.memory.Close()
+}
+
+// nodesOf returns the function that returns the number of nodes: the number that a store knows, or
+// else the last one that was known in the place.
+func (p *place) nodesOf(redis *redisstore.Store) func() int {
+	return func() int {
+		if n := redis.Nodes(); n > 0 {
+			return n
+		}
+		return int(p.nodes.Load())
+	}
+}
