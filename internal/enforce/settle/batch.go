@@ -161,6 +161,9 @@ func (b *batch) end(p *pendingJob) {
 	b.queue.ended(p.end)
 	if p.end != Panicked {
 		defer b.recoverThen(func() {}) // the end of this job has already been counted
+		if o, ok := p.job.(Observer); ok {
+			o.Ended(p.end)
+		}
 		p.job.Release()
 	}
 }

@@ -5,6 +5,7 @@ package settle
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 
@@ -53,7 +54,11 @@ type order struct {
 	job
 	due, condition int64
 	checks         [1]counter.Check
+	ended          []End
 }
+
+// Ended implements [Observer].
+func (o *order) Ended(end End) { o.ended = append(o.ended, end) }
 
 func (o *order) Due() []counter.Check {
 	if o.due == 4 {
@@ -74,10 +79,14 @@ func (o *order) Condition() []counter.Check {
 // and each has its own end.
 func TestWaitingJobsAreSentTogether(t *testing.T) {
 	const each = 500
-	kinds := []struct {
+	type kind struct {
 		due, condition int64
 		want           End
-	}{{0, 0, Settled}, {0, 5, Settled}, {0, 1, Repeated}, {0, 2, Failed}, {2, 0, Failed}, {2, 5, Failed}, {4, 0, Panicked}}
+	}
+	kinds := []kind{{0, 0, Settled}, {0, 5, Settled}, {0, 1, Repeated}, {0, 2, Failed}, {2, 0, Failed}, {2, 5, Failed}, {4, 0, Panicked}}
+	endOf := func(due, condition int64) End {
+		return kinds[slices.IndexFunc(kinds, func(k kind) bool { return k.due == due && k.condition == condition })].want
+	}
 	store := &slowBatcher{hold: make(chan struct{}), dues: map[*counter.Check]int{}}
 	e := new(ends)
 	q := New(store, e.note)
@@ -109,6 +118,9 @@ func TestWaitingJobsAreSentTogether(t *testing.T) {
 		}
 		if store.dues[&o.checks[0]] != done {
 			t.Errorf("due %d on condition %d: done %d times, want %d", o.due, o.condition, store.dues[&o.checks[0]], done)
+		}
+		if want := endOf(o.due, o.condition); o.due != 4 && !slices.Equal(o.ended, []End{want}) {
+			t.Errorf("due %d on condition %d: told %v, want %s", o.due, o.condition, o.ended, want)
 		}
 		if released := o.released.Load(); released != 1 && o.due != 4 {
 			t.Errorf("due %d on condition %d: released %d times", o.due, o.condition, released)

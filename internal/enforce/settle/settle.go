@@ -73,6 +73,13 @@ type Conditional interface {
 	Condition() []counter.Check
 }
 
+// Observer is a job that is told how it ended, unless it panicked.
+type Observer interface {
+	Job
+	// Ended is called once, before Release.
+	Ended(End)
+}
+
 // Queue sends jobs to a store. A Queue's workers start with the first job. A Queue is safe for
 // concurrent use.
 type Queue struct {
@@ -100,6 +107,9 @@ func (q *Queue) Send(job Job) bool {
 		return true
 	}
 	q.ended(Dropped)
+	if o, ok := job.(Observer); ok {
+		o.Ended(Dropped)
+	}
 	job.Release()
 	return false
 }
