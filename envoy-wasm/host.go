@@ -81,7 +81,7 @@ func (h *host) reply(bodyBytes int) (r filter.Reply) {
 		case filter.LeasingHeader:
 			r.Leases = field[1]
 		case filter.DenialsHeader:
-			r.Denials = true
+			r.Denials, r.Usage = true, field[1] == filter.WantsUsage
 		case filter.NodesHeader:
 			r.Nodes, _ = slim.ParseWhole(field[1])
 		}

@@ -31,10 +31,12 @@ const fnvOffset = 14695981039346656037
 //go:noinline
 func hash(h uint64, text string) uint64 {
 	for i := range len(text) {
-		h = (h ^ uint64(text[i])) * 1099511628211
+		h = (h ^ uint64(text[i])) * fnvPrime
 	}
 	return h
 }
+
+const fnvPrime = 1099511628211 // of the 64-bit FNV hash
 
 // askBytesMax is the maximum length of a question, so that it fits into a call. Envoy accepts 60
 // KiB of headers by default, and can be configured to accept up to 8 MiB.

@@ -113,6 +113,9 @@ func (f *Filter) deliver(r *batchItem, got *wire.Answer, why Counter, sent count
 	if r.due != nil {
 		f.forget(r.due)
 	}
+	if r.report != nil && got == nil && why == CounterBusy {
+		f.enqueueExtra(r.report, r.report.item) // the bridge has not read the call
+	}
 	f.lease(r, got, ok, sent)
 	if got != nil && got.Status == wire.StatusLoan && r.gate != nil {
 		r.gate.room = counter.CountMax // the requests behind this one will wait in the bridge too
@@ -192,7 +195,7 @@ func (f *Filter) noteReply(r Reply) {
 	switch {
 	case r.Status == 200:
 		l.reads, l.exact = r.Leases != "" && f.elapsedTime() >= l.leasesOffUntil, r.Leases == wire.LeasingExact
-		c.failures, c.nodes, f.denials.wanted = 0, r.Nodes, r.Denials
+		c.failures, c.nodes, f.denials.wanted, f.denials.usage = 0, r.Nodes, r.Denials, r.Usage
 	case r.busy():
 		c.failures = 0
 	default:

@@ -78,6 +78,7 @@ type batchItem struct {
 	extra  bool           // whether the item is an extra
 	checks int            // number of checks of the stream
 	due    *dueSettlement // a settlement, kept in case the call must be made again
+	report *extra         // a report of denials or admissions, kept in case the bridge is busy
 }
 
 // keepBytes counts the bytes that a waiting request holds.

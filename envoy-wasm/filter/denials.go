@@ -9,13 +9,19 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// The bridge does not see the requests that the filter denies without asking. If the bridge reports
-// denials as events, it requests reports in its answers. The filter then reports these denials once
-// a second, with one item for each client and rule that contains the first request and the number
-// of denials.
+// The bridge does not see the requests that the filter denies without asking, nor those that it
+// admits from leased units or because no limit counts them. If the bridge reports denials as
+// events, or counts usage, it requests reports in its answers. The filter then reports these
+// decisions once a second, with one item for each client and rules that contains the first request
+// and the number of requests.
+//
+// A report is sent once, because the bridge may have counted it although its answer is missing. It
+// is sent again if the bridge was too busy to read the call. Requests that on_error admits are not
+// reported, because the bridge may have counted them.
 
 const (
 	// denialsMax is the greatest number of items in one second. Further denials are only counted.
+	// Requests that would need a further item for admissions are not admitted from leased units.
 	denialsMax = 256
 	// reportEvery is the time for which denials are gathered.
 	reportEvery = counter.Second
@@ -26,30 +32,54 @@ const (
 type gatheredDenials struct {
 	_ slim.Incomparable
 
-	wanted bool
+	wanted bool // whether the bridge wants denials
+	usage  bool // whether it wants admissions, too
 	since  counter.Micros
 	first  *extra // of a list
 	count  int    // the number of extras in the list
 	lost   int64  // the number of denials without an extra
 }
 
-// gatherDenial counts a denial that the bridge has not seen.
+// isReport reports whether an extra is a report of denials or admissions.
+func (e *extra) isReport() bool { return e.wants == nil && e.version != "" }
+
+// mayGather reports whether an admission of the request can be reported, if the bridge wants that.
+func (r *gatheredDenials) mayGather(a *askingData) bool {
+	return !r.usage || r.count < denialsMax && a.attrs.size() <= fetchBytesMax
+}
+
+// gatherDecision counts a decision that the bridge has not seen.
 //
 //go:noinline
-func (f *Filter) gatherDenial(a *askingData, d *core.Decision) {
-	r := &f.denials
-	if !r.wanted {
+func (f *Filter) gatherDecision(a *askingData, d *core.Decision) {
+	r, sign := &f.denials, int64(1)
+	if !d.Denied() {
+		sign = -1
+	}
+	if !r.wanted || sign < 0 && (!r.usage || d.Degraded) {
 		return
 	}
-	h := hash(hash(hash(uint64(d.Outcome), d.Client.Kind)+1, d.Client.ID)+1, d.Rule)
+	h := hash(hash(hash(uint64(d.Outcome)+uint64(f.calls.sources.key)<<8, d.Client.Kind)+1, d.Client.ID)+1, d.Rule)
+	if sign < 0 {
+		outcomes := a.plan.Outcomes()
+		if len(outcomes) == 0 {
+			return
+		}
+		for i := range outcomes {
+			h = (h^uint64(outcomes[i].Index))*fnvPrime ^ uint64(a.plan.Units(i))
+		}
+		h = hash(h, d.Client.Tier)
+	}
 	for one := r.first; one != nil; one = one.next {
 		if one.denials[0].Counter == h {
-			one.denials[0].Cost++
+			one.denials[0].Cost += sign
 			return
 		}
 	}
 	if r.count == denialsMax || a.attrs.size() > fetchBytesMax {
-		r.lost++
+		if sign > 0 {
+			r.lost++
+		}
 		return
 	}
 	if r.count++; r.first == nil {
@@ -57,7 +87,7 @@ func (f *Filter) gatherDenial(a *askingData, d *core.Decision) {
 	}
 	one := new(extra)
 	one.version, one.next, one.item = a.policy.version, r.first, wire.AppendAsk(nil, wire.KindDenied, &a.attrs.Ask, nil)
-	one.denials[0].Counter, one.denials[0].Cost, one.denials[0].Check = h, 1, -1
+	one.denials[0].Counter, one.denials[0].Cost, one.denials[0].Check = h, sign, -1
 	results := a.plan.Results()
 	for i := range results {
 		if results[i].Denied {
@@ -67,12 +97,13 @@ func (f *Filter) gatherDenial(a *askingData, d *core.Decision) {
 	r.first = one
 }
 
-// reportDenials reports the gathered denials when the bridge can be called.
+// reportDenials reports the decisions that were gathered for the given time, when the bridge can be
+// called. With 0, it reports them in any case.
 //
 //go:noinline
-func (f *Filter) reportDenials() {
+func (f *Filter) reportDenials(after counter.Micros) {
 	r := &f.denials
-	if r.first == nil || f.calls.failures > 0 || len(f.leases.extras) > extrasMax || f.elapsedTime()-r.since < reportEvery {
+	if after > 0 && (r.first == nil || f.calls.failures > 0 || len(f.leases.extras) > extrasMax || f.elapsedTime()-r.since < after) {
 		return
 	}
 	for one := r.first; one != nil; one = one.next {

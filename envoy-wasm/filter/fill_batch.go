@@ -13,17 +13,20 @@ func (f *Filter) fillBatch() {
 	for taken < len(c.waiting) && c.waiting[taken].state != waiting {
 		taken++ // the request has ended, or its time is over
 	}
-	version := ""
-	switch {
-	case taken < len(c.waiting):
+	version, asks := "", taken < len(c.waiting)
+	if len(f.leases.extras) > 0 {
+		next := f.leases.extras[0]
+		version = next.version
+		// a report about a former policy could wait for ever behind other questions
+		asks = asks && !next.isReport()
+	}
+	if asks {
 		version = c.waiting[taken].asking.policy.version
-	case len(f.leases.extras) > 0:
-		version = f.leases.extras[0].version
 	}
 	c.body = wire.AppendCall(c.body[:0], version)
 	// questions come before items for which no request waits, which could leave no room for a long
 	// question
-	if taken < len(c.waiting) {
+	if asks {
 		c.waiting[taken].appendToBatch()
 		taken++
 	}

@@ -98,7 +98,7 @@ func (f *Filter) Tick() {
 	f.beginResuming()
 	f.expire()
 	f.refundUnneeded()
-	f.reportDenials()
+	f.reportDenials(reportEvery)
 	f.pollPolicy()
 }
 
@@ -146,7 +146,7 @@ func (f *Filter) pollEnded(r Reply) {
 	f.beginResuming()
 	f.poll.under = false
 	if r.Status == 200 || r.Status == 304 {
-		f.denials.wanted = r.Denials
+		f.denials.wanted, f.denials.usage = r.Denials, r.Usage
 	}
 	f.takePolicy(r)
 	list := f.outdated

@@ -16,12 +16,13 @@ func (f *Filter) End() {
 	f.reportHeld(0)
 	f.calls.woken = true // after that, the filter must not request a flush
 	f.releaseAll(f.elapsedTime())
+	f.reportDenials(0)
 }
 
-// Inherit takes over the settlements and refunds that an ended filter of this worker still had to
-// send. Inherit returns false if the two filters use different bridges. The units of items that no
-// filter inherits are lost until their windows end. After a panic they are lost too, so that items
-// are never inherited twice.
+// Inherit takes over the settlements, refunds and reports that an ended filter of this worker still
+// had to send. Inherit returns false if the two filters use different bridges. The units of items
+// that no filter inherits are lost until their windows end. After a panic they are lost too, so
+// that items are never inherited twice.
 func (f *Filter) Inherit(ended *Filter) bool {
 	defer f.guard()
 	if !f.config.sameBridge(&ended.config) {

@@ -58,6 +58,9 @@ const NodesHeader = wire.NodesHeader
 // DenialsHeader is the header by which a bridge requests reports of denials.
 const DenialsHeader = wire.DenialsHeader
 
+// WantsUsage is its value if the bridge requests reports of admissions, too.
+const WantsUsage = wire.WantsUsage
+
 // Reply is an answer of the bridge.
 type Reply struct {
 	Status  int // 0 means no answer
@@ -65,6 +68,7 @@ type Reply struct {
 	Leases  string // the LeasingHeader; "" if the bridge rejects calls about leases
 	Nodes   int64  // the NodesHeader; 0 if absent
 	Denials bool   // the DenialsHeader is there
+	Usage   bool   // its value is WantsUsage
 	Body    []byte
 }
 

@@ -84,7 +84,7 @@ type extra struct {
 	version string
 	item    []byte
 	wants   []wantedUnits // nil for a refund, which has no version, and for denials
-	denials [1]wire.Units // the number of denials, for an extra that reports denials
+	denials [1]wire.Units // for a report of denials or admissions
 	next    *extra        // in [denials]
 }
 

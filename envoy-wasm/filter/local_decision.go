@@ -26,7 +26,7 @@ func (s *Stream) decideLocally() (action Action, done bool) {
 	if a.denies = deny && !a.unsure && !a.dated; !a.denies {
 		return Continue, false
 	}
-	a.admits = admit && f.leases.reads
+	a.admits = admit && f.leases.reads && f.denials.mayGather(a)
 	if a.denies = a.admits || !f.leases.exact; !a.denies {
 		return Continue, false
 	}
@@ -354,14 +354,18 @@ func (f *Filter) appendExtras(version string) {
 	kept := l.extras[:0]
 	for _, next := range l.extras {
 		switch {
-		case !l.reads && (next.wants != nil || next.version == ""), next.version != "" && next.version != f.policy.version:
+		case !l.reads && (next.wants != nil || next.version == ""), next.wants != nil && next.version != f.policy.version:
 			clearWants(next.wants)
 		case next.version != "" && next.version != version || !c.sparesRoom(len(next.item)):
 			kept = append(kept, next)
 		default:
 			c.body = append(c.body, next.item...)
 			c.lease()
-			c.recordItem(&batchItem{wants: next.wants, extra: true})
+			r := batchItem{wants: next.wants, extra: true}
+			if next.isReport() {
+				r.report = next
+			}
+			c.recordItem(&r)
 		}
 	}
 	clear(l.extras[len(kept):])

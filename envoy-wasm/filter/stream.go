@@ -365,11 +365,11 @@ func (s *Stream) decide(d core.Decision) Action {
 	switch {
 	case d.Denied():
 		action, count = Pause, CounterDenied
-		if !s.counted {
-			s.f.gatherDenial(s.asking, &d)
-		}
 	case d.Degraded:
 		count = CounterDegraded
+	}
+	if !s.counted {
+		s.f.gatherDecision(s.asking, &d)
 	}
 	s.f.host.Count(count)
 	if d.Outcome == core.OutcomeOversized {

@@ -90,8 +90,67 @@ func (e *Enforcer) MeasureSettled(s *core.Settlement, a core.Answer, of *Client)
 		return
 	}
 	s.Corrections(a, func(rs *core.Ruleset, rule int, units int64) {
-		e.meter.Count(&meter.Key{Policy: rs.Name(), Rule: rs.RuleName(rule), Tier: of.Tier, Kind: of.Kind, Client: of.ID, Known: of.Known}, meter.Sum{Units: units})
+		e.measureCorrection(&Correction{rs, rule, units}, of)
 	})
+}
+
+// Correction is by how much a response changes the units of its request under one rule.
+type Correction struct {
+	Ruleset *core.Ruleset
+	Rule    int // the index in the ruleset
+	Units   int64
+}
+
+// AppendCorrections appends the corrections by the settlement of a response to dst, if usage is
+// counted. AppendCorrections must be called before the settlement's checks are made.
+func (e *Enforcer) AppendCorrections(dst []Correction, s *core.Settlement, a core.Answer) []Correction {
+	if !e.meter.On() {
+		return dst
+	}
+	s.Corrections(a, func(rs *core.Ruleset, rule int, units int64) { dst = append(dst, Correction{rs, rule, units}) })
+	return dst
+}
+
+// MeasureCorrections corrects the units of a client.
+func (e *Enforcer) MeasureCorrections(all []Correction, of *Client) {
+	for i := range all {
+		e.measureCorrection(&all[i], of)
+	}
+}
+
+func (e *Enforcer) measureCorrection(c *Correction, of *Client) {
+	e.meter.Count(&meter.Key{Policy: c.Ruleset.Name(), Rule: c.Ruleset.RuleName(c.Rule), Tier: of.Tier, Kind: of.Kind, Client: of.ID,
+		Known: of.Known}, meter.Sum{Units: c.Units})
+}
+
+// MeasureAdmissions counts n requests like that of the plan, which another process admitted by a
+// version of the policy. If the plan's client is not certain, named is false, and they are counted
+// without a client. If the plan does not admit the request, because its client was blocked since,
+// they are counted for the policy itself.
+func (e *Enforcer) MeasureAdmissions(plan *core.Plan, v *live.Version, n uint64, named bool) {
+	if !e.meter.On() {
+		return
+	}
+	k := meter.Key{}
+	if client := plan.Identity(); named {
+		k = meter.Key{Tier: client.Tier, Kind: client.Kind, Client: client.ID, Known: plan.Known()}
+	}
+	k.Policy = v.Ruleset.Name()
+	outcomes, admitted := plan.Outcomes(), false
+	for i := range outcomes {
+		one := &outcomes[i]
+		if !metrics.Admits(one.Outcome) {
+			continue
+		}
+		k.Rule, admitted = "", true
+		if one.Index >= 0 {
+			k.Rule = one.Ruleset.RuleName(one.Index)
+		}
+		e.meter.Count(&k, meter.Sum{Admitted: n, Units: int64(n) * plan.Units(i)})
+	}
+	if !admitted {
+		e.meter.Count(&k, meter.Sum{Admitted: n})
+	}
 }
 
 // measureDenials counts n denials that another process decided. The argument dropped is the number

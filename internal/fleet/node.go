@@ -20,6 +20,8 @@ import (
 // Sources provide the data for a node's record. Each function may be nil.
 type Sources struct {
 	Front string // "caddy", "bridge" or "module"
+	// Receipts is the latest form of receipts that a bridge reads; 0 for other nodes.
+	Receipts int
 	// Policies returns the policies in force.
 	Policies func() []Policy
 	// Totals returns the requests by rule since the process began.
@@ -96,7 +98,7 @@ func shorten(text string) string { return text[:min(len(text), textBytesMax)] }
 
 // Record returns the node's current record. The record in Redis may be shorter.
 func (n *Node) Record(now time.Time) *Record {
-	r := &Record{Version: recordVersion, ID: n.id, Name: n.name, Front: n.sources.Front, Build: n.build,
+	r := &Record{Version: recordVersion, ID: n.id, Name: n.name, Front: n.sources.Front, Build: n.build, Receipts: n.sources.Receipts,
 		UpSeconds: max(0, int64(now.Sub(n.began)/time.Second)), Policies: []Policy{}, Rules: []Rule{}, Clients: []Client{}}
 	if n.sources.Policies != nil {
 		r.Policies = append(r.Policies, n.sources.Policies()...)

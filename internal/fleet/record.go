@@ -33,6 +33,8 @@ type Record struct {
 	Name  string `json:"name"`
 	Front string `json:"front"` // "caddy", "bridge" or "module"
 	Build string `json:"build,omitempty"`
+	// Receipts is the latest form of receipts that a bridge reads; 0 if it does not report this.
+	Receipts int `json:"receipts,omitempty"`
 	// UpSeconds is how long the process has run.
 	UpSeconds int64 `json:"up_s"`
 	// SeenMicros is when the record was written, by the clock of Redis. 0 means now.

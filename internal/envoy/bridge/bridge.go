@@ -125,6 +125,9 @@ type Options struct {
 	Logger *slog.Logger
 }
 
+// front is the name of bridges among the nodes of a store.
+const front = "bridge"
+
 // Bridge answers filters. Safe for concurrent use.
 type Bridge struct {
 	options      Options
@@ -141,7 +144,8 @@ type Bridge struct {
 	asking       atomic.Int64    // questions being decided
 	clients      *sources.Counts // the number of calls in JSON being decided, by the client's address
 	sealer       *sealer
-	receiptsRoam bool // whether other bridges can open the receipts and count in the same store
+	receiptsRoam bool        // whether other bridges can open the receipts and count in the same store
+	namesClients atomic.Bool // whether all bridges that can open the receipts read a client in them
 	settling     *settle.Queue
 	lines        *throttle.Queues
 	ending       context.Context // a context that is done when waiting calls must end
@@ -212,7 +216,7 @@ func New(o Options) (*Bridge, error) {
 	b.guard = listen.Guard{Hosts: o.Hosts, HostRemedy: "use its address or localhost, or start the bridge with --host and the name, or with a token",
 		Rejected: func() { b.metrics.calls.WithLabelValues(callUnauthorized).Inc() }, Admitted: func(r *http.Request) { o.Called(r.Context(), true) },
 		Logger: o.Logger}
-	b.node = fleet.New(fleet.Sources{Front: "bridge", Policies: func() []fleet.Policy { return operator.PoliciesOf(b.operated()) },
+	b.node = fleet.New(fleet.Sources{Front: front, Receipts: namedForm, Policies: func() []fleet.Policy { return operator.PoliciesOf(b.operated()) },
 		Totals: b.totals, Denied: b.denied, Problems: o.Problems, Events: o.Events.Tail}, time.Now())
 	b.settling = settle.New(o.Corrections, b.metrics.settled)
 	b.settling.Panic = b.panicked
@@ -225,6 +229,7 @@ func New(o Options) (*Bridge, error) {
 	if sharesSecret {
 		b.running.Go(func() { b.shareSecret(b.ending) })
 	}
+	b.nameClients()
 	return b, nil
 }
 

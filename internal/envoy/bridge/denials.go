@@ -14,23 +14,33 @@ import (
 // those of clients that the policy blocks. If the policy reports denials, the bridge asks its
 // filters to report these denials once a second, by client and rule. A hostile filter may report
 // denials that did not happen, but it could also cause real denials by its questions.
+//
+// If usage is counted, filters also report the requests that they admit without a call: from leased
+// units, and those that no limit counts.
 
 var (
 	denialsHeader = http.CanonicalHeaderKey(wire.DenialsHeader)
 	denialsWanted = []string{"1"}
+	usageWanted   = []string{wire.WantsUsage}
 )
 
-// askForDenials asks the filter to report its denials, if the policy in force reports any or usage
-// is counted.
+// admissionsMax bounds the requests of one report.
+const admissionsMax = 1 << 40
+
+// askForDenials asks the filter to report its denials, if the policy in force reports any. If usage
+// is counted, askForDenials asks for its admissions, too.
 func (b *Bridge) askForDenials(header http.Header) {
-	if b.options.Meter.On() || b.options.Events != nil && b.policy.Current().ReportsDenials() {
+	switch {
+	case b.options.Meter.On():
+		header[denialsHeader] = usageWanted
+	case b.options.Events != nil && b.policy.Current().ReportsDenials():
 		header[denialsHeader] = denialsWanted
 	}
 }
 
-// reportDenials reports the denials of a filter as events. The argument left is the remaining
-// verification time of the call, and traced reports whether the question contains the trace of its
-// request.
+// reportDenials reports the denials of a filter as events, or plans the request of a report of
+// admissions. The argument left is the remaining verification time of the call, and traced reports
+// whether the question contains the trace of its request.
 func (q *question) reportDenials(left *counter.Micros, traced bool) {
 	defer q.rescue()
 	ask := &q.item.Ask
@@ -40,12 +50,18 @@ func (q *question) reportDenials(left *counter.Micros, traced bool) {
 	}
 	inputs := formOf(q.version).inputsOf(traced)
 	if len(ask.Headers) != len(inputs.Headers) || len(ask.Attrs) != len(inputs.Attrs) || len(q.item.Units) != 1 ||
-		q.item.Units[0].Cost < 1 || q.item.Units[0].Max < 0 {
+		q.item.Units[0].Cost == 0 || q.item.Units[0].Cost < -admissionsMax || q.item.Units[0].Max < 0 {
 		q.answer.Status = wire.StatusInvalid
 		return
 	}
 	u := &q.item.Units[0]
 	q.attrs = wire.View{Ask: ask, Inputs: inputs, At: q.now}
+	if q.reportsAdmissions() {
+		if q.bridge.options.Meter.On() {
+			q.ask(&q.attrs, left) // the directory is read before they are counted
+		}
+		return
+	}
 	q.ask(&q.attrs, left)
 	q.request = nil // nothing is read or charged for a reported denial
 	d := q.deniedAt(u.Check)

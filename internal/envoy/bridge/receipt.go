@@ -16,6 +16,7 @@ import (
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/core/compact"
 	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/enforce"
 )
 
 // receiptTTL is how long a receipt can be redeemed. If a response takes longer, nothing is
@@ -41,13 +42,15 @@ var onceInTime = func() counter.Limit {
 const (
 	receiptForm = 1 // for the settlement of a response
 	unitsForm   = 2 // for leased units; it names no version of the policy
+	namedForm   = 3 // for the settlement of a response, with the client whose usage is counted
 )
 
 // A receipt is a plaintext header and a sealed part. The header is authenticated with the sealed
 // part, so neither can be changed.
 //
 // form, process (16 bytes), number (8 bytes), length of the version (1 byte), the policy's version
-// AES-256-GCM of: expiry (8 bytes, microseconds), a settlement or a refund in compact form
+// AES-256-GCM of: expiry (8 bytes, microseconds), the client in a named form, a settlement or a
+// refund in compact form
 //
 // The key is derived for the process from a secret that bridges share, so another bridge behind the
 // same address can open the receipt. A process uses a number only once, whatever the secret is, and
@@ -146,6 +149,11 @@ func (s *sealer) seal(version string, settlement *core.Settlement, rs *core.Rule
 	return s.sealed(receiptForm, version, settlement.AppendCompact(s.appendHeader(now), rs))
 }
 
+// sealNamed returns a receipt that also names the client of the request.
+func (s *sealer) sealNamed(version string, of *enforce.Client, settlement *core.Settlement, rs *core.Ruleset, now counter.Micros) string {
+	return s.sealed(namedForm, version, settlement.AppendCompact(appendClient(s.appendHeader(now), of), rs))
+}
+
 // sealUnits returns a receipt for leased units, with which they can be refunded.
 func (s *sealer) sealUnits(back *counter.Check, now counter.Micros) string {
 	return s.sealed(unitsForm, "", compact.AppendRefund(s.appendHeader(now), back))
@@ -170,13 +178,14 @@ type receiptContent struct {
 	id      receiptID
 	version string
 	expires counter.Micros
-	plain   []byte // a settlement or a refund, depending on the form
+	client  enforce.Client // of a receipt that names it
+	plain   []byte         // a settlement or a refund, depending on the form
 }
 
-// The method open returns the content of a receipt of the given form. The method does not redeem
-// the receipt.
+// The method open returns the content of a receipt of the given form. Receipts of receiptForm may
+// also be of namedForm. The method does not redeem the receipt.
 func (s *sealer) open(receipt string, form byte, now counter.Micros) (o receiptContent, err error) {
-	if len(receipt) < receiptHeadMin || receipt[0] != form {
+	if len(receipt) < receiptHeadMin || receipt[0] != form && (receipt[0] != namedForm || form != receiptForm) {
 		return o, errForeign
 	}
 	rest := receipt[1:]
@@ -202,6 +211,12 @@ func (s *sealer) open(receipt string, form byte, now counter.Micros) (o receiptC
 	}
 	o.expires = counter.Micros(binary.BigEndian.Uint64(plain))
 	o.plain = plain[8:]
+	if receipt[0] == namedForm {
+		var ok bool
+		if o.client, o.plain, ok = readClient(o.plain); !ok {
+			return o, errForeign
+		}
+	}
 	if now >= o.expires || o.expires > now+receiptTTL+clocksApart || o.expires-receiptTTL < s.started {
 		return o, errExpired
 	}

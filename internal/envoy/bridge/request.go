@@ -112,6 +112,10 @@ func (q *question) prepare() {
 		return
 	}
 	defer q.rescue()
+	if q.reportsAdmissions() {
+		q.reportAdmissions()
+		return
+	}
 	if q.first = q.plan.Checks(); len(q.first) > 0 {
 		if q.throttled = q.plan.Throttled(); len(q.throttled) > 0 {
 			q.first = q.wait.First(q.bridge.lines, &q.plan, q.throttled)
@@ -246,7 +250,7 @@ func (q *question) fillDecided(d *core.Decision) {
 	}
 	q.judge()
 	if !d.Denied() && q.plan.Settlement(&q.settlement) {
-		q.answer.Receipt = q.bridge.sealer.seal(q.version.ID, &q.settlement, q.version.Ruleset, q.now)
+		q.answer.Receipt = q.sealReceipt()
 	}
 	if decided {
 		q.tryOut(d)

@@ -22,6 +22,7 @@ type job struct {
 	due       []counter.Check
 	condition []counter.Check // the checks that no other bridge has made this refund; empty if no other bridge can make it
 	key       []byte          // the results of the condition
+	usage     corrections
 }
 
 var jobs = sync.Pool{New: func() any { return new(job) }}
@@ -35,6 +36,7 @@ func (j *job) Condition() []counter.Check { return j.condition }
 // Release implements [settle.Job].
 func (j *job) Release() {
 	j.due, j.condition = nil, j.condition[:0]
+	j.usage = corrections{units: j.usage.units[:0]}
 	jobs.Put(j)
 }
 
@@ -73,13 +75,20 @@ func (q *question) settle() {
 	if opened.id.process == b.sealer.process {
 		b.candidate.responded(opened.id.number, &q.item.Settle, &j.Settlement)
 	}
+	response := &settledResponse{&q.item.Settle}
+	j.usage.enforcer, j.usage.client = b.enforcer, opened.client
+	j.usage.units = b.enforcer.AppendCorrections(j.usage.units[:0], &j.Settlement, response)
 	var unreadable int
-	j.due, unreadable = j.Checks(&settledResponse{&q.item.Settle})
+	j.due, unreadable = j.Checks(response)
+	all := len(j.due)
 	if opened.id.process != b.sealer.process {
 		j.due = slices.DeleteFunc(j.due, refundsLocal)
 	}
 	if expired {
 		j.due = slices.DeleteFunc(j.due, func(c counter.Check) bool { return c.Op == counter.OpRefund })
+	}
+	if len(j.due) < all {
+		j.usage.keepCharges()
 	}
 	b.metrics.Unreadable.Add(float64(unreadable))
 	if len(j.due) == 0 {

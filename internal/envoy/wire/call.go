@@ -66,12 +66,17 @@ const (
 	// KindDenied reports denials that the filter decided without asking, for a bridge that wants
 	// them: see [DenialsHeader]. Units has one entry: Check is the check that denied, or -1; Cost
 	// is the number of denials of the request's client; Max is the number of further denials, which
-	// are not reported.
+	// are not reported. For a bridge that wants usage, it also reports admissions: Cost is then
+	// their number, negative, so that a bridge of an earlier release ignores the item.
 	KindDenied
 )
 
 // DenialsHeader is the header, in lower case, in which a bridge requests items of [KindDenied].
 const DenialsHeader = "x-penstock-denials"
+
+// WantsUsage is the value of [DenialsHeader] by which a bridge requests reports of admissions, too.
+// It sends "1" if it wants denials only, as bridges of earlier releases do.
+const WantsUsage = "2"
 
 // LoansHeader is the header, in lower case, by which a filter announces that it reads [StatusLoan].
 const LoansHeader = "x-penstock-loans"

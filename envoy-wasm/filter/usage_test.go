@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package filter
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/penstock/penstock/core/compact"
+	"github.com/penstock/penstock/core/counter"
+	corepolicy "github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/envoy/wire"
+)
+
+// usageLedger returns a bridge that counts usage.
+func usageLedger(t *testing.T) *ledgerBridge {
+	b := newLedger(t, shopLeased(t, "20000/1m fixed_window"), 20000)
+	b.usage = true
+	return b
+}
+
+// edit gives the filter another policy.
+func (b *ledgerBridge) edit(p corepolicy.Policy) {
+	b.f.pollEnded(Reply{Status: 200, ETag: `"v2"`, Body: compact.AppendPolicy(nil, &p, "v2"), Denials: true, Usage: true})
+}
+
+// asked returns the number of requests that the bridge decided.
+func (b *ledgerBridge) asked() int { return b.kinds[wire.KindAsk] + b.kinds[wire.KindLease] }
+
+// checkCounted checks that the bridge knows of each admitted request, by its decision or by a
+// report, and that the filter admitted requests itself.
+func (b *ledgerBridge) checkCounted(admitted int) {
+	b.t.Helper()
+	if b.reported == 0 || b.asked()+b.reported != admitted {
+		b.t.Errorf("%d were admitted, %d of them by the bridge, and %d are reported", admitted, b.asked(), b.reported)
+	}
+}
+
+// TestAdmissionsAreReported: what the filter admits from leased units is reported once, if the
+// bridge counts usage. A bridge of an earlier release gets no report.
+func TestAdmissionsAreReported(t *testing.T) {
+	b := usageLedger(t)
+	admitted := b.requests(3000, counter.Millisecond)
+	b.passTime(2 * counter.Second)
+	b.checkCounted(admitted)
+	if items := b.kinds[wire.KindDenied]; items > 6 {
+		t.Errorf("%d reports of 3 seconds", items)
+	}
+	old := newLedger(t, shopLeased(t, "20000/1m fixed_window"), 20000)
+	old.requests(3000, counter.Millisecond)
+	old.passTime(2 * counter.Second)
+	if old.reported+old.kinds[wire.KindDenied] > 0 {
+		t.Errorf("%d are reported to a bridge that does not ask", old.reported)
+	}
+}
+
+// TestABusyBridgeGetsTheReportAgain: a report is sent again if the bridge was too busy to read the
+// call, and not if its answer is missing.
+func TestABusyBridgeGetsTheReportAgain(t *testing.T) {
+	b := usageLedger(t)
+	admitted := b.requests(1000, counter.Millisecond)
+	b.busy = 3
+	admitted += b.requests(1000, counter.Millisecond)
+	b.passTime(3 * counter.Second)
+	if b.checkCounted(admitted); b.busy > 0 {
+		t.Error("no call with a report met a busy bridge")
+	}
+	before := b.reported
+	b.lost = 1
+	admitted = b.requests(1000, counter.Millisecond)
+	b.passTime(3 * counter.Second)
+	if missing := admitted + before - b.reported; b.lost > 0 || missing <= 0 {
+		t.Errorf("%d of %d are missing, which a lost call has reported", missing, admitted)
+	}
+}
+
+// TestReportsOfAFormerPolicy: what was admitted under a former policy is reported under it, also by
+// the filter that succeeds an ended one.
+func TestReportsOfAFormerPolicy(t *testing.T) {
+	b := usageLedger(t)
+	admitted := b.requests(500, counter.Millisecond)
+	b.edit(shopLeased(t, "30000/1m fixed_window"))
+	admitted += b.requests(1500, counter.Millisecond) // a counter is not leased in the second after its limit has changed
+	b.f.End()
+	heir := withPolicy(t, b.fakeEnvoy, shopLeased(t, "40000/1m fixed_window"))
+	b.dropPolls()
+	if !heir.Inherit(b.f) {
+		t.Fatal("nothing is inherited")
+	}
+	b.f = heir
+	b.serve()
+	b.passTime(3 * counter.Second)
+	b.checkCounted(admitted)
+	if b.versions["v1"] == 0 || b.versions["v2"] == 0 {
+		t.Errorf("the reports are about the versions %v", b.versions)
+	}
+}
+
+// TestManyClientsOfOneCounter: clients that share a leased counter are each reported. Beyond the
+// bound of a report, the bridge decides.
+func TestManyClientsOfOneCounter(t *testing.T) {
+	b := usageLedger(t)
+	p := shopLeased(t, "20000/1m fixed_window")
+	p.Rules[0].PerNone = true
+	b.edit(p)
+	admitted := 0
+	for i := range 3000 {
+		b.properties["source.address"] = fmt.Sprintf("192.0.%d.%d:4711", i%700/256, i%700%256)
+		admitted += b.requests(1, counter.Millisecond/2)
+	}
+	b.passTime(3 * counter.Second)
+	b.checkCounted(admitted)
+	if len(b.peers) != 700 {
+		t.Errorf("%d of 700 clients are reported or decided by the bridge", len(b.peers))
+	}
+}
+
+// TestRequestsWithoutALimitAreReported: a tier without a limit costs no call, but its usage counts.
+func TestRequestsWithoutALimitAreReported(t *testing.T) {
+	b := usageLedger(t)
+	p := shopLeased(t, "20000/1m fixed_window")
+	p.Rules[0].Action, p.Rules[0].Limits = corepolicy.ActionAllow, nil
+	b.edit(p)
+	b.path = "/other"
+	b.requests(2, counter.Millisecond)
+	b.path = "/api/x"
+	b.requests(50, counter.Millisecond)
+	b.passTime(3 * counter.Second)
+	if b.reported != 50 || b.asked() != 0 {
+		t.Errorf("%d of 50 are reported, %d asked", b.reported, b.asked())
+	}
+}
