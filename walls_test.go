@@ -56,7 +56,7 @@ var imports = map[string][]string{
 	"internal/region/loan":          {"core/counter", "core/policy", "internal/region/writeoff", "internal/sources", "internal/store/regionstore"},
 	"internal/region/writeoff":      {"core/counter", "internal/store/redisstore", "lua"},
 	"internal/store/regionstore":    {"core/counter", "core/policy", "internal/region/writeoff", "internal/sources", "internal/survive"},
-	"internal/store/leasestore":     {"core/counter", "internal/lease"},
+	"internal/store/leasestore":     {"core/counter", "internal/lease", "internal/sources"},
 	"internal/store/fallback":       {"core/counter"},
 	"internal/policyfile":           {"core", "core/counter", "core/policy", "internal/policyfile/syntax"},
 	"internal/policyfile/ruletable": {"internal/policyfile"},

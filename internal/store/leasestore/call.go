@@ -130,3 +130,32 @@ func (s *Store) returned(h *heldCounter, asking *lease.Call, r *counter.Result, 
 	}
 	s.serve(h, failure, alone)
 }
+
+// The method take makes a call without leased checks, after it has passed its gate.
+func (s *Store) take(ctx context.Context, k kind, checks []counter.Check, results []counter.Result) error {
+	p, q, err := s.enter(k, checks, results, nil)
+	if err != nil {
+		return err
+	}
+	if q != nil {
+		return s.takeInTurn(ctx, p, q, k, checks, results)
+	}
+	return s.takeNow(ctx, p, k, checks, results)
+}
+
+// takeInTurn makes a call that is queued at its gate.
+func (s *Store) takeInTurn(ctx context.Context, p pass, q *queued, k kind, checks []counter.Check, results []counter.Result) error {
+	if done, err := s.awaitTurn(ctx, q); done || err != nil {
+		return err
+	}
+	return s.takeNow(ctx, p, k, checks, results)
+}
+
+// takeNow makes a call that has passed its gate.
+func (s *Store) takeNow(ctx context.Context, p pass, k kind, checks []counter.Check, results []counter.Result) error {
+	sent, err := s.now(), errPanicked
+	s.counts.calls.Add(1)
+	defer func() { s.leaveGate(ctx, p, k, checks, results, err) }()
+	err = s.inner.Take(ctx, checks, results)
+	return s.conclude(ctx, sent, k, checks, results, err)
+}

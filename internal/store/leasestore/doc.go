@@ -61,10 +61,11 @@
 // than the counter can admit. The others wait in this process. The waiting requests are sent while
 // units are left, and are denied from memory once the store denies one of them. So a burst of any
 // size from one client costs about as many calls as the limit admits requests, and calls of other
-// clients do not queue behind it. At most 256 calls for a counter are under way. At most 16,384
-// requests wait for one counter and 65,536 in all, each for at most a second. Beyond these bounds a
-// call fails with [counter.ErrOverloaded], which is not an outage; fronts deny such requests. When
-// a call fails because the store does not answer, the requests behind it fail too.
+// clients do not queue behind it. At most 256 calls for a counter are under way. At most 32,768
+// requests wait for one counter and 65,536 in all, 16,384 of them from one source, each for at most
+// a second. Beyond these bounds a call fails with [counter.ErrOverloaded], which is not an outage;
+// fronts deny such requests. When a call fails because the store does not answer, the requests
+// behind it fail too.
 //
 // # Price
 //

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/sources"
 )
 
 // A gate bounds the calls that are under way for one counter. Of thousands of requests that a
@@ -25,7 +26,10 @@ const (
 	// of a Redis store, so that a counter shared by all clients is not slowed down.
 	gateCallsMax = 256
 	// gateWaitingMax bounds the requests that wait at one gate. Further requests are denied.
-	gateWaitingMax = 1 << 14
+	gateWaitingMax = 1 << 15
+	// sourcePlaces bounds the requests that wait at all gates together: those of one source have at
+	// most half of these places. So one client does not fill a gate that it shares with others.
+	sourcePlaces = gateWaitingMax
 	// gatesWaitingMax bounds the requests that wait at all gates together. Further requests are
 	// denied.
 	gatesWaitingMax = 1 << 16
@@ -38,14 +42,16 @@ const (
 )
 
 var (
-	errGateFull = notSentError{fmt.Errorf("%w: too many requests wait for one counter", counter.ErrOverloaded)}
-	errGateLate = notSentError{fmt.Errorf("%w: the request waited for its turn at a counter for too long", counter.ErrOverloaded)}
+	errGateFull   = notSentError{fmt.Errorf("%w: too many requests wait for one counter", counter.ErrOverloaded)}
+	errSourceFull = notSentError{fmt.Errorf("%w: too many requests of one address wait for counters", counter.ErrOverloaded)}
+	errGateLate   = notSentError{fmt.Errorf("%w: the request waited for its turn at a counter for too long", counter.ErrOverloaded)}
 )
 
 // The type gates holds the gates of all counters with calls under way. A gate exists while it is
 // used.
 type gates struct {
 	waiting atomic.Int64
+	sources *sources.Counts // the waiting requests by source
 	shards  [locks]gateShard
 }
 
@@ -85,6 +91,7 @@ type queued struct {
 	cost    int64
 	checks  []counter.Check
 	results []counter.Result
+	source  sources.Source
 	since   counter.Micros
 	next    *queued
 	turn    turn
@@ -153,12 +160,31 @@ func (s *Store) enter(k kind, checks []counter.Check, results []counter.Result, 
 	if g.waiting >= gateWaitingMax || s.gates.waiting.Load() >= gatesWaitingMax {
 		return p, nil, errGateFull
 	}
+	source := s.gates.sourceOf(c, id)
+	if !source.Enter(sourcePlaces) {
+		source.Leave()
+		return p, nil, errSourceFull
+	}
 	q = s.queue.Get().(*queued)
-	q.pass, q.kind, q.cost, q.checks, q.results = p, k, c.Cost, checks, results
+	q.pass, q.kind, q.cost, q.checks, q.results, q.source = p, k, c.Cost, checks, results, source
 	q.since, q.next, q.turn, q.err = s.now(), nil, turnNone, nil
 	g.push(q)
 	s.gates.waiting.Add(1)
 	return p, q, nil
+}
+
+// sourceOf returns the count of the source of a check, or of the counter if the source is unknown.
+func (g *gates) sourceOf(c *counter.Check, id identity) sources.Source {
+	if c.Source != 0 {
+		return g.sources.Of(uint64(c.Source))
+	}
+	return g.sources.Of(id[0])
+}
+
+// The method left counts a request that waits no longer.
+func (g *gates) left(q *queued) {
+	g.waiting.Add(-1)
+	q.source.Leave()
 }
 
 // awaitTurn waits until the request is decided or its turn comes. The result done reports whether
@@ -202,7 +228,7 @@ func (s *Store) leaveQueue(q *queued) bool {
 	if g == nil || !g.remove(q) {
 		return false
 	}
-	s.gates.waiting.Add(-1)
+	s.gates.left(q)
 	q.shard.close(g)
 	return true
 }
@@ -310,7 +336,7 @@ func (s *Store) proceed(g *gate) {
 // The method decide sets the decision about a request. From then on, the request's goroutine owns
 // q.
 func (s *Store) decide(q *queued, t turn, err error) {
-	s.gates.waiting.Add(-1)
+	s.gates.left(q)
 	q.next, q.turn, q.err = nil, t, err
 	q.done <- struct{}{}
 }
@@ -426,35 +452,6 @@ func (g *gate) attach(list *queued) {
 	}
 	g.first = list
 	g.waiting += n
-}
-
-// The method take makes a call without leased checks, after it has passed its gate.
-func (s *Store) take(ctx context.Context, k kind, checks []counter.Check, results []counter.Result) error {
-	p, q, err := s.enter(k, checks, results, nil)
-	if err != nil {
-		return err
-	}
-	if q != nil {
-		return s.takeInTurn(ctx, p, q, k, checks, results)
-	}
-	return s.takeNow(ctx, p, k, checks, results)
-}
-
-// takeInTurn makes a call that is queued at its gate.
-func (s *Store) takeInTurn(ctx context.Context, p pass, q *queued, k kind, checks []counter.Check, results []counter.Result) error {
-	if done, err := s.awaitTurn(ctx, q); done || err != nil {
-		return err
-	}
-	return s.takeNow(ctx, p, k, checks, results)
-}
-
-// takeNow makes a call that has passed its gate.
-func (s *Store) takeNow(ctx context.Context, p pass, k kind, checks []counter.Check, results []counter.Result) error {
-	sent, err := s.now(), errPanicked
-	s.counts.calls.Add(1)
-	defer func() { s.leaveGate(ctx, p, k, checks, results, err) }()
-	err = s.inner.Take(ctx, checks, results)
-	return s.conclude(ctx, sent, k, checks, results, err)
 }
 
 // callInTurn makes the call of an attempt after it has passed its gate. An attempt for which other

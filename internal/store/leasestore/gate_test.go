@@ -163,8 +163,10 @@ func TestWaitsAreBounded(t *testing.T) {
 	b := &burst{rig: open(t, Options{})}
 	release, l := b.blockInner(), limittest.New(t, "1/1h")
 	defer release()
-	for range gateWaitingMax + 2 {
-		b.running.Go(func() { b.ask(context.Background(), takeOf("a", l, 1)) })
+	for n := range gateWaitingMax + 2 {
+		check := takeOf("a", l, 1)
+		check.Source = 1 + uint32(n%16)
+		b.running.Go(func() { b.ask(context.Background(), check) })
 	}
 	b.queues(gateWaitingMax)
 	checks, results := []counter.Check{takeOf("a", l, 1)}, make([]counter.Result, 1)
@@ -182,6 +184,48 @@ func TestWaitsAreBounded(t *testing.T) {
 		t.Errorf("%d admitted", a)
 	}
 	b.isIdle()
+}
+
+// TestASourceLeavesPlacesAtGates: one source has a fourth of the places at all gates, and half of
+// those at the gate of one counter. Requests of other sources wait, and are not denied.
+func TestASourceLeavesPlacesAtGates(t *testing.T) {
+	for names, places := range map[int]int{1: gateWaitingMax, 5: gatesWaitingMax} {
+		t.Run(fmt.Sprintf("%d counters", names), func(t *testing.T) {
+			b := &burst{rig: open(t, Options{})}
+			release, l := b.blockInner(), limittest.New(t, "1/1h")
+			defer release()
+			of := func(source uint32, name string) counter.Check {
+				c := takeOf(name, l, 1)
+				c.Source = source
+				return c
+			}
+			for n := range places + 2*names { // two calls of each counter are under way
+				b.running.Go(func() { b.ask(context.Background(), of(1, fmt.Sprint(n%names))) })
+			}
+			eventually.Until(t, time.Minute, "all wait or are denied", func() bool {
+				return b.gates.waiting.Load()+b.failed.Load() == int64(places)
+			})
+			if n := b.gates.waiting.Load(); n != gateWaitingMax/2 {
+				t.Errorf("%d requests of one source wait, want %d", n, gateWaitingMax/2)
+			}
+			other := &burst{rig: b.rig}
+			other.running.Go(func() { other.ask(context.Background(), of(2, "0")) })
+			eventually.Until(t, time.Minute, "the other source waits or is denied", func() bool {
+				return b.gates.waiting.Load()+b.failed.Load()+other.failed.Load() == int64(places)+1
+			})
+			release()
+			b.running.Wait()
+			other.running.Wait()
+			if other.failed.Load() != 0 || b.admitted.Load()+other.admitted.Load() != int64(names) {
+				t.Errorf("%d requests of another source failed, and %d and %d were admitted", other.failed.Load(), b.admitted.Load(),
+					other.admitted.Load())
+			}
+			b.isIdle()
+			if !b.gates.sources.Of(1).Enter(2) {
+				t.Error("a source still has a place when it has no requests")
+			}
+		})
+	}
 }
 
 // TestAWaitEnds: a request that has waited too long is rejected when its turn comes. A request

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/sources"
 )
 
 // TimeoutDefault is the default of Options.Timeout.
@@ -91,6 +92,7 @@ func New(inner counter.Store, o Options) (*Store, error) {
 	s.batcher, _ = inner.(counter.Batcher)
 	s.counters = newCounters(cmp.Or(o.CountersMax, CountersMaxDefault))
 	s.absences = newAbsences(cacheMax)
+	s.gates.sources = sources.New()
 	s.batches.New = func() any { return new(batch) }
 	s.attempts.New = func() any { return new(attempt) }
 	s.waiters.New = newWaiter
