@@ -265,5 +265,10 @@ func (a *API) problem(err error) error {
 	case errors.Is(err, ledger.ErrChanged):
 		return huma.Error412PreconditionFailed(err.Error())
 	}
-	return huma.ErrorWithHeaders(huma.Error503ServiceUnavailable(a.databaseMessage(err)), http.Header{"Retry-After": {"1"}})
+	return unavailable(a.databaseMessage(err))
+}
+
+// unavailable returns an answer after which the caller may try again.
+func unavailable(text string) error {
+	return huma.ErrorWithHeaders(huma.Error503ServiceUnavailable(text), http.Header{"Retry-After": {"1"}})
 }

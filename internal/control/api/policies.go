@@ -5,10 +5,12 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -239,9 +241,26 @@ func (a *API) putPolicy(ctx context.Context, in *putPolicy) (*revisionAnswer, er
 	}
 	put, err := a.o.Ledger.PutPolicy(ctx, callerOf(ctx).actor, d, b.Reason, require)
 	if err != nil {
-		return nil, a.problem(err)
+		return nil, a.lateProblem(ctx, err)
 	}
 	return &revisionAnswer{etag(put.Revision), *put}, nil
+}
+
+// lateProblem is problem for a write of a policy. If the time of the request has ended, and at
+// least half of it has passed before the database was asked, the answer says so.
+func (a *API) lateProblem(ctx context.Context, err error) error {
+	late, isLate := errors.AsType[*ledger.LateError](err)
+	deadline, has := ctx.Deadline()
+	if !isLate || !has {
+		return a.problem(err)
+	}
+	took := late.Checked.Sub(deadline.Add(-a.time))
+	if took < a.time/2 {
+		return a.problem(err)
+	}
+	a.o.Logger.Warn("a policy was checked too late", "took", took, "error", err)
+	return unavailable(fmt.Sprintf("receiving and checking the policy took %v, and a request has %v: the database was not asked in time; "+
+		"try again when the control plane is less busy, or write fewer rules", took.Round(time.Millisecond), a.time))
 }
 
 func (a *API) rollBack(ctx context.Context, in *rollBack) (*revisionAnswer, error) {

@@ -4,8 +4,10 @@ package api
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -114,4 +116,43 @@ func TestAReadOnlyDatabase(t *testing.T) {
 	}
 	s.ledger.Pool.Reset()
 	s.checkAnswer(block(), http.StatusOK)
+}
+
+// TestAPolicyThatIsCheckedTooLate tests that the answer names what took the time of a request: the
+// body arrives late, and the database is healthy.
+func TestAPolicyThatIsCheckedTooLate(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.api.time = time.Second
+	text := `{"text":"rules: [{name: api, limit: 3/1m}]","format":"yaml",` + reason + `}`
+	body, write := io.Pipe()
+	r, err := http.NewRequestWithContext(t.Context(), "PUT", s.url+"/v1/policies/shop", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range map[string]string{"Authorization": "Bearer " + s.tokens[ledger.Editor], "Content-Type": "application/json", "If-None-Match": "*"} {
+		r.Header.Set(name, value)
+	}
+	late, cancel := context.WithTimeout(t.Context(), 2*s.api.time)
+	defer cancel()
+	go func() {
+		_, _ = io.WriteString(write, text[:10]) // if this fails, so does the request
+		<-late.Done()
+		_, _ = io.WriteString(write, text[10:])
+		_ = write.Close()
+	}()
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	answer, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "receiving and checking the policy took "
+	if response.StatusCode != http.StatusServiceUnavailable || response.Header.Get("Retry-After") != "1" || !strings.Contains(string(answer), want) ||
+		!strings.Contains(string(answer), "and a request has 1s") {
+		t.Errorf("the answer is %d, %v, %s", response.StatusCode, response.Header, answer)
+	}
 }

@@ -239,9 +239,24 @@ func (l *Ledger) PutPolicy(ctx context.Context, actor Actor, d *policyfile.Docum
 		return nil, err
 	}
 	put = &Revision{Policy: d.Name, Version: d.Version(), Actor: actor.Name, Action: "put", Reason: reason, Document: d}
+	checked := time.Now()
 	err = l.write(ctx, func(w *writeTx) error { return w.putRevision(ctx, actor, put, rows, require) })
+	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		err = &LateError{checked, err}
+	}
 	return put, err
 }
+
+// LateError is the error of a write whose time has ended.
+type LateError struct {
+	Checked time.Time // when the document had been checked, before the database was asked
+	err     error
+}
+
+func (e *LateError) Error() string { return e.err.Error() }
+
+// Unwrap returns the error of the database.
+func (e *LateError) Unwrap() error { return e.err }
 
 // RollBack makes a revision with the content of an earlier one.
 func (l *Ledger) RollBack(ctx context.Context, actor Actor, name string, revision int64, reason string, require If) (*Revision, error) {
