@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"net/url"
 
+	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/core/policy"
 )
@@ -19,6 +20,10 @@ type Description struct {
 	Peer, Remote              netip.Addr
 	Now                       counter.Micros
 }
+
+// ServesTarget reports whether proxies apply rules to the request. If not, its path or host has a
+// form to which they answer 400.
+func (d *Description) ServesTarget() bool { return core.ServesTarget(d.Method, d.Path, d.Host) }
 
 // Request is a described request, in the form that core reads.
 type Request struct{ Description Description }

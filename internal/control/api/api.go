@@ -76,6 +76,7 @@ func New(o Options) *API {
 	config.Info.Description = "Clients, API keys, tiers, policies, usage, thresholds and tokens of a Penstock control plane."
 	config.CreateHooks, config.DocsPath, config.SchemasPath = nil, "", ""
 	config.RejectUnknownQueryParameters = true
+	config.Formats = map[string]huma.Format{"application/json": jsonFormat, "json": jsonFormat}
 	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"token": {Type: "http", Scheme: "bearer"}}
 	config.Security = []map[string][]string{{"token": {}}}
 	a.huma = humago.New(a.mux, config)

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net/http"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -142,8 +143,14 @@ func documentOf(r *ledger.Revision) *policyfile.Document {
 	return &d
 }
 
+// methodForm matches the methods that RFC 9110 allows, which are tokens.
+var methodForm = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
+
 // read returns the described request.
 func (in *explainRequest) read() (*explain.Request, error) {
+	if !methodForm.MatchString(in.Body.Method) {
+		return nil, invalidField("method", in.Body.Method, "no server accepts this method: write for example GET")
+	}
 	path, query, _ := strings.Cut(in.Body.Path, "?")
 	of := explain.Description{Method: in.Body.Method, Path: path, Query: query, Host: in.Body.Host, Headers: http.Header{},
 		Attrs: in.Body.Attrs, Now: counter.Micros(time.Now().UnixMicro())}
@@ -159,6 +166,10 @@ func (in *explainRequest) read() (*explain.Request, error) {
 			}
 			of.Headers.Add(name, value)
 		}
+	}
+	if !of.ServesTarget() {
+		return nil, invalidField("host", of.Host, "proxies answer 400 to a request with such a host, whatever the rules are: "+
+			"write a name or an address, with or without a port")
 	}
 	for _, field := range []struct {
 		name, text string
@@ -294,10 +305,15 @@ func (a *API) regionOf(name string) (region Region, err error) {
 		if r.Name == name || name == "" && len(a.o.Regions) == 1 {
 			return r, nil
 		}
-		have = append(have, r.Name)
+		if r.Name != "" {
+			have = append(have, r.Name)
+		}
 	}
-	return region, huma.Error422UnprocessableEntity("the region is not known", &huma.ErrorDetail{Location: "region", Value: name,
-		Message: fmt.Sprintf("this process has the Redis of the regions %q: name one, or ask the process of the region", have)})
+	message := "this control plane has no regions: leave region out"
+	if len(have) > 0 {
+		message = fmt.Sprintf("this process has the Redis of the regions %s: name one, or ask the process of the region", strings.Join(have, ", "))
+	}
+	return region, huma.Error422UnprocessableEntity("the region is not known", &huma.ErrorDetail{Location: "region", Value: name, Message: message})
 }
 
 // problemOfLook returns the answer to an error of reading records or counters.

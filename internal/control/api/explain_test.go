@@ -71,7 +71,7 @@ func TestExplanationsAreThoseOfNodes(t *testing.T) {
 		{`"ip":"192.0.2.7"`, 200, []string{`"outcome":"exempt"`, `"name":"ip:192.0.2.0/24"`}},
 		{`"client":"header.x-user:eve"`, 200, []string{`"limit":"2/1d"`, `"used":0,`, `"records":[]`, `"revision":1`}},
 		{`"client":"header.x-user:eve","counters":true`, 200, []string{`"limit":"2/1d"`, `"used":1,"remaining":1`, `"store":"Redis"`}},
-		{`"client":"header.x-user:eve","counters":true,"region":"eu"`, 422, []string{"this process has the Redis"}},
+		{`"client":"header.x-user:eve","counters":true,"region":"eu"`, 422, []string{"this control plane has no regions"}},
 		{`"client":"eve"`, 422, []string{"body.client"}},
 		{`"ip":"eve"`, 422, []string{"body.ip"}},
 		{`"tier":"gold"`, 422, []string{"name it"}},

@@ -32,7 +32,7 @@ type Tier struct {
 // Sold is what a tier is sold as. It has no effect on limits.
 type Sold struct {
 	DisplayName string `json:"display_name,omitempty" doc:"for people"`
-	PriceCents  int64  `json:"price_cents,omitempty" minimum:"0" doc:"a month, in hundredths of the currency"`
+	PriceCents  int64  `json:"price_cents" required:"false" minimum:"0" doc:"a month, in hundredths of the currency"`
 	Currency    string `json:"currency,omitempty" pattern:"^[A-Z]{3}$" doc:"of the price, such as USD"`
 }
 
