@@ -77,6 +77,9 @@ type Agent struct {
 	listening atomic.Bool
 	counts    counts
 	lent      book
+	tallies   tallies
+	recalls   recalls
+	holds     holds
 	rounds    rounds
 	writeoffs writeoffs
 
@@ -99,13 +102,22 @@ type pause struct {
 	until  time.Time     // the end of the pause
 	length time.Duration // of the pause
 	empty  bool          // the last question brought nothing
+
+	far       time.Time     // until then no other region is asked
+	farLength time.Duration // of that time
+	farShort  bool          // the last question to them was one of a region that denied requests
+	denied    time.Time     // when a question said that requests are denied
+	scarce    time.Time     // until then no request waits: see [Agent.deem]
+	moves     int           // questions in a row that brought too little
 }
 
 // ofLocked makes the pause that of a counter.
 func (p *pause) ofLocked(key uint64) {
-	if p.key != key {
-		p.key, p.asking, p.short, p.until, p.length, p.empty = key, false, false, time.Time{}, 0, false
+	if p.key == key {
+		return
 	}
+	p.key, p.asking, p.short, p.until, p.length, p.empty = key, false, false, time.Time{}, 0, false
+	p.far, p.farLength, p.scarce, p.moves, p.denied = time.Time{}, 0, time.Time{}, 0, time.Time{}
 }
 
 // ends reports whether a question may be asked now. If so, the question counts as under way. A
@@ -114,6 +126,9 @@ func (p *pause) ends(key uint64, now time.Time, short bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ofLocked(key)
+	if short {
+		p.denied = now
+	}
 	if p.asking || now.Before(p.until) && (!short || p.short) {
 		return false
 	}
@@ -127,6 +142,7 @@ func (p *pause) endsFor(key uint64, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ofLocked(key)
+	p.denied = now
 	if p.empty && p.short && now.Before(p.until) {
 		return false
 	}
@@ -156,9 +172,12 @@ func (p *pause) drops(key uint64) {
 }
 
 // New returns an agent that does nothing yet.
-func New(o Options) *Agent {
-	return &Agent{o: o, seed: maphash.MakeSeed(), pauses: make([]pause, countersMax), places: make(chan struct{}, asksMax),
-		asks: sources.New(), lends: sources.New(),
+func New(o Options) *Agent { return newAgent(o, countersMax) }
+
+// newAgent returns an agent that remembers a number of counters.
+func newAgent(o Options, counters int) *Agent {
+	return &Agent{o: o, seed: maphash.MakeSeed(), pauses: make([]pause, counters), places: make(chan struct{}, asksMax),
+		tallies: make(tallies, counters), asks: sources.New(), lends: sources.New(),
 		rounds: rounds{byKey: make(map[string]*round)}, holdMax: holdMax, idleMax: idleMax}
 }
 
@@ -179,6 +198,7 @@ func (a *Agent) Run(ctx context.Context) {
 		}
 	}
 	a.running.Wait()
+	a.returnHeld(ctx)
 }
 
 // hear asks the other regions for units, unless they were asked a short time ago.
@@ -221,7 +241,7 @@ func (a *Agent) hear(ctx context.Context, message string) {
 // pauseOf returns the pause for a question, and the hash of its key.
 func (a *Agent) pauseOf(q *Question) (p *pause, key uint64) {
 	key = a.hash(q.Key)
-	return &a.pauses[key%countersMax], key
+	return &a.pauses[key%uint64(len(a.pauses))], key
 }
 
 // start asks a question of a round in the background. It returns false if too many are being asked,
@@ -232,7 +252,6 @@ func (a *Agent) start(ctx context.Context, q *Question, r *round) bool {
 		a.counts.dropped.Add(1)
 		return false
 	}
-	a.counts.questions.Add(1)
 	a.running.Go(func() {
 		units := a.borrow(ctx, q, r)
 		leave()
@@ -260,39 +279,6 @@ func (a *Agent) enter(q *Question) (leave func(), ok bool) {
 	return nil, false
 }
 
-// borrow asks all other regions, and restores what they lend. It returns the units.
-func (a *Agent) borrow(ctx context.Context, q *Question, r *round) int64 {
-	var units atomic.Int64
-	var asking sync.WaitGroup
-	for _, peer := range a.lenders() {
-		asking.Go(func() {
-			asked, cancel := context.WithTimeout(ctx, callTime)
-			defer cancel()
-			l, err := peer.ask(asked, q)
-			if err == nil && l.Moving {
-				r.moving.Store(true)
-			}
-			if err != nil || l.Units == 0 {
-				return
-			}
-			r.lent.Add(l.Units)
-			restored, rest, err := a.restoreParts(context.WithoutCancel(ctx), q, l, r)
-			if err != nil {
-				a.counts.lost.Add(uint64(rest))
-				a.o.Logger.Warn("borrowed units could not be restored, and are lost until their window ends", "region", peer.Name,
-					"units", rest, "error", err)
-			}
-			units.Add(restored)
-			if err == nil && rest > 0 {
-				r.back.Store(true)
-				a.giveBack(context.WithoutCancel(ctx), peer, q, Loan{ID: l.ID, Units: rest, Receipt: l.Receipt})
-			}
-		})
-	}
-	asking.Wait()
-	return units.Load()
-}
-
 // restoreParts restores a loan. A counter takes no more units than it has counted. While requests
 // wait for units, they are admitted by what was restored, and then the counter takes a further part
 // of the loan. It returns the units that were restored, and the rest. After an error, the rest must
@@ -311,6 +297,7 @@ func (a *Agent) restoreParts(ctx context.Context, q *Question, l Loan, r *round)
 		if part > 0 {
 			l.At, progress = 0, now // the clock has reached the lender's reading
 			restored, rest = restored+part, rest-part
+			a.tally(q, l.Receipt, -part)
 			r.restored.Add(part)
 			a.publish(ctx, &regionstore.Answer{Key: q.Key, Units: part})
 		}
@@ -353,12 +340,22 @@ func (a *Agent) giveBack(ctx context.Context, peer *Peer, q *Question, rest Loan
 	}
 }
 
+// tally notes that units of a question's counter were lent, or restored.
+func (a *Agent) tally(q *Question, receipt counter.Micros, units int64) {
+	if whole, err := counter.ParseLimit(q.Limit); err == nil && whole.Calendar() == 0 && units != 0 {
+		a.tallies.add(a.hash(q.Key), receipt, whole.Window(), units, time.Now())
+	}
+}
+
 // takeBack restores what another region returns of a loan of this agent, once.
 func (a *Agent) takeBack(ctx context.Context, r *returned) (Loan, error) {
 	own := a.o.Policy()
 	lent, err := a.lendingOf(&own, &r.Question)
 	if err == nil {
-		err = a.lent.remove(a.hash(lent.q.Key), r.Loan)
+		key := a.hash(lent.q.Key)
+		if err = a.lent.remove(key, r.Loan); a.recalls.remove(key, r.Loan) {
+			err = nil
+		}
 	}
 	if err != nil {
 		a.counts.failed.Add(1)
@@ -372,6 +369,7 @@ func (a *Agent) takeBack(ctx context.Context, r *returned) (Loan, error) {
 		return Loan{}, err
 	}
 	a.counts.backUnits.Add(uint64(units))
+	a.tally(lent.q, r.Loan.Receipt, -units)
 	return Loan{Units: units}, nil
 }
 
@@ -382,10 +380,11 @@ func (a *Agent) lend(ctx context.Context, q *Question) (Loan, error) {
 	defer cancel()
 	var l Loan
 	from, err := a.lendingOf(&own, q)
+	lentBefore := time.Since(a.tallies.of(a.hash(q.Key)).at) < lentRecently // to another agent of the region, perhaps
 	if err == nil {
 		var allowed bool
 		if allowed, err = a.allowed(ctx, &own, &from); err == nil && allowed {
-			l, err = Lend(ctx, a.o.Store, from.here, own.Namespace, from.q)
+			l, err = a.lendOf(ctx, &own, &from)
 		}
 	}
 	if l.Units > 0 && q.Of != "" && time.Since(from.read) > writeoff.FreshTime {
@@ -395,11 +394,37 @@ func (a *Agent) lend(ctx context.Context, q *Question) (Loan, error) {
 		a.counts.failed.Add(1)
 		return Loan{}, err
 	}
-	if l.Units > 0 {
+	if l.Units+l.Later > 0 {
 		a.counts.lent.Add(1)
-		a.counts.lentUnits.Add(uint64(l.Units))
+		a.counts.lentUnits.Add(uint64(l.Units + l.Later))
 		l = a.lent.add(a.hash(from.q.Key), l, time.Now())
+		if l.Later > 0 {
+			a.recalls.add(a.hash(from.q.Key), l)
+		}
 	}
-	l.Moving = a.rounds.has(q.Key)
+	if len(q.Recall) > 0 {
+		l.Back = a.holds.recall(q)
+	}
+	l.Moving = !a.isScarce(q) && a.rounds.has(q.Key) || l.Units+l.Later == 0 && q.Need > 0 && lentBefore
+	return l, nil
+}
+
+// lendOf lends units of the counter, and of what this agent holds. A region that lacks units itself
+// lends as to one that does not deny requests yet.
+func (a *Agent) lendOf(ctx context.Context, own *Policy, from *lending) (Loan, error) {
+	whole, err := check(from.q, own.Namespace)
+	if err != nil {
+		return Loan{}, err
+	}
+	q, scarce := *from.q, a.isScarce(from.q)
+	q.Scarce = scarce
+	l, err := Lend(ctx, a.o.Store, from.here, own.Namespace, &q, a.tallies.of(a.hash(q.Key)))
+	if err != nil || whole.Calendar() != 0 {
+		return l, err
+	}
+	a.tally(&q, l.Receipt, l.Units+l.Later)
+	if part, ok := from.here.Limit(&whole); ok && q.Of == "" && !scarce {
+		l = a.lendHeld(ctx, &part, &q, l)
+	}
 	return l, nil
 }

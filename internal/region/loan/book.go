@@ -15,7 +15,7 @@ import (
 // Bounds of the loans that a lender remembers.
 const (
 	lentMax  = 1 << 14
-	lentTime = 4 * callTime // a borrower returns a loan earlier than that, or not at all
+	lentTime = time.Minute // a borrower returns a loan earlier than that, or not at all
 )
 
 // errNoLoan reports that a region returns units that it was not lent, or returns units twice.
@@ -54,7 +54,7 @@ func (b *book) add(key uint64, l Loan, now time.Time) Loan {
 	if b.loans == nil {
 		b.loans = make(map[string]entry)
 	}
-	b.loans[l.ID] = entry{key, l.Units, l.Receipt}
+	b.loans[l.ID] = entry{key, l.Units + l.Later, l.Receipt}
 	b.order = append(b.order, dated{l.ID, now})
 	return l
 }

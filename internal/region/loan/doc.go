@@ -17,6 +17,13 @@
 //     in that window only. If the clocks of the regions differ, a loan may be lost, but it never
 //     counts in another window.
 //
+// A region that hardly uses a counter lends in advance what its own requests will probably not use
+// until the window ends, and the borrower's agent holds what its counter cannot take yet. In a
+// sliding window, most of these units become available only while the weight of the window before
+// decreases. The lender charges them at once, beyond what is available, after which its counter
+// admits nothing, and the borrower restores each of them not before the lender's counter could have
+// admitted a request for it. If the lender needs units after all, it recalls what is still held.
+//
 // Regions with different shares lend each other nothing. So while the shares change, no region
 // admits more than the larger of its parts before and after the change.
 //
@@ -25,8 +32,9 @@
 // same window.
 //
 // An agent keeps nothing that must survive it: what is returned to one that was started since, or
-// to another agent of the region, is lost until its window ends. Two agents of a region ask for
-// more than one does, and keep the promise.
+// to another agent of the region, is lost until its window ends, and so is what an agent held that
+// was killed: at most a twentieth of the limit if the window is longer than a minute. Two agents of
+// a region ask for more than one does, and keep the promise.
 //
 // In a sliding window, a loan also moves what the window counts in the next one. Each region rounds
 // what it counts of the window before down on its own. So the weighted sum over all regions can
@@ -36,10 +44,12 @@
 // # Price
 //
 // In a region whose units have run out, requests wait for a loan where the front allows it, and are
-// denied otherwise, although other regions have units. A loan costs one call of the lender's Redis,
-// one of the borrower's, and a round trip between the regions. While requests wait for it, it is
-// restored in parts, because a counter takes no more units than it has counted: each part costs a
-// call, and a message to the proxies.
+// denied otherwise, although other regions have units. After the other regions had too few,
+// requests are denied without a wait for a twentieth of the window, at most two seconds, while the
+// agent asks in the background. A loan costs one call of the lender's Redis, one of the borrower's,
+// and a round trip between the regions. While requests wait for it, it is restored in parts,
+// because a counter takes no more units than it has counted: each part costs a call, and a message
+// to the proxies.
 //
 // # When not to use it
 //

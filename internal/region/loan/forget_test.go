@@ -209,7 +209,7 @@ func (w *losses) borrowOf(p, lost *site) {
 	asked.Key = writeoff.PartKey("rl1:n:", w.key, lost.name, known.Generation)
 	here := steward.here
 	here.Self = lost.here.Self
-	l, err := Lend(context.Background(), steward.store, here, "rl1:n:", &asked)
+	l, err := Lend(context.Background(), steward.store, here, "rl1:n:", &asked, tally{})
 	if err != nil && !errors.Is(err, errShares) {
 		w.t.Fatal(err)
 	}

@@ -21,6 +21,10 @@ const lentMille = 500
 // Otherwise regions that are all short of units would pass the same units around.
 const keptParts = 16
 
+// A region that has 1/lowParts of its part or less lends a region that does not deny requests yet
+// only what its own requests will probably not use.
+const lowParts = 4
+
 // Question asks a region for units of a counter.
 type Question = regionstore.Question
 
@@ -33,6 +37,15 @@ type Loan struct {
 	// reading of its own clock on: before that, its requests might weigh the window before more
 	// than the lender's did.
 	At counter.Micros `json:"at"`
+	// Later is the number of units that the borrower may use only later in the window, as many at
+	// each reading of its clock as [Loan.usable] returns: evenly from From until Full. A lender
+	// adds them only for a [Question] with Ahead.
+	Later int64          `json:"later,omitempty"`
+	From  counter.Micros `json:"from,omitempty"`
+	Full  counter.Micros `json:"full,omitempty"`
+	// Back are the units of loans that the borrower recalls with [Question.Recall]: what the lender
+	// still held of them.
+	Back []Loan `json:"back,omitempty"`
 	// Moving reports whether units of the counter are on their way to the lender, or back to
 	// another region, so that another question might bring more.
 	Moving bool `json:"moving,omitempty"`
@@ -55,9 +68,11 @@ var errShares = errors.New("the regions divide limits differently: their policie
 
 // Lend charges the counter of this region with the units for which requests wait, and with a part
 // of what it has left beyond them, and returns that as a loan. Namespace is the beginning of the
-// keys that may be lent. It returns an error if the question is not valid or the store does not
-// answer; what was charged in the second case is lost.
-func Lend(ctx context.Context, store counter.Store, here policy.Division, namespace string, q *Question) (Loan, error) {
+// keys that may be lent. If the region hardly uses the counter, and the borrower can hold units, it
+// lends what it will probably not use until the window ends. Lent is what it has lent already. It
+// returns an error if the question is not valid or the store does not answer; what was charged in
+// the second case is lost.
+func Lend(ctx context.Context, store counter.Store, here policy.Division, namespace string, q *Question, lent tally) (Loan, error) {
 	whole, err := check(q, namespace)
 	if err != nil {
 		return Loan{}, err
@@ -70,25 +85,27 @@ func Lend(ctx context.Context, store counter.Store, here policy.Division, namesp
 		return Loan{}, errNothing
 	}
 	want := min(q.Want, part.Capacity())
-	checks := [1]counter.Check{{Key: q.Key, Limit: &part, Op: counter.OpUpTo, Cost: min(max(1, q.Need), want), Min: 1, Max: want,
-		ShareMille: lentMille, Bounds: q.Bounds}}
-	var results [1]counter.Result
-	if !q.Short {
-		looks := [1]counter.Check{{Key: q.Key, Limit: &part, Op: counter.OpLook, Bounds: q.Bounds}}
-		if err := store.Take(ctx, looks[:], results[:]); err != nil {
+	if !q.Short || q.Ahead || q.Scarce {
+		look, err := take(ctx, store, counter.Check{Key: q.Key, Limit: &part, Op: counter.OpLook, Bounds: q.Bounds})
+		if err != nil {
 			return Loan{}, err
 		}
-		if results[0].Remaining*keptParts <= part.Capacity() {
+		if q.Ahead && mayHold(&whole, q) > 0 && (!q.Short || whole.Window() <= aheadMax) {
+			spare, _, _ := lent.spare(&part, &look, q.Short)
+			if spare > look.Remaining/2 || !q.Short && look.Remaining*lowParts <= part.Capacity() {
+				return lendAhead(ctx, store, &part, q, lent, &look)
+			}
+		}
+		if !q.Short && look.Remaining*keptParts <= part.Capacity() || q.Scarce && look.Remaining*littleParts <= part.Capacity() {
 			return Loan{}, nil
 		}
 	}
-	if err := store.Take(ctx, checks[:], results[:]); err != nil {
+	r, err := take(ctx, store, counter.Check{Key: q.Key, Limit: &part, Op: counter.OpUpTo, Cost: min(max(1, q.Need), want), Min: 1,
+		Max: want, ShareMille: lentMille, Bounds: q.Bounds})
+	if err != nil || r.Granted <= 0 {
 		return Loan{}, err
 	}
-	if results[0].Granted <= 0 {
-		return Loan{}, nil
-	}
-	return Loan{Units: results[0].Granted, Receipt: results[0].Receipt, At: results[0].At}, nil
+	return Loan{Units: r.Granted, Receipt: r.Receipt, At: r.At}, nil
 }
 
 // Restore restores a loan to the counter of this region. It returns the number of units that count.
@@ -108,21 +125,20 @@ func Restore(ctx context.Context, store counter.Store, here policy.Division, nam
 	case l.Units < 1 || l.Units > counter.CountMax || l.Receipt <= 0:
 		return 0, fmt.Errorf("a loan of %d units with the receipt %d is out of bounds", l.Units, l.Receipt)
 	}
-	checks := [1]counter.Check{{Key: q.Key, Limit: &part, Op: counter.OpLook, Bounds: q.Bounds}}
-	var results [1]counter.Result
 	if l.At > 0 {
-		if err := store.Take(ctx, checks[:], results[:]); err != nil {
+		look, err := take(ctx, store, counter.Check{Key: q.Key, Limit: &part, Op: counter.OpLook, Bounds: q.Bounds})
+		if err != nil {
 			return 0, err
 		}
-		if wait := l.At - results[0].At; wait > 0 {
+		if wait := l.At - look.At; wait > 0 {
 			return 0, &EarlyError{Wait: wait}
 		}
 	}
-	checks[0].Op, checks[0].Cost, checks[0].Receipt = counter.OpRefund, l.Units, l.Receipt
-	if err := store.Take(ctx, checks[:], results[:]); err != nil {
+	refunded, err := take(ctx, store, counter.Check{Key: q.Key, Limit: &part, Op: counter.OpRefund, Cost: l.Units, Receipt: l.Receipt, Bounds: q.Bounds})
+	if err != nil {
 		return 0, err
 	}
-	return results[0].Granted, nil
+	return refunded.Granted, nil
 }
 
 // check returns the limit of a question, which may come from another machine.

@@ -27,6 +27,7 @@ const (
 	lendsWithoutCharge
 	ignoresTheShares
 	mistakes
+	usesLaterUnitsAtOnce // found by another test
 )
 
 var mistakeNames = [...]string{"none", "restores a loan twice", "restores into the present window", "lends without a charge",
@@ -59,6 +60,7 @@ type world struct {
 	pending []func() // loans under way
 	mistake mistake
 	loans   int
+	later   int  // loans with units for later
 	safe    bool // nothing is lost
 
 	checks  [1]counter.Check // of the present request
@@ -177,7 +179,7 @@ func (w *world) borrow(borrower, lender *place) {
 		q.Shares = lender.here.Shares
 		defer func() { q.Shares = borrower.here.Shares }() // for the borrower
 	}
-	l, err := Lend(context.Background(), lender.store, lender.here, "rl1:n:", q)
+	l, err := Lend(context.Background(), lender.store, lender.here, "rl1:n:", q, tally{})
 	if errors.Is(err, errShares) {
 		return
 	}
@@ -349,7 +351,7 @@ func TestQuestionsFromOutside(t *testing.T) {
 	} {
 		q := good
 		spoil(&q)
-		if l, err := Lend(t.Context(), p.store, p.here, "rl1:n:", &q); err == nil {
+		if l, err := Lend(t.Context(), p.store, p.here, "rl1:n:", &q, tally{}); err == nil {
 			t.Errorf("%s: lent %+v", name, l)
 		}
 		if n, err := Restore(t.Context(), p.store, p.here, "rl1:n:", &q, Loan{Units: 1, Receipt: 1}); err == nil {

@@ -110,16 +110,21 @@ func (p *Peer) ask(ctx context.Context, q *Question) (l Loan, err error) {
 		switch {
 		case err != nil:
 			p.failed.Add(1)
-		case l.Units > 0:
+		case l.Units+l.Later > 0:
 			p.borrowed.Add(1)
-			p.units.Add(uint64(l.Units))
+			p.units.Add(uint64(l.Units + l.Later))
 		}
 	}()
 	l, err = p.call(ctx, loansPath, q)
-	if err == nil && l.Units > q.Want {
-		return Loan{}, fmt.Errorf("region %s lends %d units where %d were asked for", p.Name, l.Units, q.Want)
+	switch {
+	case err != nil:
+		return l, err
+	case l.Units > q.Want-l.Later:
+		return Loan{}, fmt.Errorf("region %s lends %d units where %d were asked for", p.Name, l.Units+l.Later, q.Want)
+	case l.Later > 0 && (!q.Ahead || l.Receipt <= 0 || l.From <= 0 || l.Full <= l.From):
+		return Loan{}, fmt.Errorf("region %s lends %d units for later, which was not asked for", p.Name, l.Later)
 	}
-	return l, err
+	return l, nil
 }
 
 // giveBack returns units of a loan to the region, which answers how many it has restored.
@@ -134,8 +139,8 @@ func (p *Peer) call(ctx context.Context, path string, message any) (Loan, error)
 		return Loan{}, err
 	}
 	p.answered.Store(time.Now().UnixMilli())
-	if l.Units < 0 {
-		return Loan{}, fmt.Errorf("region %s answered with %d units", p.Name, l.Units)
+	if l.Units < 0 || l.Later < 0 {
+		return Loan{}, fmt.Errorf("region %s answered with %d units, and %d for later", p.Name, l.Units, l.Later)
 	}
 	return l, nil
 }

@@ -25,6 +25,7 @@ type round struct {
 	restored atomic.Int64 // those of them that this region can use
 	back     atomic.Bool  // units were given back
 	moving   atomic.Bool  // other regions wait for units that are under way
+	refused  atomic.Int64 // for how many milliseconds no request should wait: see [Agent.deem]
 
 	// The lock of the rounds guards the following.
 	key    string
@@ -73,6 +74,7 @@ func (s *rounds) await(q *Question, ids []string) (r *round, dropped bool) {
 	if r = s.byKey[string(q.Key)]; r == nil || r.need.Load() == 0 {
 		r = s.joinLocked(q)
 		r.need.Store(q.Need)
+		r.refused.Store(0)
 		r.ids = ids
 		return r, false
 	}
@@ -106,7 +108,7 @@ func (a *Agent) await(ctx context.Context, q *Question, ids []string) {
 	p, key := a.pauseOf(q)
 	if !p.endsFor(key, time.Now()) {
 		a.counts.repeated.Add(1)
-		a.refuse(ctx, q, ids)
+		a.publish(ctx, &regionstore.Answer{Key: q.Key, Done: ids, RefusedMillis: p.refused(key, time.Now())})
 		return
 	}
 	r, dropped := a.rounds.await(q, ids)
@@ -126,9 +128,13 @@ func (a *Agent) leave(ctx context.Context, r *round) {
 	if !a.rounds.leave(r) {
 		return
 	}
-	if len(r.ids) > 0 {
-		a.publish(ctx, &regionstore.Answer{Key: []byte(r.key), Done: r.ids, More: r.lent.Load() >= r.need.Load() || r.back.Load(),
-			Moving: r.moving.Load()})
+	if refused := r.refused.Load(); len(r.ids) > 0 || refused > 0 {
+		more := len(r.ids) > 0 && (r.lent.Load() >= r.need.Load() || r.back.Load())
+		if more {
+			refused = 0
+		}
+		a.publish(ctx, &regionstore.Answer{Key: []byte(r.key), Done: r.ids, More: more, Moving: refused == 0 && r.moving.Load(),
+			RefusedMillis: refused})
 	}
 	if r.later != nil {
 		a.await(ctx, r.later, r.lateID)

@@ -169,15 +169,19 @@ func (a *Agent) OperatorHandler(region string, gossip Gossip) http.Handler {
 // metrics returns the metrics as text.
 func (a *Agent) metrics() string {
 	var b strings.Builder
-	one := func(name, help string, value uint64) {
-		fmt.Fprintf(&b, "# HELP penstock_region_%s %s\n# TYPE penstock_region_%[1]s counter\npenstock_region_%[1]s %[3]d\n", name, help, value)
+	write := func(kind, name, help string, value uint64) {
+		fmt.Fprintf(&b, "# HELP penstock_region_%s %s\n# TYPE penstock_region_%[1]s %[3]s\npenstock_region_%[1]s %[4]d\n", name, help, kind, value)
 	}
+	one := func(name, help string, value uint64) { write("counter", name, help, value) }
 	c := &a.counts
 	one("questions_total", "Questions of this region that the others were asked.", c.questions.Load())
 	one("questions_repeated_total", "Questions that were left out, because the counter was asked for a short time ago.", c.repeated.Load())
 	one("questions_dropped_total", "Questions that were left out, because too many were being asked.", c.dropped.Load())
 	one("questions_invalid_total", "Questions that are not valid under the policy.", c.invalid.Load())
 	one("lost_units_total", "Borrowed units that came too late, or for another window.", c.lost.Load())
+	held, units := a.holds.all()
+	write("gauge", "held_units", "Borrowed units that this agent holds for later.", uint64(units))
+	write("gauge", "held_counters", "Counters of which this agent holds units.", uint64(held))
 	one("loans_total", "Loans to other regions.", c.lent.Load())
 	one("lent_units_total", "Units lent to other regions.", c.lentUnits.Load())
 	one("returned_units_total", "Lent units that another region gave back, because it had counted fewer.", c.backUnits.Load())

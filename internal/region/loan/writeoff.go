@@ -268,12 +268,12 @@ func (a *Agent) allowed(ctx context.Context, own *Policy, l *lending) (bool, err
 	if !ok {
 		return false, errNothing
 	}
-	looks, results := [1]counter.Check{{Key: l.q.Key, Limit: &part, Op: counter.OpLook, Bounds: l.q.Bounds}}, [1]counter.Result{}
-	if err := a.o.Store.Take(ctx, looks[:], results[:]); err != nil {
+	look, err := take(ctx, a.o.Store, counter.Check{Key: l.q.Key, Limit: &part, Op: counter.OpLook, Bounds: l.q.Bounds})
+	if err != nil {
 		return false, err
 	}
 	if l.q.Of == "" {
-		return !l.entry.Shuts(&part, l.q.Bounds, results[0].At), nil
+		return !l.entry.Shuts(&part, l.q.Bounds, look.At), nil
 	}
-	return l.entry.Lends(a.o.Name, &part, l.q.Bounds, results[0].At), nil
+	return l.entry.Lends(a.o.Name, &part, l.q.Bounds, look.At), nil
 }

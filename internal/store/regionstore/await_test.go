@@ -165,6 +165,30 @@ func TestAsksAgain(t *testing.T) {
 	}
 }
 
+// TestNoRequestWaitsWhileUnitsAreScarce: an agent can ask that no request waits for a counter for
+// some time, also if none waits at that moment. A denial at the end of a line does not shorten that
+// time.
+func TestNoRequestWaitsWhileUnitsAreScarce(t *testing.T) {
+	o := newOffice(t, 1, patience)
+	var running sync.WaitGroup
+	o.queue(&running, "k", 1)
+	q := <-o.questions
+	o.publish(Answer{Key: []byte("other"), RefusedMillis: patience.Milliseconds()})
+	o.publish(Answer{Key: []byte("k"), Done: []string{q.ID}, RefusedMillis: patience.Milliseconds()})
+	running.Wait()
+	l := &o.store.lines
+	for _, key := range []string{"k", "other"} {
+		place, _ := l.refusal([]byte(key))
+		left := time.Until(time.UnixMilli(place.Load() >> refusalBits))
+		if left < refusedTime || left > refusedMax {
+			t.Errorf("no request waits for %q for %v, want nearly %v", key, left, refusedMax)
+		}
+		if end := o.wait(t.Context(), key, key); end != EndNone {
+			t.Errorf("a request for %q ended %q", key, end)
+		}
+	}
+}
+
 // TestWaitersAreBounded: beyond the bounds, requests do not wait.
 func TestWaitersAreBounded(t *testing.T) {
 	o := newOffice(t, 1, patience)

@@ -98,6 +98,13 @@ type Question struct {
 	ID   string `json:"id,omitempty"`
 	// Of is the region whose part is to be lent by its steward, after the region was written off.
 	Of string `json:"of,omitempty"`
+	// Ahead reports whether the asking agent can hold units that its counter cannot take yet, and
+	// units that become usable later. Agents of earlier releases cannot.
+	Ahead bool `json:"ahead,omitempty"`
+	// Recall has the IDs of loans for later that the asking region needs back.
+	Recall []string `json:"recall,omitempty"`
+	// Scarce reports whether units are scarce in the region that lends, too. Its agent fills it in.
+	Scarce bool `json:"-"`
 	// Source is the [counter.Check.Source] of the request that has waited longest, or of the
 	// request that ran low. Agents bound the questions of one source. Source is 0 if it is unknown.
 	Source uint32 `json:"source,omitempty"`
@@ -118,6 +125,9 @@ type Answer struct {
 	// Moving reports whether units are under way between other regions, so that another question
 	// might bring some of them.
 	Moving bool `json:"moving,omitempty"`
+	// RefusedMillis is for how long no request should wait for the counter: the other regions had
+	// fewer units than were needed. It is 0 if that is not known.
+	RefusedMillis int64 `json:"refused_ms,omitempty"`
 }
 
 // An Agency reaches the agents of this region, through Redis.

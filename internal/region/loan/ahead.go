@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package loan
+
+import (
+	"context"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/store/regionstore"
+)
+
+const (
+	// aheadMax is the longest window of which a region lends all that its own requests will not
+	// use. Of a longer one, a borrower holds at most 1/heldParts of the limit, because what an
+	// agent holds cannot be used if the agent is killed.
+	aheadMax  = counter.Minute
+	heldParts = 20
+	// A region keeps 1/sparedParts of its part for requests that it does not expect.
+	sparedParts = 64
+	// An agent asks other regions as soon as what its region has does not last for soonMin, or for
+	// 1/soonParts of the window.
+	soonMin   = 2 * counter.Second
+	soonParts = 20
+)
+
+// The type tally has what a region has lent of a counter, less what it has borrowed and restored,
+// in the window that begins at receipt and in the one before.
+type tally struct {
+	receipt, since counter.Micros // since is the first window of the tally
+	lent, before   int64
+	at             time.Time // of the last loan
+}
+
+// The method roll returns the tally at a later window.
+func (t tally) roll(receipt, window counter.Micros) tally {
+	switch {
+	case t.receipt == receipt:
+	case t.receipt != 0 && receipt == t.receipt+window:
+		t.receipt, t.before, t.lent = receipt, t.lent, 0
+	default:
+		t = tally{receipt: receipt, since: receipt, at: t.at}
+	}
+	return t
+}
+
+// The method own returns how many units the region's own requests probably use in a window. Look is
+// the state of the counter.
+func (t tally) own(part *counter.Limit, look *counter.Result) float64 {
+	window := part.Window()
+	elapsed := window - look.Reset
+	t = t.roll(look.At-elapsed, window)
+	weighted, scale := 0.0, float64(window)/float64(max(1, elapsed))
+	if part.Algorithm() == counter.SlidingWindow {
+		weighted = float64(t.before) * float64(look.Reset) / float64(window)
+		if t.since < t.receipt {
+			scale = 1 // what the region has counted is that of a whole window
+		}
+	}
+	own := max(0, float64(part.Count()-look.Remaining-t.lent)-weighted)
+	if own < 2 {
+		own = 0 // the weights are rounded
+	}
+	return own * scale
+}
+
+// The method spare returns how many units of the present window the region's own requests will
+// probably not use, of those that it has not lent yet, and how many of the available units. It
+// reports whether the region does not use the counter at all. If the borrower denies requests, such
+// a region keeps a single unit.
+func (t tally) spare(part *counter.Limit, look *counter.Result, short bool) (all, now int64, idle bool) {
+	own := t.own(part, look)
+	keep := max(1, part.Count()/sparedParts)
+	if idle = own == 0; idle && short {
+		keep = 1
+	}
+	lent := t.roll(look.At-(part.Window()-look.Reset), part.Window()).lent
+	all = part.Count() - lent - likely(own) - keep
+	return all, look.Remaining - keep - likely(own*float64(soonSpan(part, look))/float64(part.Window())), idle
+}
+
+// soonSpan returns the time for which a region keeps units for its own requests.
+func soonSpan(part *counter.Limit, look *counter.Result) counter.Micros {
+	return min(look.Reset, max(soonMin, part.Window()/soonParts))
+}
+
+// likely returns a number of units that is rarely exceeded if this many are expected.
+func likely(units float64) int64 { return int64(units + 2*math.Sqrt(units)) }
+
+// The method demand returns how many units this region needs soon and until the window ends, beyond
+// those that it has.
+func (a *Agent) demand(ctx context.Context, q *Question, s *stock) (soon, later int64, err error) {
+	own := a.o.Policy()
+	whole, err := check(q, own.Namespace)
+	if err != nil {
+		return 0, 0, err
+	}
+	part, ok := own.Here.Limit(&whole)
+	if !ok {
+		return 0, 0, errNothing
+	}
+	look, err := take(ctx, a.o.Store, counter.Check{Key: q.Key, Limit: &part, Op: counter.OpLook})
+	if err != nil {
+		return 0, 0, err
+	}
+	window, has := float64(part.Window()), look.Remaining+s.usable
+	use := a.tallies.of(a.hash(q.Key)).own(&part, &look)
+	soon = likely(use*float64(soonSpan(&part, &look))/window) + 1 - has
+	later = likely(use*float64(look.Reset)/window) + part.Count()/sparedParts - look.Remaining - s.left
+	return soon, later, nil
+}
+
+// tallies are the tallies of recent counters, by the hashes of their keys.
+type tallies []struct {
+	mu  sync.Mutex
+	key uint64
+	tally
+}
+
+// The method of returns the tally of a counter.
+func (s tallies) of(key uint64) tally {
+	p := &s[key%uint64(len(s))]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.key != key {
+		return tally{}
+	}
+	return p.tally
+}
+
+// The method add adds units that were lent, or subtracts those that were restored.
+func (s tallies) add(key uint64, receipt, window counter.Micros, units int64, now time.Time) {
+	p := &s[key%uint64(len(s))]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.key != key {
+		p.key, p.tally = key, tally{}
+	}
+	if units > 0 {
+		p.at = now
+	}
+	if receipt == p.receipt-window {
+		p.before += units
+		return
+	}
+	p.tally = p.roll(receipt, window)
+	p.lent += units
+}
+
+// lendAhead charges the counter with units of the present window that the region will probably not
+// use, and returns them as a loan: those that are available now, and, if the region does not use
+// the counter, those of a sliding window that become available until the window ends.
+func lendAhead(ctx context.Context, store counter.Store, part *counter.Limit, q *Question, lent tally, look *counter.Result) (Loan, error) {
+	var l Loan
+	spare, now, idle := lent.spare(part, look, q.Short)
+	want := min(q.Want, part.Capacity())
+	if up := min(want, max(q.Need, min(spare, now)), look.Remaining); up > 0 {
+		r, err := take(ctx, store, counter.Check{Key: q.Key, Limit: part, Op: counter.OpUpTo, Cost: min(max(1, q.Need), up), Min: 1, Max: up,
+			ShareMille: 1000})
+		if err != nil {
+			return Loan{}, err
+		}
+		l = Loan{Units: r.Granted, Receipt: r.Receipt, At: r.At}
+	}
+	later := min(want, spare) - l.Units
+	if part.Window() > aheadMax {
+		later = min(later, part.Count()/heldParts)
+	}
+	if part.Algorithm() != counter.SlidingWindow || !idle || later < 1 || 2*part.Count() > int64(part.Window()) {
+		return l, nil
+	}
+	return lendLater(ctx, store, part, q, l, later)
+}
+
+// lendLater adds to a loan units that become available later in the present window, while the
+// weight of the window before decreases. They are charged at once, beyond what is available, so
+// that no request of this region gets them.
+//
+// Before they are charged, two looks at the counter show how fast units become available: at most n
+// + 1 of them in a span in which n did. After that, a look shows when all units that are charged
+// will have become available, and another one. Refunds can only advance that, and charges that
+// came in between have delayed it. So if the borrower uses the units not earlier than by that speed
+// until that instant, it uses none before a request of this region could have.
+func lendLater(ctx context.Context, store counter.Store, part *counter.Limit, q *Question, l Loan, later int64) (Loan, error) {
+	look := func(cost int64) (counter.Result, error) {
+		return take(ctx, store, counter.Check{Key: q.Key, Limit: part, Op: counter.OpLook, Cost: cost})
+	}
+	first, err := look(1)
+	if err != nil {
+		return l, nil
+	}
+	last, err := look(later)
+	if err != nil || last.Wait == 0 || last.Wait >= last.Reset || first.Wait >= first.Reset {
+		return l, nil // the window does not have so many units
+	}
+	units := later - max(1, first.Remaining)
+	span := last.At + last.Wait - (first.At + first.Wait)
+	if units < 1 || span < 1 {
+		return l, nil
+	}
+	charged, err := take(ctx, store, counter.Check{Key: q.Key, Limit: part, Op: counter.OpForce, Cost: later})
+	if err != nil {
+		return l, nil // they are lost until the window ends
+	}
+	next, err := look(1)
+	if err != nil {
+		return l, nil
+	}
+	same := (l.Units == 0 || charged.Receipt == l.Receipt) && next.At+next.Reset == charged.Receipt+part.Window()
+	if charged.Granted != later || !same || next.Wait >= next.Reset {
+		_, _ = take(ctx, store, counter.Check{Key: q.Key, Limit: part, Op: counter.OpRefund, Cost: charged.Granted, Receipt: charged.Receipt})
+		return l, nil
+	}
+	l.Receipt, l.Later, l.Full = charged.Receipt, later, next.At+next.Wait
+	l.From = l.Full - counter.Micros(float64(later)*float64(span)/float64(units+1))
+	return l, nil
+}
+
+// take performs one check.
+func take(ctx context.Context, store counter.Store, c counter.Check) (counter.Result, error) {
+	checks, results := [1]counter.Check{c}, [1]counter.Result{}
+	err := store.Take(ctx, checks[:], results[:])
+	return results[0], err
+}
+
+// The method usable returns how many of the units that become usable later are so at a reading of a
+// clock.
+func (l *Loan) usable(at counter.Micros) int64 {
+	switch {
+	case at >= l.Full:
+		return l.Later
+	case at <= l.From:
+		return 0
+	}
+	return min(l.Later, int64(float64(l.Later)*(float64(at-l.From)/float64(l.Full-l.From))))
+}
+
+// mayHold reports whether the agent may hold units of a limit, and how many.
+func mayHold(whole *counter.Limit, q *Question) (most int64) {
+	switch {
+	case q.Of != "" || whole.Calendar() != 0:
+		return 0
+	case whole.Window() <= aheadMax:
+		return whole.Count()
+	}
+	return whole.Count() / heldParts
+}
+
+// The method ahead returns the question as it is sent to other regions: with the units that the
+// region will need until the window ends, as far as the agent can hold them. It returns nil if the
+// region has enough for now.
+func (a *Agent) ahead(ctx context.Context, q *Question, s *stock, most int64) *regionstore.Question {
+	sent := *q
+	if most == 0 {
+		return &sent
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	switch soon, later, err := a.demand(ctx, q, s); {
+	case err != nil:
+		return &sent
+	case !q.Short && soon <= 0:
+		return nil
+	case q.Short:
+		sent.Want = max(q.Want, min(later, q.Want+most))
+	default:
+		sent.Want = max(1, min(later, q.Want+most))
+	}
+	if q.Short {
+		sent.Recall = a.recalls.ids(a.hash(q.Key))
+	}
+	sent.Ahead, sent.Want = true, min(sent.Want, counter.CountMax)
+	return &sent
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package loan
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock/penstock/core/counter"
+)
+
+// borrow restores what the agent holds. If that does not last, borrow asks all other regions, and
+// restores what they lend. It returns the units.
+func (a *Agent) borrow(ctx context.Context, q *Question, r *round) int64 {
+	s := a.restoreHeld(ctx, q, r)
+	p, key := a.pauseOf(q)
+	if s.lasts && (!q.Short || s.restored >= max(r.need.Load(), q.Part/littleParts)) {
+		return max(1, s.restored)
+	}
+	if ask, vain := p.farEnds(key, time.Now(), q.Short); !ask && vain {
+		return s.restored
+	} else if !ask {
+		return max(1, s.restored)
+	}
+	most := int64(0)
+	if whole, err := counter.ParseLimit(q.Limit); err == nil {
+		most = mayHold(&whole, q)
+	}
+	sent := a.ahead(ctx, q, &s, most)
+	if sent == nil {
+		return max(1, s.restored)
+	}
+	a.counts.questions.Add(1)
+	var units atomic.Int64
+	var asking sync.WaitGroup
+	for _, peer := range a.lenders() {
+		asking.Go(func() { units.Add(a.borrowOf(ctx, peer, q, sent, most, r)) })
+	}
+	asking.Wait()
+	p.farBegins(key, time.Now(), units.Load() > 0 || r.back.Load() || r.need.Load() > 0 && r.moving.Load(), q.Short)
+	a.deem(q, r, s.restored+units.Load())
+	return s.restored + units.Load()
+}
+
+// borrowOf asks another region. It returns the units that were restored or are held.
+func (a *Agent) borrowOf(ctx context.Context, peer *Peer, q, sent *Question, most int64, r *round) int64 {
+	asked, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	l, err := peer.ask(asked, sent)
+	if err == nil && l.Moving {
+		r.moving.Store(true)
+	}
+	if err != nil {
+		return 0
+	}
+	return a.receive(context.WithoutCancel(ctx), peer, q, l, most, r)
+}
+
+// receive restores what another region has lent or sends back, and holds the rest. It returns the
+// units that were restored or are held.
+func (a *Agent) receive(ctx context.Context, peer *Peer, q *Question, l Loan, most int64, r *round) int64 {
+	back := a.takeRecalled(ctx, q, l.Back, r)
+	if l.Units+l.Later == 0 {
+		return back
+	}
+	r.lent.Add(l.Units)
+	restored, rest, err := back, int64(0), error(nil)
+	if l.Units > 0 {
+		restored, rest, err = a.restoreParts(ctx, q, l, r)
+		restored += back
+	}
+	if err != nil {
+		rest += l.Later
+		a.counts.lost.Add(uint64(rest))
+		a.o.Logger.Warn("borrowed units could not be restored, and are lost until their window ends", "region", peer.Name,
+			"units", rest, "error", err)
+		return restored
+	}
+	later := Loan{ID: l.ID, Units: rest, Receipt: l.Receipt, At: l.At, Later: l.Later, From: l.From, Full: l.Full}
+	if rest > 0 {
+		r.back.Store(true)
+	}
+	if rest += l.Later; rest == 0 || a.holdLater(q, peer, later, most) {
+		return restored + rest
+	}
+	a.giveBack(ctx, peer, q, Loan{ID: l.ID, Units: rest, Receipt: l.Receipt})
+	return restored
+}
+
+// holdLater holds the rest of a loan, if the agent has room for it.
+func (a *Agent) holdLater(q *Question, peer *Peer, l Loan, most int64) bool {
+	whole, err := counter.ParseLimit(q.Limit)
+	return err == nil && most > 0 && a.holds.add(q, whole.Window(), peer, l, most, time.Now())
+}

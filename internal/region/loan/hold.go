@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package loan
+
+import (
+	"context"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/store/regionstore"
+)
+
+const (
+	holdsMax    = 1 << 12 // counters of which units are held
+	heldMax     = 16      // loans of one counter, and as many with units for later
+	returnsMost = 64      // messages at once that return what is held
+	sweepEvery  = time.Second
+	// An agent asks other regions again when what it holds lasts for less than this time.
+	lowTime = time.Second
+)
+
+// heldLoan is a loan of which an agent holds units.
+type heldLoan struct {
+	peer  *Peer
+	loan  Loan  // of which Units are usable from its At
+	taken int64 // of the units that become usable later
+}
+
+func (h *heldLoan) left() int64 { return h.loan.Units + h.loan.Later - h.taken }
+
+func (h *heldLoan) usable(at counter.Micros) (now, later int64) {
+	if at >= h.loan.At {
+		now = h.loan.Units
+	}
+	return now, max(0, h.loan.usable(at)-h.taken)
+}
+
+// hold is what an agent holds of a counter: units that other regions have lent for the present
+// window, and that this region's counter could not take yet.
+type hold struct {
+	restoring sync.Mutex // guards the counter against two restorations of the same room
+
+	// The lock of the holds guards the following.
+	question  Question
+	window    counter.Micros
+	loans     []*heldLoan
+	end       time.Time // when nothing is usable any more, with room for clocks that differ
+	perSecond float64   // the units that were restored, as a rate
+	at        time.Time // of the rate
+}
+
+// holds are what an agent holds, by the keys of the counters.
+type holds struct {
+	mu    sync.Mutex
+	byKey map[string]*hold
+	swept time.Time
+}
+
+// The method of returns what is held of a question's counter under the same limit and shares, or
+// nil.
+func (s *holds) of(q *Question) *hold {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.byKey[string(q.Key)]
+	if h == nil || h.question.Limit != q.Limit || h.question.Shares != q.Shares {
+		return nil
+	}
+	return h
+}
+
+// The method add holds a loan, and reports whether there was room for it.
+func (s *holds) add(q *Question, window counter.Micros, peer *Peer, l Loan, most int64, now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sweepLocked(now)
+	h := s.byKey[string(q.Key)]
+	if h == nil {
+		if len(s.byKey) >= holdsMax {
+			return false
+		}
+		h = &hold{question: *q, window: window, at: now}
+		if s.byKey == nil {
+			s.byKey = make(map[string]*hold)
+		}
+		s.byKey[string(q.Key)] = h
+	}
+	var sum int64
+	for _, each := range h.loans {
+		if each.loan.Receipt == l.Receipt {
+			sum += each.left()
+		}
+	}
+	if h.question.Limit != q.Limit || h.question.Shares != q.Shares || sum+l.Units+l.Later > most {
+		return false
+	}
+	if len(h.loans) < heldMax || l.Later > 0 && len(h.loans) < 2*heldMax {
+		h.loans = append(h.loans, &heldLoan{peer: peer, loan: l})
+	} else if l.Later > 0 || !h.mergeLocked(l.Receipt, l.At, l.Units) {
+		return false
+	}
+	h.end = now.Add(time.Duration(2*window) * time.Microsecond)
+	return true
+}
+
+// The method mergeLocked adds units to those of a loan of the same window.
+func (h *hold) mergeLocked(receipt, at counter.Micros, units int64) bool {
+	for _, each := range h.loans {
+		if each.loan.Receipt == receipt {
+			each.loan.Units, each.loan.At = each.loan.Units+units, max(each.loan.At, at)
+			return true
+		}
+	}
+	return false
+}
+
+// The method sweepLocked removes what is no longer usable.
+func (s *holds) sweepLocked(now time.Time) {
+	if now.Sub(s.swept) < sweepEvery {
+		return
+	}
+	s.swept = now
+	for key, h := range s.byKey {
+		if now.After(h.end) {
+			delete(s.byKey, key)
+		}
+	}
+}
+
+// The method remove takes usable units of one receipt out of a hold. Each loan that is empty then
+// is dropped.
+func (s *holds) remove(h *hold, receipt, at counter.Micros, most int64) (units int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h.loans = slices.DeleteFunc(h.loans, func(each *heldLoan) bool {
+		if each.loan.Receipt == receipt && units < most {
+			now, later := each.usable(at)
+			now = min(now, most-units)
+			later = min(later, most-units-now)
+			each.loan.Units -= now
+			each.taken += later
+			units += now + later
+		}
+		return each.left() <= 0
+	})
+	return units
+}
+
+// The method putBack returns units to a hold that the counter did not take.
+func (s *holds) putBack(h *hold, receipt, at counter.Micros, units int64) {
+	if units == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !h.mergeLocked(receipt, at, units) {
+		h.loans = append(h.loans, &heldLoan{loan: Loan{Units: units, Receipt: receipt, At: at}})
+	}
+}
+
+// The method drop forgets the loans of windows before a receipt, and returns their units.
+func (s *holds) drop(h *hold, before counter.Micros) (units int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h.loans = slices.DeleteFunc(h.loans, func(each *heldLoan) bool {
+		if each.loan.Receipt >= before {
+			return false
+		}
+		units += each.left()
+		return true
+	})
+	return units
+}
+
+// The method receipts returns the windows of which a hold has units.
+func (s *holds) receipts(h *hold) (all []counter.Micros) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, each := range h.loans {
+		if !slices.Contains(all, each.loan.Receipt) {
+			all = append(all, each.loan.Receipt)
+		}
+	}
+	return all
+}
+
+// The method sum returns the units of a window that a hold has, those that are usable at a reading
+// of the clock, and the units a second that were restored.
+func (s *holds) sum(h *hold, receipt, at counter.Micros, now time.Time) (left, usable int64, perSecond float64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, each := range h.loans {
+		if each.loan.Receipt == receipt {
+			n, later := each.usable(at)
+			left, usable = left+each.left(), usable+n+later
+		}
+	}
+	return left, usable, h.rateLocked(now)
+}
+
+// The method note adds restored units to the rate.
+func (s *holds) note(h *hold, units int64, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h.perSecond = h.rateLocked(now) + float64(units)/rateSpan.Seconds()
+	h.at = now
+}
+
+// rateSpan is the time after which restored units have lost most of their weight in the rate.
+const rateSpan = 5 * time.Second
+
+func (h *hold) rateLocked(now time.Time) float64 {
+	return h.perSecond * math.Exp(-max(0, now.Sub(h.at).Seconds())/rateSpan.Seconds())
+}
+
+// The method empty removes all loans of a hold, and returns them.
+func (s *holds) empty(h *hold) []*heldLoan {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	loans := h.loans
+	h.loans = nil
+	return loans
+}
+
+// The method all returns what is held, for the metrics.
+func (s *holds) all() (counters int, units int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, h := range s.byKey {
+		for _, each := range h.loans {
+			units += each.left()
+		}
+	}
+	return len(s.byKey), units
+}
+
+// A stock is what a region has of a counter after the agent has used what it holds.
+type stock struct {
+	restored, usable, left int64
+	lasts                  bool // there is no need to ask other regions
+}
+
+// The method restoreHeld restores what the agent holds of a question's counter, as far as it is
+// usable and the counter can take it. While requests wait, it does so in parts: see restoreParts.
+func (a *Agent) restoreHeld(ctx context.Context, q *Question, r *round) (s stock) {
+	h := a.holds.of(q)
+	if h == nil {
+		return s
+	}
+	for begun, progress := time.Now(), time.Now(); ; {
+		part, now := a.restoreOnce(ctx, q, h, &s), time.Now()
+		if part > 0 {
+			progress = now
+			s.restored += part
+			r.restored.Add(part)
+			a.publish(ctx, &regionstore.Answer{Key: q.Key, Units: part})
+		}
+		if s.usable == 0 && (s.left == 0 || r.need.Load() == 0) || r.restored.Load() >= r.need.Load() || now.Sub(progress) > a.idleMax || now.Sub(begun) > a.holdMax {
+			return s
+		}
+		time.Sleep(partPause)
+	}
+}
+
+// The method restoreOnce makes one attempt to restore what the agent holds: it restores as many of
+// the usable units as the counter has room for. It returns their number.
+func (a *Agent) restoreOnce(ctx context.Context, q *Question, h *hold, s *stock) (units int64) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTime)
+	defer cancel()
+	own := a.o.Policy()
+	whole, err := check(q, own.Namespace)
+	if err != nil || q.Shares != own.Here.Shares {
+		return 0
+	}
+	part, ok := own.Here.Limit(&whole)
+	if !ok {
+		return 0
+	}
+	h.restoring.Lock()
+	defer h.restoring.Unlock()
+	look, err := take(ctx, a.o.Store, counter.Check{Key: q.Key, Limit: &part, Op: counter.OpLook})
+	if err != nil {
+		return 0
+	}
+	start := look.At + look.Reset - part.Window()
+	for _, receipt := range a.holds.receipts(h) {
+		if receipt > start {
+			continue // this region's clock is behind
+		}
+		n := a.holds.remove(h, receipt, look.At, part.Count()-look.Remaining)
+		if n == 0 {
+			continue
+		}
+		refunded, err := take(ctx, a.o.Store, counter.Check{Key: q.Key, Limit: &part, Op: counter.OpRefund, Cost: n, Receipt: receipt})
+		if err != nil {
+			a.counts.lost.Add(uint64(n))
+			return units
+		}
+		a.tally(q, receipt, -refunded.Granted)
+		a.holds.putBack(h, receipt, look.At, n-refunded.Granted)
+		units += refunded.Granted
+	}
+	a.counts.lost.Add(uint64(a.holds.drop(h, start)))
+	now := time.Now()
+	a.holds.note(h, units, now)
+	var perSecond float64
+	s.left, s.usable, perSecond = a.holds.sum(h, start, look.At, now)
+	ahead := min(lowTime, time.Duration(look.Reset)*time.Microsecond)
+	s.lasts = s.left > 0 && float64(s.left) >= perSecond*ahead.Seconds()
+	return units
+}
+
+// The method lendHeld adds to a loan units that this agent holds itself.
+func (a *Agent) lendHeld(ctx context.Context, part *counter.Limit, q *Question, l Loan) Loan {
+	h := a.holds.of(q)
+	if h == nil {
+		return l
+	}
+	look, err := take(ctx, a.o.Store, counter.Check{Key: q.Key, Limit: part, Op: counter.OpLook})
+	receipt := look.At + look.Reset - part.Window()
+	if err != nil || l.Units+l.Later > 0 && l.Receipt != receipt {
+		return l
+	}
+	_, usable, perSecond := a.holds.sum(h, receipt, look.At, time.Now())
+	if !q.Short {
+		usable -= int64(perSecond * float64(look.Reset) / float64(counter.Second))
+	}
+	if usable <= 0 {
+		return l
+	}
+	need := min(usable, max(0, q.Need-l.Units))
+	most := min(need+(usable-need+1)/2, q.Want-l.Units-l.Later)
+	if n := a.holds.remove(h, receipt, look.At, most); n > 0 {
+		l.Units, l.Receipt, l.At = l.Units+n, receipt, max(l.At, look.At)
+	}
+	return l
+}
+
+// The method returnHeld ends all holds, within a short time. What this region's counters cannot
+// take is returned to the lenders.
+func (a *Agent) returnHeld(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTime)
+	defer cancel()
+	a.holds.mu.Lock()
+	all := a.holds.byKey
+	a.holds.byKey = nil
+	a.holds.mu.Unlock()
+	places := make(chan struct{}, returnsMost)
+	var returning sync.WaitGroup
+	for _, h := range all {
+		if ctx.Err() != nil {
+			break
+		}
+		a.restoreOnce(ctx, &h.question, h, new(stock))
+		for _, each := range a.holds.empty(h) {
+			if each.peer == nil || each.left() == 0 {
+				continue
+			}
+			places <- struct{}{}
+			returning.Go(func() {
+				a.giveBack(ctx, each.peer, &h.question, Loan{ID: each.loan.ID, Units: each.left(), Receipt: each.loan.Receipt})
+				<-places
+			})
+		}
+	}
+	returning.Wait()
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package loan
+
+import (
+	"time"
+
+	"github.com/penstock/penstock/core/counter"
+)
+
+// After the other regions had fewer units than requests of this region needed, no request waits for
+// 1/scarceParts of the window, and not for longer than scarceMax. Meanwhile the others are asked in
+// the background.
+const (
+	scarceParts = 20
+	scarceMin   = 250 * time.Millisecond
+	scarceMax   = 2 * time.Second
+	// A question of a region that denies requests brought too little if it brought less than
+	// 1/littleParts of the region's part.
+	littleParts = 64
+	// pullEvery is how often the other regions are asked in advance while they lend.
+	pullEvery = 500 * time.Millisecond
+	// After a loan, a lender without units answers further questions with Moving for the time
+	// lentRecently, because the units may still be on their way.
+	lentRecently = 500 * time.Millisecond
+	// deniedTime is how long a region counts as denying requests after it has told its agent so.
+	deniedTime = 500 * time.Millisecond
+	// movesMax is after how many questions in a row units under way between other regions do not
+	// count any more, because those regions need them.
+	movesMax = 3
+)
+
+// farEnds reports whether other regions may be asked, and, if not, whether the last question to
+// them was in vain. A region that begins to deny requests does not wait for the end of a pause.
+func (p *pause) farEnds(key uint64, now time.Time, short bool) (ask, vain bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ofLocked(key)
+	if now.Before(p.far) && (!short || p.farShort) {
+		return false, p.farLength > 0
+	}
+	p.farShort = short
+	return true, false
+}
+
+// farBegins notes that other regions have been asked. The time until they may be asked again grows
+// while they lend nothing, and no units are under way.
+func (p *pause) farBegins(key uint64, now time.Time, lent, short bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ofLocked(key)
+	if lent {
+		p.far, p.farLength = now.Add(pullEvery), 0
+		if short {
+			p.far = time.Time{}
+		}
+		return
+	}
+	p.farLength = min(max(pauseMin, 2*p.farLength), pauseMax)
+	p.far = now.Add(p.farLength)
+}
+
+// isScarce reports whether units of a counter are scarce in this region, and requests have been
+// denied a moment ago.
+func (a *Agent) isScarce(q *Question) bool {
+	p, key := a.pauseOf(q)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	return p.key == key && now.Before(p.scarce) && now.Sub(p.denied) < deniedTime
+}
+
+// refused returns for how many milliseconds no request should wait.
+func (p *pause) refused(key uint64, now time.Time) int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.key != key {
+		return 0
+	}
+	return max(0, p.scarce.Sub(now).Milliseconds())
+}
+
+// deem decides, after a question, whether units are scarce: the region denies requests, and got
+// fewer units than it needs.
+func (a *Agent) deem(q *Question, r *round, units int64) {
+	need := max(r.need.Load(), q.Part/littleParts, 1)
+	whole, err := counter.ParseLimit(q.Limit)
+	if err != nil || !q.Short || q.Need == 0 && r.need.Load() > 0 {
+		return // or the question for which requests wait decides
+	}
+	length := min(max(scarceMin, time.Duration(whole.Window()/scarceParts)*time.Microsecond), scarceMax)
+	p, key := a.pauseOf(q)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ofLocked(key)
+	if units >= need || r.back.Load() {
+		p.moves = 0
+		return
+	}
+	if p.moves++; r.moving.Load() && p.moves <= movesMax {
+		return
+	}
+	p.scarce = time.Now().Add(length)
+	r.refused.Store(length.Milliseconds())
+}
