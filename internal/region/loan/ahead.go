@@ -178,43 +178,37 @@ func lendAhead(ctx context.Context, store counter.Store, part *counter.Limit, q 
 // weight of the window before decreases. They are charged at once, beyond what is available, so
 // that no request of this region gets them.
 //
-// Before they are charged, two looks at the counter show how fast units become available: at most n
-// + 1 of them in a span in which n did. After that, a look shows when all units that are charged
-// will have become available, and another one. Refunds can only advance that, and charges that
-// came in between have delayed it. So if the borrower uses the units not earlier than by that speed
-// until that instant, it uses none before a request of this region could have.
+// Before they are charged, a look at the counter shows how fast units become available: at most n +
+// 1 of them in a span in which n did. It is a single look, because a charge between two of them
+// would look like a lower speed. It is made under a larger limit, and so shows how many units the
+// counter lacks. After the charge, another look shows when all units that are charged will have
+// become available, and another one. Refunds can only advance that, and charges that came in
+// between have delayed it. So if the borrower uses the units not earlier than by that speed until
+// that instant, it uses none before a request of this region could have.
 func lendLater(ctx context.Context, store counter.Store, part *counter.Limit, q *Question, l Loan, later int64) (Loan, error) {
-	look := func(cost int64) (counter.Result, error) {
-		return take(ctx, store, counter.Check{Key: q.Key, Limit: part, Op: counter.OpLook, Cost: cost})
-	}
-	first, err := look(1)
+	lack := 2 * part.Count() // more than the counter can lack
+	larger, err := part.Resized(part.Count()+lack, 0)
 	if err != nil {
 		return l, nil
 	}
-	last, err := look(later)
-	if err != nil || last.Wait == 0 || last.Wait >= last.Reset || first.Wait >= first.Reset {
+	first, err := take(ctx, store, counter.Check{Key: q.Key, Limit: &larger, Op: counter.OpLook, Cost: lack + later})
+	if err != nil || first.Remaining < 1 || first.Wait == 0 || first.Wait >= first.Reset {
 		return l, nil // the window does not have so many units
 	}
-	units := later - max(1, first.Remaining)
-	span := last.At + last.Wait - (first.At + first.Wait)
-	if units < 1 || span < 1 {
-		return l, nil
-	}
+	units := lack + later - first.Remaining // that become available in the wait
 	charged, err := take(ctx, store, counter.Check{Key: q.Key, Limit: part, Op: counter.OpForce, Cost: later})
 	if err != nil {
 		return l, nil // they are lost until the window ends
 	}
-	next, err := look(1)
-	if err != nil {
-		return l, nil
-	}
-	same := (l.Units == 0 || charged.Receipt == l.Receipt) && next.At+next.Reset == charged.Receipt+part.Window()
-	if charged.Granted != later || !same || next.Wait >= next.Reset {
+	next, err := take(ctx, store, counter.Check{Key: q.Key, Limit: part, Op: counter.OpLook, Cost: 1})
+	end := charged.Receipt + part.Window()
+	same := (l.Units == 0 || charged.Receipt == l.Receipt) && first.At+first.Reset == end && next.At+next.Reset == end
+	if err != nil || charged.Granted != later || !same || next.Wait >= next.Reset {
 		_, _ = take(ctx, store, counter.Check{Key: q.Key, Limit: part, Op: counter.OpRefund, Cost: charged.Granted, Receipt: charged.Receipt})
 		return l, nil
 	}
 	l.Receipt, l.Later, l.Full = charged.Receipt, later, next.At+next.Wait
-	l.From = l.Full - counter.Micros(float64(later)*float64(span)/float64(units+1))
+	l.From = l.Full - counter.Micros(float64(later)*float64(first.Wait)/float64(units+1))
 	return l, nil
 }
 

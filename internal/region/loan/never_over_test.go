@@ -62,6 +62,8 @@ type world struct {
 	loans   int
 	later   int  // loans with units for later
 	safe    bool // nothing is lost
+	crowded bool // agents do something else between the calls of their stores
+	inside  bool // such a call
 
 	checks  [1]counter.Check // of the present request
 	results [1]counter.Result

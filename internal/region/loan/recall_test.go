@@ -17,8 +17,15 @@ import (
 // whose part the window before has used up. They reach each other.
 func pair(t *testing.T) (busy, idle *lender) {
 	t.Helper()
+	return pairApart(t, 0)
+}
+
+// The function pairApart returns such regions. The clock of the busy one is ahead of the other's.
+func pairApart(t *testing.T, ahead counter.Micros) (busy, idle *lender) {
+	t.Helper()
 	shares := [policy.RegionsMax]uint16{50, 50}
 	busy, idle = newLender(t, "2000/1m", shares, 0), newLender(t, "2000/1m", shares, 1)
+	busy.now += ahead
 	for _, l := range []*lender{busy, idle} {
 		if !l.takes(1000) {
 			t.Fatal("a region does not have its part")
@@ -28,19 +35,21 @@ func pair(t *testing.T) (busy, idle *lender) {
 	for _, l := range []*lender{busy, idle} {
 		l.now += counter.Minute + counter.Second/2
 	}
-	reach := func(other *lender) *Peer {
-		return &Peer{Name: "peer", send: func(ctx context.Context, _ string, message any) (Loan, error) {
-			switch m := message.(type) {
-			case *Question:
-				return other.lend(ctx, m)
-			case *returned:
-				return other.takeBack(ctx, m)
-			}
-			return Loan{}, errors.New("unreachable")
-		}}
-	}
 	busy.o.Peers, idle.o.Peers = []*Peer{reach(idle)}, []*Peer{reach(busy)}
 	return busy, idle
+}
+
+// The function reach returns another region for its peers.
+func reach(other *lender) *Peer {
+	return &Peer{Name: "peer", send: func(ctx context.Context, _ string, message any) (Loan, error) {
+		switch m := message.(type) {
+		case *Question:
+			return other.lend(ctx, m)
+		case *returned:
+			return other.takeBack(ctx, m)
+		}
+		return Loan{}, errors.New("unreachable")
+	}}
 }
 
 // The method asks asks the other region, for requests that need units.
