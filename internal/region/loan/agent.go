@@ -79,6 +79,7 @@ type Agent struct {
 	lent      book
 	tallies   tallies
 	recalls   recalls
+	returning sync.Mutex // held while a loan is removed from lent and from recalls
 	holds     holds
 	rounds    rounds
 	writeoffs writeoffs
@@ -352,10 +353,7 @@ func (a *Agent) takeBack(ctx context.Context, r *returned) (Loan, error) {
 	own := a.o.Policy()
 	lent, err := a.lendingOf(&own, &r.Question)
 	if err == nil {
-		key := a.hash(lent.q.Key)
-		if err = a.lent.remove(key, r.Loan); a.recalls.remove(key, r.Loan) {
-			err = nil
-		}
+		err = a.removeLent(a.hash(lent.q.Key), r.Loan)
 	}
 	if err != nil {
 		a.counts.failed.Add(1)
@@ -371,6 +369,18 @@ func (a *Agent) takeBack(ctx context.Context, r *returned) (Loan, error) {
 	a.counts.backUnits.Add(uint64(units))
 	a.tally(lent.q, r.Loan.Receipt, -units)
 	return Loan{Units: units}, nil
+}
+
+// removeLent removes a loan, of which l is the rest, from all that is remembered of loans. It returns
+// an error if there is none. Of several calls at the same time, one succeeds.
+func (a *Agent) removeLent(key uint64, l Loan) error {
+	a.returning.Lock()
+	defer a.returning.Unlock()
+	err := a.lent.remove(key, l)
+	if a.recalls.remove(key, l) {
+		return nil // also if the book is full
+	}
+	return err
 }
 
 // lend answers a question of another region.
