@@ -31,6 +31,17 @@ type heldLoan struct {
 
 func (h *heldLoan) left() int64 { return h.loan.Units + h.loan.Later - h.taken }
 
+// The method end makes a loan one that cannot be returned any more, because its units have been.
+func (h *heldLoan) end() {
+	h.peer, h.loan.ID, h.loan.Units, h.taken = nil, "", 0, h.loan.Later
+}
+
+// portion is a part of a held loan that was taken out of a hold, to be restored.
+type portion struct {
+	of         *heldLoan
+	now, later int64 // of the units that were usable at once, and of the others
+}
+
 func (h *heldLoan) usable(at counter.Micros) (now, later int64) {
 	if at >= h.loan.At {
 		now = h.loan.Units
@@ -96,24 +107,12 @@ func (s *holds) add(q *Question, window counter.Micros, peer *Peer, l Loan, most
 	if h.question.Limit != q.Limit || h.question.Shares != q.Shares || sum+l.Units+l.Later > most {
 		return false
 	}
-	if len(h.loans) < heldMax || l.Later > 0 && len(h.loans) < 2*heldMax {
-		h.loans = append(h.loans, &heldLoan{peer: peer, loan: l})
-	} else if l.Later > 0 || !h.mergeLocked(l.Receipt, l.At, l.Units) {
+	if len(h.loans) >= heldMax && (l.Later == 0 || len(h.loans) >= 2*heldMax) {
 		return false
 	}
+	h.loans = append(h.loans, &heldLoan{peer: peer, loan: l})
 	h.end = now.Add(time.Duration(2*window) * time.Microsecond)
 	return true
-}
-
-// The method mergeLocked adds units to those of a loan of the same window.
-func (h *hold) mergeLocked(receipt, at counter.Micros, units int64) bool {
-	for _, each := range h.loans {
-		if each.loan.Receipt == receipt {
-			each.loan.Units, each.loan.At = each.loan.Units+units, max(each.loan.At, at)
-			return true
-		}
-	}
-	return false
 }
 
 // The method sweepLocked removes what is no longer usable.
@@ -131,7 +130,7 @@ func (s *holds) sweepLocked(now time.Time) {
 
 // The method remove takes usable units of one receipt out of a hold. Each loan that is empty then
 // is dropped.
-func (s *holds) remove(h *hold, receipt, at counter.Micros, most int64) (units int64) {
+func (s *holds) remove(h *hold, receipt, at counter.Micros, most int64) (units int64, from []portion) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h.loans = slices.DeleteFunc(h.loans, func(each *heldLoan) bool {
@@ -142,21 +141,28 @@ func (s *holds) remove(h *hold, receipt, at counter.Micros, most int64) (units i
 			each.loan.Units -= now
 			each.taken += later
 			units += now + later
+			if now+later > 0 {
+				from = append(from, portion{each, now, later})
+			}
 		}
 		return each.left() <= 0
 	})
-	return units
+	return units, from
 }
 
-// The method putBack returns units to a hold that the counter did not take.
-func (s *holds) putBack(h *hold, receipt, at counter.Micros, units int64) {
-	if units == 0 {
-		return
-	}
+// The method putBack returns units to the loans from which they were taken, because the counter did
+// not take them. So each loan can still be returned to its lender.
+func (s *holds) putBack(h *hold, units int64, from []portion) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !h.mergeLocked(receipt, at, units) {
-		h.loans = append(h.loans, &heldLoan{loan: Loan{Units: units, Receipt: receipt, At: at}})
+	for _, p := range slices.Backward(from) {
+		later := min(units, p.later)
+		now := min(units-later, p.now)
+		p.of.taken -= later
+		p.of.loan.Units += now
+		if units -= now + later; now+later > 0 && !slices.Contains(h.loans, p.of) {
+			h.loans = append(h.loans, p.of)
+		}
 	}
 }
 
@@ -289,7 +295,7 @@ func (a *Agent) restoreOnce(ctx context.Context, q *Question, h *hold, s *stock)
 		if receipt > start {
 			continue // this region's clock is behind
 		}
-		n := a.holds.remove(h, receipt, look.At, part.Count()-look.Remaining)
+		n, from := a.holds.remove(h, receipt, look.At, part.Count()-look.Remaining)
 		if n == 0 {
 			continue
 		}
@@ -299,7 +305,7 @@ func (a *Agent) restoreOnce(ctx context.Context, q *Question, h *hold, s *stock)
 			return units
 		}
 		a.tally(q, receipt, -refunded.Granted)
-		a.holds.putBack(h, receipt, look.At, n-refunded.Granted)
+		a.holds.putBack(h, n-refunded.Granted, from)
 		units += refunded.Granted
 	}
 	a.counts.lost.Add(uint64(a.holds.drop(h, start)))
@@ -332,7 +338,7 @@ func (a *Agent) lendHeld(ctx context.Context, part *counter.Limit, q *Question, 
 	}
 	need := min(usable, max(0, q.Need-l.Units))
 	most := min(need+(usable-need+1)/2, q.Want-l.Units-l.Later)
-	if n := a.holds.remove(h, receipt, look.At, most); n > 0 {
+	if n, _ := a.holds.remove(h, receipt, look.At, most); n > 0 {
 		l.Units, l.Receipt, l.At = l.Units+n, receipt, max(l.At, look.At)
 	}
 	return l

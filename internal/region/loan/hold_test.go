@@ -3,6 +3,7 @@
 package loan
 
 import (
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -34,6 +35,47 @@ func TestALaterLoanIsTakenBackOnce(t *testing.T) {
 		close(start)
 		if returning.Wait(); taken.Load() != 1 {
 			t.Fatalf("a loan was taken back %d times", taken.Load())
+		}
+	}
+}
+
+// TestWhatACounterDoesNotTakeCanBeReturned: units that the counter did not take remain those of
+// their loans, which can be recalled.
+func TestWhatACounterDoesNotTakeCanBeReturned(t *testing.T) {
+	l, _ := pair(t)
+	l.now += 30 * counter.Second // half of the window before still counts, and nothing of this one
+	q := &Question{Key: l.key, Limit: l.whole.String(), Part: l.part.Count(), Want: 1, Shares: equalShares}
+	start := l.now - l.now%counter.Minute
+	for id, units := range map[string]int64{"a": 300, "b": 400} {
+		if !l.holds.add(q, counter.Minute, reach(l), Loan{ID: id, Units: units, Receipt: start, At: 1}, 2000, time.Now()) {
+			t.Fatal("a loan is not held")
+		}
+	}
+	if n := l.restoreOnce(t.Context(), q, l.holds.of(q), new(stock)); n != 0 {
+		t.Fatalf("%d units were restored to a counter that has counted none", n)
+	}
+	recall := *q
+	for id, units := range map[string]int64{"a": 300, "b": 400} {
+		recall.Recall = []string{id}
+		if back := l.holds.recall(&recall); len(back) != 1 || back[0].Units != units {
+			t.Errorf("%+v is returned of a loan of %d units", back, units)
+		}
+	}
+}
+
+// TestManyLoansCanBeReturned: of any number of loans that an agent holds of a counter, none is
+// returned with more units than it had.
+func TestManyLoansCanBeReturned(t *testing.T) {
+	l := newLender(t, "2000/1m", equalShares, 0)
+	q := &Question{Key: l.key, Limit: l.whole.String(), Part: l.part.Count(), Want: 1, Shares: equalShares}
+	for i := range 3 * heldMax {
+		id := fmt.Sprint(i)
+		l.holds.add(q, counter.Minute, reach(l), Loan{ID: id, Units: 5, Receipt: l.now, At: 1}, 2000, time.Now())
+		q.Recall = append(q.Recall, id)
+	}
+	for _, back := range l.holds.recall(q) {
+		if back.Units > 5 {
+			t.Errorf("%+v is returned of a loan of 5 units", back)
 		}
 	}
 }

@@ -80,6 +80,7 @@ func (s *holds) recall(q *Question) (back []Loan) {
 		if units := each.left(); units > 0 {
 			back = append(back, Loan{ID: each.loan.ID, Units: units, Receipt: each.loan.Receipt})
 		}
+		each.end()
 		return true
 	})
 	return back
