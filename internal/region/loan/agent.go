@@ -179,6 +179,7 @@ func New(o Options) *Agent { return newAgent(o, countersMax) }
 func newAgent(o Options, counters int) *Agent {
 	return &Agent{o: o, seed: maphash.MakeSeed(), pauses: make([]pause, counters), places: make(chan struct{}, asksMax),
 		tallies: make(tallies, counters), asks: sources.New(), lends: sources.New(),
+		recalls: recalls{sources: sources.New()}, holds: holds{sources: sources.New()},
 		rounds: rounds{byKey: make(map[string]*round)}, holdMax: holdMax, idleMax: idleMax}
 }
 
@@ -408,8 +409,8 @@ func (a *Agent) lend(ctx context.Context, q *Question) (Loan, error) {
 		a.counts.lent.Add(1)
 		a.counts.lentUnits.Add(uint64(l.Units + l.Later))
 		l = a.lent.add(a.hash(from.q.Key), l, time.Now())
-		if l.Later > 0 {
-			a.recalls.add(a.hash(from.q.Key), l)
+		if whole, err := counter.ParseLimit(q.Limit); err == nil && l.Later > 0 {
+			a.recalls.add(a.hash(from.q.Key), l, q.Source, whole.Window(), time.Now())
 		}
 	}
 	if len(q.Recall) > 0 {

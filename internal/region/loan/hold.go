@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/sources"
 	"github.com/penstock/penstock/internal/store/regionstore"
 )
 
@@ -20,6 +21,9 @@ const (
 	sweepEvery  = time.Second
 	// An agent asks other regions again when what it holds lasts for less than this time.
 	lowTime = time.Second
+	// A counter of which nothing is held is forgotten after emptyTime, which is more than a
+	// restoration takes.
+	emptyTime = 8 * callTime
 )
 
 // heldLoan is a loan of which an agent holds units.
@@ -56,6 +60,7 @@ type hold struct {
 
 	// The lock of the holds guards the following.
 	question  Question
+	source    sources.Source
 	window    counter.Micros
 	loans     []*heldLoan
 	end       time.Time // when nothing is usable any more, with room for clocks that differ
@@ -63,8 +68,11 @@ type hold struct {
 	at        time.Time // of the rate
 }
 
-// holds are what an agent holds, by the keys of the counters.
+// holds are what an agent holds, by the keys of the counters. Questions of one source occupy at
+// most half of them.
 type holds struct {
+	sources *sources.Counts
+
 	mu    sync.Mutex
 	byKey map[string]*hold
 	swept time.Time
@@ -89,10 +97,12 @@ func (s *holds) add(q *Question, window counter.Micros, peer *Peer, l Loan, most
 	s.sweepLocked(now)
 	h := s.byKey[string(q.Key)]
 	if h == nil {
-		if len(s.byKey) >= holdsMax {
+		from := s.sources.Of(uint64(q.Source))
+		if !from.Enter(holdsMax) && q.Source != 0 || len(s.byKey) >= holdsMax {
+			from.Leave()
 			return false
 		}
-		h = &hold{question: *q, window: window, at: now}
+		h = &hold{question: *q, source: from, window: window, at: now}
 		if s.byKey == nil {
 			s.byKey = make(map[string]*hold)
 		}
@@ -115,15 +125,17 @@ func (s *holds) add(q *Question, window counter.Micros, peer *Peer, l Loan, most
 	return true
 }
 
-// The method sweepLocked removes what is no longer usable.
+// The method sweepLocked removes what is no longer usable, and counters of which nothing has been
+// held for some time.
 func (s *holds) sweepLocked(now time.Time) {
 	if now.Sub(s.swept) < sweepEvery {
 		return
 	}
 	s.swept = now
 	for key, h := range s.byKey {
-		if now.After(h.end) {
+		if now.After(h.end) || len(h.loans) == 0 && now.Sub(h.at) > emptyTime {
 			delete(s.byKey, key)
+			h.source.Leave()
 		}
 	}
 }

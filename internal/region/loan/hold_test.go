@@ -20,7 +20,7 @@ func TestALaterLoanIsTakenBackOnce(t *testing.T) {
 	q := Question{Key: l.key, Limit: l.whole.String(), Want: 1, Shares: equalShares}
 	for range rounds {
 		lent := l.lent.add(l.hash(l.key), Loan{Later: 1, Receipt: l.now}, time.Now())
-		l.recalls.add(l.hash(l.key), lent)
+		l.remember(&q, lent)
 		var taken atomic.Int64
 		var returning sync.WaitGroup
 		start := make(chan struct{})
@@ -77,5 +77,44 @@ func TestManyLoansCanBeReturned(t *testing.T) {
 		if back.Units > 5 {
 			t.Errorf("%+v is returned of a loan of 5 units", back)
 		}
+	}
+}
+
+// TestAFloodLeavesRoomToHold: a client whose requests have thousands of counters occupies half of
+// the counters of which an agent holds units, and of those whose loans it can recall.
+func TestAFloodLeavesRoomToHold(t *testing.T) {
+	l := newLender(t, "100/24h", equalShares, 0)
+	other := l.flood(0, 9, 1)
+	lent := Loan{ID: "a", Later: 1, Receipt: l.now, From: 1, Full: 2}
+	l.remember(other, lent)
+	for i := range 2 * holdsMax {
+		q := l.flood(i, 7, 1)
+		l.remember(q, lent)
+		l.holds.add(q, counter.Day, reach(l), Loan{ID: "b", Units: 1, Receipt: l.now, At: 1}, 5, time.Now())
+	}
+	if !l.holds.add(other, counter.Day, reach(l), Loan{ID: "b", Units: 1, Receipt: l.now, At: 1}, 5, time.Now()) {
+		t.Error("no unit of another client's counter can be held")
+	}
+	if ids := l.recalls.ids(l.hash(other.Key)); len(ids) != 1 {
+		t.Errorf("the loan of another client's counter cannot be recalled: %q", ids)
+	}
+}
+
+// The method remember adds a loan to those that can be recalled.
+func (l *lender) remember(q *Question, lent Loan) {
+	l.recalls.add(l.hash(q.Key), lent, q.Source, counter.Minute, time.Now())
+}
+
+// TestCountersOfWhichNothingIsHeld: counters whose units were restored leave their places.
+func TestCountersOfWhichNothingIsHeld(t *testing.T) {
+	l := newLender(t, "100/24h", equalShares, 0)
+	now := time.Now()
+	for i := range holdsMax {
+		q := l.flood(i, uint32(i+1), 1)
+		l.holds.add(q, counter.Day, reach(l), Loan{ID: "b", Units: 1, Receipt: l.now, At: 1}, 5, now)
+		l.holds.remove(l.holds.of(q), l.now, l.now, 1)
+	}
+	if !l.holds.add(l.flood(0, 0, 1), counter.Day, reach(l), Loan{ID: "b", Units: 1, Receipt: l.now, At: 1}, 5, now.Add(time.Minute)) {
+		t.Error("there is no place for another counter, although nothing is held")
 	}
 }

@@ -6,12 +6,15 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/sources"
 	"github.com/penstock/penstock/internal/store/regionstore"
 )
 
-// A lender remembers a bounded number of its loans, and can recall only those.
+// A lender remembers a bounded number of its loans, and can recall only those. Questions of one
+// source occupy at most half of the counters.
 const (
 	recallsMax = 1 << 12 // counters
 	recallMax  = 16      // loans of one counter
@@ -21,30 +24,70 @@ const (
 // with more than is available, so it admits nothing, not even for units that are borrowed. If
 // requests of this region need units, the agent recalls what the borrower still holds.
 type recalls struct {
+	sources *sources.Counts
+
 	mu    sync.Mutex
-	byKey map[uint64][]Loan // by the hash of a key
+	byKey map[uint64]*recallable // by the hash of a key
+	swept time.Time
 }
 
-// The method add adds a loan. Loans of other windows are forgotten.
-func (s *recalls) add(key uint64, l Loan) {
+// recallable is the loans of one counter for later in its present window.
+type recallable struct {
+	loans  []Loan
+	source sources.Source
+	end    time.Time // of the window
+}
+
+// The method add adds a loan, if there is room for it. Loans of other windows are forgotten.
+func (s *recalls) add(key uint64, l Loan, source uint32, window counter.Micros, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.byKey == nil || len(s.byKey) >= recallsMax && s.byKey[key] == nil {
-		s.byKey = make(map[uint64][]Loan) // those that are forgotten end with their window
+	s.sweepLocked(now)
+	n := s.byKey[key]
+	if n == nil {
+		from := s.sources.Of(uint64(source))
+		if !from.Enter(recallsMax) && source != 0 || len(s.byKey) >= recallsMax {
+			from.Leave()
+			return
+		}
+		n = &recallable{source: from}
+		if s.byKey == nil {
+			s.byKey = make(map[uint64]*recallable)
+		}
+		s.byKey[key] = n
 	}
-	kept := slices.DeleteFunc(s.byKey[key], func(other Loan) bool { return other.Receipt != l.Receipt })
-	if len(kept) < recallMax {
-		kept = append(kept, l)
+	n.loans = slices.DeleteFunc(n.loans, func(other Loan) bool { return other.Receipt != l.Receipt })
+	if n.end = now.Add(time.Duration(window) * time.Microsecond); len(n.loans) < recallMax {
+		n.loans = append(n.loans, l)
 	}
-	s.byKey[key] = kept
+}
+
+// The method sweepLocked forgets the loans whose windows have ended.
+func (s *recalls) sweepLocked(now time.Time) {
+	if now.Sub(s.swept) < sweepEvery {
+		return
+	}
+	s.swept = now
+	for key, n := range s.byKey {
+		if now.After(n.end) {
+			s.forgetLocked(key, n)
+		}
+	}
+}
+
+func (s *recalls) forgetLocked(key uint64, n *recallable) {
+	delete(s.byKey, key)
+	n.source.Leave()
 }
 
 // The method ids returns the loans of a counter.
 func (s *recalls) ids(key uint64) (ids []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, l := range s.byKey[key] {
-		ids = append(ids, l.ID)
+	if n := s.byKey[key]; n != nil {
+		for _, l := range n.loans {
+			ids = append(ids, l.ID)
+		}
 	}
 	return ids
 }
@@ -53,14 +96,18 @@ func (s *recalls) ids(key uint64) (ids []string) {
 func (s *recalls) remove(key uint64, l Loan) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	at := slices.IndexFunc(s.byKey[key], func(lent Loan) bool {
+	n := s.byKey[key]
+	if n == nil {
+		return false
+	}
+	at := slices.IndexFunc(n.loans, func(lent Loan) bool {
 		return lent.ID == l.ID && lent.Receipt == l.Receipt && l.Units <= lent.Units+lent.Later
 	})
 	if at < 0 {
 		return false
 	}
-	if s.byKey[key] = slices.Delete(s.byKey[key], at, at+1); len(s.byKey[key]) == 0 {
-		delete(s.byKey, key)
+	if n.loans = slices.Delete(n.loans, at, at+1); len(n.loans) == 0 {
+		s.forgetLocked(key, n)
 	}
 	return true
 }
