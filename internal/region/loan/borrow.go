@@ -82,15 +82,46 @@ func (a *Agent) receive(ctx context.Context, peer *Peer, q *Question, l Loan, mo
 	if rest > 0 {
 		r.back.Store(true)
 	}
-	if rest += l.Later; rest == 0 || a.holdLater(q, peer, later, most) {
+	if rest += l.Later; rest == 0 || a.holdLater(ctx, q, peer, later, most) {
 		return restored + rest
 	}
 	a.giveBack(ctx, peer, q, Loan{ID: l.ID, Units: rest, Receipt: l.Receipt})
 	return restored
 }
 
-// holdLater holds the rest of a loan, if the agent has room for it.
-func (a *Agent) holdLater(q *Question, peer *Peer, l Loan, most int64) bool {
+// holdLater holds the rest of a loan, if the agent has room for it. What it holds under an older
+// limit, or under older shares, is returned.
+func (a *Agent) holdLater(ctx context.Context, q *Question, peer *Peer, l Loan, most int64) bool {
 	whole, err := counter.ParseLimit(q.Limit)
-	return err == nil && most > 0 && a.holds.add(q, whole.Window(), peer, l, most, time.Now())
+	if err != nil || most == 0 || !a.inTime(ctx, q, l) {
+		return false
+	}
+	old, ok := a.holds.add(q, whole.Window(), peer, l, most, time.Now())
+	if old != nil {
+		a.running.Go(func() {
+			for _, each := range a.holds.empty(old) {
+				a.returnLoan(ctx, &old.question, each)
+			}
+		})
+	}
+	return ok
+}
+
+// The method inTime reports whether the clock of this region has reached the window of a loan, or
+// will soon, and has not left it. Otherwise its units are of no use here.
+func (a *Agent) inTime(ctx context.Context, q *Question, l Loan) bool {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	own := a.o.Policy()
+	whole, err := check(q, own.Namespace)
+	if err != nil {
+		return false
+	}
+	part, ok := own.Here.Limit(&whole)
+	if !ok {
+		return false
+	}
+	look, err := take(ctx, a.o.Store, counter.Check{Key: q.Key, Limit: &part, Op: counter.OpLook})
+	start := look.At + look.Reset - part.Window()
+	return err == nil && l.Receipt >= start && max(l.Receipt, l.At)-look.At <= earlyMax
 }

@@ -90,17 +90,23 @@ func (s *holds) of(q *Question) *hold {
 	return h
 }
 
-// The method add holds a loan, and reports whether there was room for it.
-func (s *holds) add(q *Question, window counter.Micros, peer *Peer, l Loan, most int64, now time.Time) bool {
+// The method add holds a loan, and reports whether there was room for it. If the limit or the
+// shares have changed, it returns what is held under the old ones, which cannot be used any more.
+func (s *holds) add(q *Question, window counter.Micros, peer *Peer, l Loan, most int64, now time.Time) (old *hold, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sweepLocked(now)
 	h := s.byKey[string(q.Key)]
+	if h != nil && (h.question.Limit != q.Limit || h.question.Shares != q.Shares) {
+		delete(s.byKey, string(q.Key))
+		h.source.Leave()
+		old, h = h, nil
+	}
 	if h == nil {
 		from := s.sources.Of(uint64(q.Source))
 		if !from.Enter(holdsMax) && q.Source != 0 || len(s.byKey) >= holdsMax {
 			from.Leave()
-			return false
+			return old, false
 		}
 		h = &hold{question: *q, source: from, window: window, at: now}
 		if s.byKey == nil {
@@ -114,15 +120,12 @@ func (s *holds) add(q *Question, window counter.Micros, peer *Peer, l Loan, most
 			sum += each.left()
 		}
 	}
-	if h.question.Limit != q.Limit || h.question.Shares != q.Shares || sum+l.Units+l.Later > most {
-		return false
-	}
-	if len(h.loans) >= heldMax && (l.Later == 0 || len(h.loans) >= 2*heldMax) {
-		return false
+	if sum+l.Units+l.Later > most || len(h.loans) >= heldMax && (l.Later == 0 || len(h.loans) >= 2*heldMax) {
+		return old, false
 	}
 	h.loans = append(h.loans, &heldLoan{peer: peer, loan: l})
 	h.end = now.Add(time.Duration(2*window) * time.Microsecond)
-	return true
+	return old, true
 }
 
 // The method sweepLocked removes what is no longer usable, and counters of which nothing has been
@@ -356,6 +359,13 @@ func (a *Agent) lendHeld(ctx context.Context, part *counter.Limit, q *Question, 
 	return l
 }
 
+// The method returnLoan returns a loan that is no longer held to its lender.
+func (a *Agent) returnLoan(ctx context.Context, q *Question, held *heldLoan) {
+	if units := held.left(); held.peer != nil && units > 0 {
+		a.giveBack(ctx, held.peer, q, Loan{ID: held.loan.ID, Units: units, Receipt: held.loan.Receipt})
+	}
+}
+
 // The method returnHeld ends all holds, within a short time. What this region's counters cannot
 // take is returned to the lenders.
 func (a *Agent) returnHeld(ctx context.Context) {
@@ -373,12 +383,9 @@ func (a *Agent) returnHeld(ctx context.Context) {
 		}
 		a.restoreOnce(ctx, &h.question, h, new(stock))
 		for _, each := range a.holds.empty(h) {
-			if each.peer == nil || each.left() == 0 {
-				continue
-			}
 			places <- struct{}{}
 			returning.Go(func() {
-				a.giveBack(ctx, each.peer, &h.question, Loan{ID: each.loan.ID, Units: each.left(), Receipt: each.loan.Receipt})
+				a.returnLoan(ctx, &h.question, each)
 				<-places
 			})
 		}

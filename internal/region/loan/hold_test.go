@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/penstock/penstock/core/counter"
@@ -39,6 +40,38 @@ func TestALaterLoanIsTakenBackOnce(t *testing.T) {
 	}
 }
 
+// TestARegionWithAWrongClockHoldsNothing: a region whose clock is an hour off cannot use units of
+// another region's window. It returns them at once, so that the lender can use them.
+func TestARegionWithAWrongClockHoldsNothing(t *testing.T) {
+	for _, ahead := range []counter.Micros{-counter.Hour, -10 * counter.Second, counter.Hour} {
+		for _, limit := range []string{"2000/1m fixed_window", "2000/1m"} {
+			t.Run(fmt.Sprint(limit, " ", ahead), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					busy, idle := newLender(t, limit, equalShares, 0), newLender(t, limit, equalShares, 1)
+					if limit == "2000/1m" {
+						busy, idle = pairApart(t, ahead)
+					} else {
+						busy.now += ahead
+						busy.o.Peers = []*Peer{reach(idle)}
+					}
+					busy.takes(1000)
+					busy.asks(10)
+					if _, held := busy.holds.all(); held > 0 {
+						t.Errorf("%d units are held", held)
+					}
+					want := int64(900)
+					if limit == "2000/1m" {
+						want = 8 // of the window before, nearly all still counts
+					}
+					if !idle.takes(want) {
+						t.Errorf("the lender does not have %d units", want)
+					}
+				})
+			})
+		}
+	}
+}
+
 // TestWhatACounterDoesNotTakeCanBeReturned: units that the counter did not take remain those of
 // their loans, which can be recalled.
 func TestWhatACounterDoesNotTakeCanBeReturned(t *testing.T) {
@@ -47,7 +80,7 @@ func TestWhatACounterDoesNotTakeCanBeReturned(t *testing.T) {
 	q := &Question{Key: l.key, Limit: l.whole.String(), Part: l.part.Count(), Want: 1, Shares: equalShares}
 	start := l.now - l.now%counter.Minute
 	for id, units := range map[string]int64{"a": 300, "b": 400} {
-		if !l.holds.add(q, counter.Minute, reach(l), Loan{ID: id, Units: units, Receipt: start, At: 1}, 2000, time.Now()) {
+		if !l.keeps(q, Loan{ID: id, Units: units, Receipt: start, At: 1}, 2000, time.Now()) {
 			t.Fatal("a loan is not held")
 		}
 	}
@@ -70,7 +103,7 @@ func TestManyLoansCanBeReturned(t *testing.T) {
 	q := &Question{Key: l.key, Limit: l.whole.String(), Part: l.part.Count(), Want: 1, Shares: equalShares}
 	for i := range 3 * heldMax {
 		id := fmt.Sprint(i)
-		l.holds.add(q, counter.Minute, reach(l), Loan{ID: id, Units: 5, Receipt: l.now, At: 1}, 2000, time.Now())
+		l.keeps(q, Loan{ID: id, Units: 5, Receipt: l.now, At: 1}, 2000, time.Now())
 		q.Recall = append(q.Recall, id)
 	}
 	for _, back := range l.holds.recall(q) {
@@ -90,9 +123,9 @@ func TestAFloodLeavesRoomToHold(t *testing.T) {
 	for i := range 2 * holdsMax {
 		q := l.flood(i, 7, 1)
 		l.remember(q, lent)
-		l.holds.add(q, counter.Day, reach(l), Loan{ID: "b", Units: 1, Receipt: l.now, At: 1}, 5, time.Now())
+		l.keeps(q, Loan{ID: "b", Units: 1, Receipt: l.now, At: 1}, 5, time.Now())
 	}
-	if !l.holds.add(other, counter.Day, reach(l), Loan{ID: "b", Units: 1, Receipt: l.now, At: 1}, 5, time.Now()) {
+	if !l.keeps(other, Loan{ID: "b", Units: 1, Receipt: l.now, At: 1}, 5, time.Now()) {
 		t.Error("no unit of another client's counter can be held")
 	}
 	if ids := l.recalls.ids(l.hash(other.Key)); len(ids) != 1 {
@@ -111,10 +144,41 @@ func TestCountersOfWhichNothingIsHeld(t *testing.T) {
 	now := time.Now()
 	for i := range holdsMax {
 		q := l.flood(i, uint32(i+1), 1)
-		l.holds.add(q, counter.Day, reach(l), Loan{ID: "b", Units: 1, Receipt: l.now, At: 1}, 5, now)
+		l.keeps(q, Loan{ID: "b", Units: 1, Receipt: l.now, At: 1}, 5, now)
 		l.holds.remove(l.holds.of(q), l.now, l.now, 1)
 	}
-	if !l.holds.add(l.flood(0, 0, 1), counter.Day, reach(l), Loan{ID: "b", Units: 1, Receipt: l.now, At: 1}, 5, now.Add(time.Minute)) {
+	if !l.keeps(l.flood(0, 0, 1), Loan{ID: "b", Units: 1, Receipt: l.now, At: 1}, 5, now.Add(time.Minute)) {
 		t.Error("there is no place for another counter, although nothing is held")
 	}
+}
+
+// TestAnEditedLimit: when a limit or the shares change, the agent returns what it holds under the
+// old ones, and holds units under the new ones.
+func TestAnEditedLimit(t *testing.T) {
+	busy, idle := pair(t)
+	busy.asks(0)
+	if _, held := busy.holds.all(); held < 900 {
+		t.Fatalf("%d units are held", held)
+	}
+	edited, err := busy.whole.Resized(3000, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := &Question{Key: busy.key, Limit: edited.String(), Part: 1500, Want: 100, Shares: equalShares}
+	start := busy.now - busy.now%counter.Minute
+	busy.receive(t.Context(), busy.o.Peers[0], q, Loan{ID: "new", Later: 70, Receipt: start, From: start, Full: start + counter.Minute}, 3000, new(round))
+	busy.running.Wait()
+	if _, held := busy.holds.all(); held != 70 {
+		t.Errorf("%d units are held, want the 70 of the new loan", held)
+	}
+	idle.now += 30 * counter.Second
+	if !idle.takes(450) {
+		t.Error("the units of the old limit were not returned")
+	}
+}
+
+// The method keeps holds a loan, and reports whether there was room for it.
+func (l *lender) keeps(q *Question, loan Loan, most int64, now time.Time) bool {
+	_, ok := l.holds.add(q, l.whole.Window(), reach(l), loan, most, now)
+	return ok
 }
