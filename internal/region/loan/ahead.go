@@ -86,8 +86,11 @@ func soonSpan(part *counter.Limit, look *counter.Result) counter.Micros {
 	return min(look.Reset, max(soonMin, part.Window()/soonParts))
 }
 
-// likely returns a number of units that is rarely exceeded if this many are expected.
-func likely(units float64) int64 { return int64(units + 2*math.Sqrt(units)) }
+// likely returns a number of units that is rarely exceeded if this many are expected. No limit has
+// more than it returns at most.
+func likely(units float64) int64 {
+	return int64(min(units+2*math.Sqrt(units), float64(counter.CountMax)))
+}
 
 // The method demand returns how many units this region needs soon and until the window ends, beyond
 // those that it has.

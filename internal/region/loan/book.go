@@ -15,7 +15,7 @@ import (
 // Bounds of the loans that a lender remembers.
 const (
 	lentMax  = 1 << 14
-	lentTime = time.Minute // a borrower returns a loan earlier than that, or not at all
+	lentTime = 24 * time.Hour // an agent that ends later than that returns nothing of a loan that it holds
 )
 
 // errNoLoan reports that a region returns units that it was not lent, or returns units twice.

@@ -346,7 +346,7 @@ func (a *Agent) lendHeld(ctx context.Context, part *counter.Limit, q *Question, 
 	}
 	_, usable, perSecond := a.holds.sum(h, receipt, look.At, time.Now())
 	if !q.Short {
-		usable -= int64(perSecond * float64(look.Reset) / float64(counter.Second))
+		usable -= int64(min(perSecond*float64(look.Reset)/float64(counter.Second), float64(counter.CountMax)))
 	}
 	if usable <= 0 {
 		return l

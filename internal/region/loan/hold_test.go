@@ -3,7 +3,9 @@
 package loan
 
 import (
+	"context"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -175,6 +177,46 @@ func TestAnEditedLimit(t *testing.T) {
 	if !idle.takes(450) {
 		t.Error("the units of the old limit were not returned")
 	}
+}
+
+// TestDemandIsBounded: the demand of a region that has counted very many units in the first
+// moment of a window is a number of units.
+func TestDemandIsBounded(t *testing.T) {
+	for _, units := range []float64{0, 1, float64(counter.CountMax), math.MaxInt64, 1e30, math.Inf(1)} {
+		if n := likely(units); n < 0 || n > 4*counter.CountMax {
+			t.Errorf("%g units are likely %d", units, n)
+		}
+	}
+	l := newLender(t, "1099511627776/24h fixed_window", equalShares, 0)
+	l.now++
+	if !l.takes(1 << 38) {
+		t.Fatal("the units are not available")
+	}
+	q := &Question{Key: l.key, Limit: l.whole.String(), Part: l.part.Count(), Want: l.part.Count(), Shares: equalShares}
+	if sent := l.ahead(t.Context(), q, new(stock), counter.CountMax); sent == nil || sent.Want < 1<<38 {
+		t.Errorf("a region that will need all units asks for %+v", sent)
+	}
+}
+
+// TestUnitsAreReturnedLate: what an agent has held for minutes is not lost when it ends.
+func TestUnitsAreReturnedLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		busy, idle := newLender(t, "2000/1h fixed_window", equalShares, 0), newLender(t, "2000/1h fixed_window", equalShares, 1)
+		q := &Question{Key: busy.key, Limit: busy.whole.String(), Part: 1000, Want: 100, Short: true, Ahead: true, Shares: equalShares}
+		l, err := idle.lend(t.Context(), q)
+		if err != nil || l.Units != 100 {
+			t.Fatalf("%+v, error %v", l, err)
+		}
+		busy.receive(t.Context(), reach(idle), q, l, 100, new(round))
+		time.Sleep(10 * time.Minute)
+		for i := range 10 {
+			idle.lent.add(uint64(i), Loan{Units: 1, Receipt: 1}, time.Now())
+		}
+		busy.returnHeld(context.Background())
+		if !idle.takes(1000) {
+			t.Error("units that were held are lost")
+		}
+	})
 }
 
 // The method keeps holds a loan, and reports whether there was room for it.
