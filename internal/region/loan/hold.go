@@ -264,7 +264,8 @@ type stock struct {
 }
 
 // The method restoreHeld restores what the agent holds of a question's counter, as far as it is
-// usable and the counter can take it. While requests wait, it does so in parts: see restoreParts.
+// usable and the counter can take it. While requests wait, it does so in parts: see restoreParts. It
+// does not wait until further units become usable, because other regions may have some now.
 func (a *Agent) restoreHeld(ctx context.Context, q *Question, r *round) (s stock) {
 	h := a.holds.of(q)
 	if h == nil {
@@ -278,7 +279,7 @@ func (a *Agent) restoreHeld(ctx context.Context, q *Question, r *round) (s stock
 			r.restored.Add(part)
 			a.publish(ctx, &regionstore.Answer{Key: q.Key, Units: part})
 		}
-		if s.usable == 0 && (s.left == 0 || r.need.Load() == 0) || r.restored.Load() >= r.need.Load() || now.Sub(progress) > a.idleMax || now.Sub(begun) > a.holdMax {
+		if s.usable == 0 || r.restored.Load() >= r.need.Load() || now.Sub(progress) > a.idleMax || now.Sub(begun) > a.holdMax {
 			return s
 		}
 		time.Sleep(partPause)

@@ -224,3 +224,25 @@ func (l *lender) keeps(q *Question, loan Loan, most int64, now time.Time) bool {
 	_, ok := l.holds.add(q, l.whole.Window(), reach(l), loan, most, now)
 	return ok
 }
+
+// TestHeldUnitsDelayNoQuestion: while requests wait, units that become usable only later do not
+// delay the question to the other regions, which may have units now.
+func TestHeldUnitsDelayNoQuestion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		busy, _ := pair(t)
+		start := busy.now - busy.now%counter.Minute
+		q := &Question{Key: busy.key, Limit: busy.whole.String(), Part: 1000, Want: 100, Shares: equalShares}
+		begun, asked := time.Now(), time.Duration(-1)
+		busy.clock = func() counter.Micros { return busy.now + counter.Micros(time.Since(begun).Microseconds()) }
+		busy.keeps(q, Loan{ID: "a", Later: 590, Receipt: start, From: busy.now, Full: start + counter.Minute}, 2000, time.Now())
+		busy.o.Peers = []*Peer{{Name: "other", send: func(context.Context, string, any) (Loan, error) {
+			asked = time.Since(begun)
+			return Loan{}, nil
+		}}}
+		busy.takes(8)
+		busy.asks(50)
+		if asked < 0 || asked > 100*time.Millisecond {
+			t.Errorf("another region was asked after %v", asked)
+		}
+	})
+}

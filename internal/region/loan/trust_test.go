@@ -22,11 +22,12 @@ import (
 	"github.com/penstock/penstock/internal/test/certtest"
 )
 
-// The type lender is an agent over a store in memory, whose clock stands still.
+// The type lender is an agent over a store in memory, whose clock stands still at first.
 type lender struct {
 	*Agent
 	t     *testing.T
 	now   counter.Micros
+	clock func() counter.Micros // that of the store; nil if it stands still at now
 	key   []byte
 	whole counter.Limit
 	part  counter.Limit
@@ -35,7 +36,12 @@ type lender struct {
 func newLender(t *testing.T, limit string, shares [policy.RegionsMax]uint16, self uint8) *lender {
 	t.Helper()
 	l := &lender{t: t, now: 1_700_006_400 * counter.Second}
-	store, err := memstore.New(memstore.Options{Now: func() counter.Micros { return l.now }})
+	store, err := memstore.New(memstore.Options{Now: func() counter.Micros {
+		if l.clock != nil {
+			return l.clock()
+		}
+		return l.now
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
