@@ -17,8 +17,11 @@ import (
 const (
 	holdsMax    = 1 << 12 // counters of which units are held
 	heldMax     = 16      // loans of one counter, and as many with units for later
-	returnsMost = 64      // messages at once that return what is held
+	returnsMost = 128     // counters at once of which an agent that ends returns what it holds
 	sweepEvery  = time.Second
+	// An agent that ends returns what it holds within returnTime: the units of all counters, to
+	// regions that are not further away than 200 ms.
+	returnTime = 8 * time.Second
 	// An agent asks other regions again when what it holds lasts for less than this time.
 	lowTime = time.Second
 	// A counter of which nothing is held is forgotten after emptyTime, which is more than a
@@ -367,10 +370,10 @@ func (a *Agent) returnLoan(ctx context.Context, q *Question, held *heldLoan) {
 	}
 }
 
-// The method returnHeld ends all holds, within a short time. What this region's counters cannot
-// take is returned to the lenders.
+// The method returnHeld ends all holds, within returnTime. What this region's counters cannot take
+// is returned to the lenders.
 func (a *Agent) returnHeld(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), returnTime)
 	defer cancel()
 	a.holds.mu.Lock()
 	all := a.holds.byKey
@@ -379,17 +382,17 @@ func (a *Agent) returnHeld(ctx context.Context) {
 	places := make(chan struct{}, returnsMost)
 	var returning sync.WaitGroup
 	for _, h := range all {
+		places <- struct{}{}
 		if ctx.Err() != nil {
 			break
 		}
-		a.restoreOnce(ctx, &h.question, h, new(stock))
-		for _, each := range a.holds.empty(h) {
-			places <- struct{}{}
-			returning.Go(func() {
+		returning.Go(func() {
+			defer func() { <-places }()
+			a.restoreOnce(ctx, &h.question, h, new(stock))
+			for _, each := range a.holds.empty(h) {
 				a.returnLoan(ctx, &h.question, each)
-				<-places
-			})
-		}
+			}
+		})
 	}
 	returning.Wait()
 }

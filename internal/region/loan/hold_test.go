@@ -246,3 +246,29 @@ func TestHeldUnitsDelayNoQuestion(t *testing.T) {
 		}
 	})
 }
+
+// TestAllHeldCountersAreReturned: an agent that ends returns the units of all counters of which it
+// holds some, to a region that is 200 ms away.
+func TestAllHeldCountersAreReturned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLender(t, "2000/1m", equalShares, 0)
+		var back atomic.Int64
+		peer := &Peer{Name: "peer", send: func(ctx context.Context, _ string, message any) (Loan, error) {
+			select {
+			case <-time.After(200 * time.Millisecond):
+			case <-ctx.Done():
+				return Loan{}, ctx.Err()
+			}
+			units := message.(*returned).Loan.Units
+			back.Add(units)
+			return Loan{Units: units}, nil
+		}}
+		for i := range holdsMax {
+			l.holds.add(l.flood(i, uint32(i+1), 1), counter.Minute, peer, Loan{ID: "a", Units: 1, Receipt: l.now, At: 1}, 2000, time.Now())
+		}
+		_, held := l.holds.all()
+		if l.returnHeld(t.Context()); held < holdsMax*9/10 || back.Load() != held {
+			t.Errorf("%d of %d units were returned", back.Load(), held)
+		}
+	})
+}
