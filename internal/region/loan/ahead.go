@@ -154,7 +154,8 @@ func (s tallies) add(key uint64, receipt, window counter.Micros, units int64, no
 
 // lendAhead charges the counter with units of the present window that the region will probably not
 // use, and returns them as a loan: those that are available now, and, if the region does not use
-// the counter, those of a sliding window that become available until the window ends.
+// the counter, those of a short sliding window that become available until the window ends. In a
+// long one, the region would deny requests for too long if the borrower's agent was killed.
 func lendAhead(ctx context.Context, store counter.Store, part *counter.Limit, q *Question, lent tally, look *counter.Result) (Loan, error) {
 	var l Loan
 	spare, now, idle := lent.spare(part, look, q.Short)
@@ -168,10 +169,7 @@ func lendAhead(ctx context.Context, store counter.Store, part *counter.Limit, q 
 		l = Loan{Units: r.Granted, Receipt: r.Receipt, At: r.At}
 	}
 	later := min(want, spare) - l.Units
-	if part.Window() > aheadMax {
-		later = min(later, part.Count()/heldParts)
-	}
-	if part.Algorithm() != counter.SlidingWindow || !idle || later < 1 || 2*part.Count() > int64(part.Window()) {
+	if part.Algorithm() != counter.SlidingWindow || !idle || later < 1 || part.Window() > aheadMax || 2*part.Count() > int64(part.Window()) {
 		return l, nil
 	}
 	return lendLater(ctx, store, part, q, l, later)

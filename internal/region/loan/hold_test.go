@@ -272,3 +272,24 @@ func TestAllHeldCountersAreReturned(t *testing.T) {
 		}
 	})
 }
+
+// TestALongWindowIsNotLentForLater: a region that lends units of a long window still admits
+// requests, also if the borrower's agent is killed, or cannot be reached.
+func TestALongWindowIsNotLentForLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		idle := newLender(t, "2000/24h", equalShares, 1)
+		if !idle.takes(1000) {
+			t.Fatal("the region does not have its part")
+		}
+		idle.tally(&Question{Key: idle.key, Limit: idle.whole.String()}, idle.now-idle.now%counter.Day, 1000) // it has lent them
+		idle.now += counter.Day + counter.Hour
+		q := &Question{Key: idle.key, Limit: idle.whole.String(), Part: 1000, Want: 1000, Ahead: true, Shares: equalShares}
+		l, err := idle.lend(t.Context(), q)
+		if err != nil || l.Units < 1 {
+			t.Fatalf("%+v, error %v", l, err)
+		}
+		if !idle.takes(1) {
+			t.Errorf("the lender denies all requests for %v after the loan %+v", l.Full-idle.now, l)
+		}
+	})
+}
