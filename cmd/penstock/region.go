@@ -39,7 +39,7 @@ URI:penstock:region:eu. Each region of the policy but its own needs a --peer.
 
 Nothing is kept: an agent can be killed at any time, and two of them in a region ask for more than one does. Units that are under way
 when an agent or a connection ends are lost until their window ends. The Redis user of the agent must be allowed to subscribe to the
-channel rl1:~loans and to publish on rl1:~loaned, and that of the proxies the reverse. For across: gossip, both must be allowed to
+channel rl1:~loans and to publish on it and on rl1:~loaned, and that of the proxies to publish on the first and to subscribe to the second. For across: gossip, both must be allowed to
 run scripts on the keys rl1:*.`
 
 // regionFlags are the flags of the region command, as written.
@@ -107,6 +107,10 @@ func (f *regionFlags) run(ctx context.Context, logger *slog.Logger) error {
 		Policy: func() loan.Policy { return *followed.current.Load() },
 		Publish: func(ctx context.Context, message []byte) error {
 			_, err := store.DoFor(ctx, regionstore.ChannelKey, "PUBLISH", regionstore.AnswerChannel, message)
+			return err
+		},
+		Tell: func(ctx context.Context, message []byte) error {
+			_, err := store.DoFor(ctx, regionstore.ChannelKey, "PUBLISH", regionstore.Channel, message)
 			return err
 		},
 		Listen: func(ctx context.Context, begun func(), received func(string)) error {

@@ -43,7 +43,7 @@ type Policy struct {
 	Names     []string // its regions, sorted
 }
 
-// Options configures an agent. All fields but Writeoffs are required.
+// Options configures an agent. All fields but Writeoffs and Tell are required.
 type Options struct {
 	Name string // this region
 	// Writeoffs is the Redis of this region, which holds what is known of regions that were written
@@ -56,6 +56,9 @@ type Options struct {
 	Listen func(ctx context.Context, begun func(), received func(message string)) error
 	// Publish sends a message to the proxies of this region.
 	Publish func(ctx context.Context, message []byte) error
+	// Tell sends a message to all agents of this region, which hear it as they hear questions. If it
+	// is nil, units that another agent of the region holds cannot be recalled from this one.
+	Tell func(ctx context.Context, message []byte) error
 	// Policy returns the policy in force.
 	Policy func() Policy
 	// Peers are the other regions.
@@ -208,6 +211,10 @@ func (a *Agent) hear(ctx context.Context, message string) {
 	q := new(Question)
 	if err := json.Unmarshal([]byte(message), q); err != nil {
 		a.counts.invalid.Add(1)
+		return
+	}
+	if len(q.Recall) > 0 {
+		a.sendBack(ctx, q)
 		return
 	}
 	own := a.o.Policy()
@@ -414,7 +421,7 @@ func (a *Agent) lend(ctx context.Context, q *Question) (Loan, error) {
 		}
 	}
 	if len(q.Recall) > 0 {
-		l.Back = a.holds.recall(q)
+		l.Back = a.recall(ctx, q)
 	}
 	l.Moving = !a.isScarce(q) && a.rounds.has(q.Key) || l.Units+l.Later == 0 && q.Need > 0 && lentBefore
 	return l, nil

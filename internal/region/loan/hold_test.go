@@ -92,7 +92,7 @@ func TestWhatACounterDoesNotTakeCanBeReturned(t *testing.T) {
 	recall := *q
 	for id, units := range map[string]int64{"a": 300, "b": 400} {
 		recall.Recall = []string{id}
-		if back := l.holds.recall(&recall); len(back) != 1 || back[0].Units != units {
+		if back := l.holds.recall(&recall); len(back) != 1 || back[0].loan.Units != units {
 			t.Errorf("%+v is returned of a loan of %d units", back, units)
 		}
 	}
@@ -109,7 +109,7 @@ func TestManyLoansCanBeReturned(t *testing.T) {
 		q.Recall = append(q.Recall, id)
 	}
 	for _, back := range l.holds.recall(q) {
-		if back.Units > 5 {
+		if back.loan.Units > 5 {
 			t.Errorf("%+v is returned of a loan of 5 units", back)
 		}
 	}
@@ -290,6 +290,32 @@ func TestALongWindowIsNotLentForLater(t *testing.T) {
 		}
 		if !idle.takes(1) {
 			t.Errorf("the lender denies all requests for %v after the loan %+v", l.Full-idle.now, l)
+		}
+	})
+}
+
+// TestARecallReachesTheOtherAgent: the agent of a region that is asked to send units back may not be
+// the one that holds them. That one returns them, too.
+func TestARecallReachesTheOtherAgent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		holder, idle := pair(t)
+		asked := &lender{Agent: New(holder.o)}
+		asked.o.Tell = func(_ context.Context, message []byte) error {
+			asked.hear(t.Context(), string(message))
+			holder.hear(t.Context(), string(message))
+			return nil
+		}
+		holder.asks(0)
+		if _, held := holder.holds.all(); held < 900 {
+			t.Fatalf("%d units are held", held)
+		}
+		holder.now += 10 * counter.Second
+		idle.now += 10 * counter.Second
+		idle.o.Peers = []*Peer{reach(asked)}
+		idle.asks(1)
+		holder.running.Wait()
+		if _, held := holder.holds.all(); held != 0 || !idle.takes(100) {
+			t.Errorf("%d units are still held, and the lender denies requests", held)
 		}
 	})
 }

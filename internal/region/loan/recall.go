@@ -4,6 +4,7 @@ package loan
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 	"sync"
 	"time"
@@ -112,8 +113,14 @@ func (s *recalls) remove(key uint64, l Loan) bool {
 	return true
 }
 
+// recalled is what was left of a loan that its lender has recalled.
+type recalled struct {
+	lender *Peer
+	loan   Loan
+}
+
 // The method recall takes all that is left of the loans that a question recalls out of the hold.
-func (s *holds) recall(q *Question) (back []Loan) {
+func (s *holds) recall(q *Question) (back []recalled) {
 	h := s.of(q)
 	if h == nil {
 		return nil
@@ -125,12 +132,47 @@ func (s *holds) recall(q *Question) (back []Loan) {
 			return false
 		}
 		if units := each.left(); units > 0 {
-			back = append(back, Loan{ID: each.loan.ID, Units: units, Receipt: each.loan.Receipt})
+			back = append(back, recalled{each.peer, Loan{ID: each.loan.ID, Units: units, Receipt: each.loan.Receipt}})
 		}
 		each.end()
 		return true
 	})
 	return back
+}
+
+// The method recall answers a question that recalls loans with what this agent holds of them.
+// Another agent of the region may hold the others, and sends them back itself.
+func (a *Agent) recall(ctx context.Context, q *Question) (back []Loan) {
+	for _, each := range a.holds.recall(q) {
+		back = append(back, each.loan)
+	}
+	if len(back) == len(q.Recall) || a.o.Tell == nil {
+		return back
+	}
+	message, err := json.Marshal(&Question{Key: q.Key, Limit: q.Limit, Want: 1, Shares: q.Shares, Source: q.Source, Recall: q.Recall})
+	if err != nil {
+		return back // unreachable
+	}
+	if err := a.o.Tell(ctx, message); err != nil {
+		a.o.Logger.Debug("the other agents of the region could not be told what another region recalls", "error", err)
+	}
+	return back
+}
+
+// The method sendBack returns what this agent holds of loans that another region has recalled from
+// another agent of this region.
+func (a *Agent) sendBack(ctx context.Context, q *Question) {
+	back := a.holds.recall(q)
+	if len(back) == 0 {
+		return
+	}
+	question := *q
+	question.Recall = nil
+	a.running.Go(func() {
+		for _, each := range back {
+			a.giveBack(context.WithoutCancel(ctx), each.lender, &question, each.loan)
+		}
+	})
 }
 
 // The method takeRecalled restores units that another region sends back, of loans of this agent. It

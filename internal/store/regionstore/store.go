@@ -101,7 +101,8 @@ type Question struct {
 	// Ahead reports whether the asking agent can hold units that its counter cannot take yet, and
 	// units that become usable later. Agents of earlier releases cannot.
 	Ahead bool `json:"ahead,omitempty"`
-	// Recall has the IDs of loans for later that the asking region needs back.
+	// Recall has the IDs of loans for later that the asking region needs back. Agents also send it
+	// to each other within a region.
 	Recall []string `json:"recall,omitempty"`
 	// Scarce reports whether units are scarce in the region that lends, too. Its agent fills it in.
 	Scarce bool `json:"-"`
