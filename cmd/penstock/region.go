@@ -39,8 +39,8 @@ URI:penstock:region:eu. Each region of the policy but its own needs a --peer.
 
 Nothing is kept: an agent can be killed at any time, and two of them in a region ask for more than one does. Units that are under way
 when an agent or a connection ends are lost until their window ends. The Redis user of the agent must be allowed to subscribe to the
-channel rl1:~loans and to publish on it and on rl1:~loaned, and that of the proxies to publish on the first and to subscribe to the second. For across: gossip, both must be allowed to
-run scripts on the keys rl1:*.`
+channel rl1:~loans and to publish on it and on rl1:~loaned, and that of the proxies to publish on the former and to subscribe to the
+latter. For across: gossip, both must be allowed to run scripts on the keys rl1:*.`
 
 // regionFlags are the flags of the region command, as written.
 type regionFlags struct {

@@ -56,8 +56,8 @@ type Options struct {
 	Listen func(ctx context.Context, begun func(), received func(message string)) error
 	// Publish sends a message to the proxies of this region.
 	Publish func(ctx context.Context, message []byte) error
-	// Tell sends a message to all agents of this region, which hear it as they hear questions. If it
-	// is nil, units that another agent of the region holds cannot be recalled from this one.
+	// Tell sends a message to all agents of this region, which hear it as they hear questions. If
+	// it is nil, units that another agent of the region holds cannot be recalled from this one.
 	Tell func(ctx context.Context, message []byte) error
 	// Policy returns the policy in force.
 	Policy func() Policy
@@ -379,8 +379,8 @@ func (a *Agent) takeBack(ctx context.Context, r *returned) (Loan, error) {
 	return Loan{Units: units}, nil
 }
 
-// removeLent removes a loan, of which l is the rest, from all that is remembered of loans. It returns
-// an error if there is none. Of several calls at the same time, one succeeds.
+// removeLent removes a loan, of which l is the rest, from all that is remembered of loans. It
+// returns an error if there is none. Of several calls at the same time, one succeeds.
 func (a *Agent) removeLent(key uint64, l Loan) error {
 	a.returning.Lock()
 	defer a.returning.Unlock()

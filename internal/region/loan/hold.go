@@ -267,8 +267,8 @@ type stock struct {
 }
 
 // The method restoreHeld restores what the agent holds of a question's counter, as far as it is
-// usable and the counter can take it. While requests wait, it does so in parts: see restoreParts. It
-// does not wait until further units become usable, because other regions may have some now.
+// usable and the counter can take it. While requests wait, it does so in parts: see restoreParts.
+// It does not wait until further units become usable, because other regions may have some now.
 func (a *Agent) restoreHeld(ctx context.Context, q *Question, r *round) (s stock) {
 	h := a.holds.of(q)
 	if h == nil {

@@ -294,8 +294,8 @@ func TestALongWindowIsNotLentForLater(t *testing.T) {
 	})
 }
 
-// TestARecallReachesTheOtherAgent: the agent of a region that is asked to send units back may not be
-// the one that holds them. That one returns them, too.
+// TestARecallReachesTheOtherAgent: the agent of a region that is asked to send units back may not
+// be the one that holds them. That one returns them, too.
 func TestARecallReachesTheOtherAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		holder, idle := pair(t)

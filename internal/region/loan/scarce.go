@@ -31,8 +31,8 @@ const (
 )
 
 // farEnds reports whether other regions may be asked, and, if not, whether the last question to
-// them was in vain. A region that denies requests waits only for the end of a pause after a question
-// in vain, and not even for that if it has just begun to deny them.
+// them was in vain. A region that denies requests waits only for the end of a pause after a
+// question in vain, and not even for that if it has just begun to deny them.
 func (p *pause) farEnds(key uint64, now time.Time, short bool) (ask, vain bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
