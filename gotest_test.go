@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -39,7 +40,7 @@ func TestFailuresRunOnceMore(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			fake, list := filepath.Join(t.TempDir(), "fake"), filepath.Join(t.TempDir(), "list")
-			if err := os.WriteFile(fake, []byte("#!/bin/sh\ncat <<'END'\n"+test.output+"END\nexit 1\n"), 0o700); err != nil {
+			if err := writeProgram(fake, "#!/bin/sh\ncat <<'END'\n"+test.output+"END\nexit 1\n"); err != nil {
 				t.Fatal(err)
 			}
 			command := exec.Command("tools/gotest.sh", fake, "-run", "^(TestBefore)$", "-skip", "^(TestA/b/c)$", "./o", "./p", "example.com/m/p")
@@ -80,7 +81,7 @@ func TestFailuresAloneRunALastTime(t *testing.T) {
 			folder := t.TempDir()
 			fake, list, runs := filepath.Join(folder, "fake"), filepath.Join(folder, "list"), filepath.Join(folder, "runs")
 			script := fmt.Sprintf("#!/bin/sh\necho run >>%s\necho '%s'\n[ $(wc -l <%s) -gt %d ]\n", runs, test.output, runs, test.failures)
-			if err := os.WriteFile(fake, []byte(script), 0o700); err != nil {
+			if err := writeProgram(fake, script); err != nil {
 				t.Fatal(err)
 			}
 			if err := os.WriteFile(list, []byte(fake+"\n"), 0o600); err != nil {
@@ -122,7 +123,7 @@ echo "$2 ends" >>order
 		t.Fatal(err)
 	}
 	for name, text := range map[string]string{"tools/stages.sh": string(script), "make": fake} {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o700); err != nil {
+		if err := writeProgram(filepath.Join(folder, name), text); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -151,4 +152,13 @@ echo "$2 ends" >>order
 	}
 	at("low1 begins, SCHED_IDLE")
 	at("low2 ends")
+}
+
+// writeProgram writes a program while no other test can start a process. A process that is started
+// meanwhile would hold the file open for writing, and the program could not be run ("text file
+// busy").
+func writeProgram(path, text string) error {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	return os.WriteFile(path, []byte(text), 0o700)
 }
