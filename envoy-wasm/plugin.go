@@ -5,7 +5,6 @@
 package main
 
 import (
-	"slices"
 	"strconv"
 
 	"github.com/penstock/penstock/envoy-wasm/abi"
@@ -68,7 +67,14 @@ func (p *plugin) Start() (valid bool) {
 
 // Done implements [abi.Plugin].
 func (p *plugin) Done() {
-	p.vm.plugins = slices.DeleteFunc(p.vm.plugins, func(other *plugin) bool { return other == p })
+	others := p.vm.plugins[:0] // slices.DeleteFunc would make the filter larger by a kilobyte
+	for _, other := range p.vm.plugins {
+		if other != p {
+			others = append(others, other)
+		}
+	}
+	clear(p.vm.plugins[len(others):])
+	p.vm.plugins = others
 	if p.filter == nil {
 		return // this plugin's configuration was rejected
 	}

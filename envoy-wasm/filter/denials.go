@@ -20,8 +20,9 @@ import (
 // reported, because the bridge may have counted them.
 
 const (
-	// denialsMax is the greatest number of items in one second. Further denials are only counted.
-	// Requests that would need a further item for admissions are not admitted from leased units.
+	// denialsMax is the greatest number of items for denials in one second, and of items for
+	// admissions. Further denials are only counted. Requests that would need a further item for
+	// admissions are not admitted from leased units.
 	denialsMax = 256
 	// reportEvery is the time for which denials are gathered.
 	reportEvery = counter.Second
@@ -36,7 +37,8 @@ type gatheredDenials struct {
 	usage  bool // whether it wants admissions, too
 	since  counter.Micros
 	first  *extra // of a list
-	count  int    // the number of extras in the list
+	count  int    // the number of extras in the list that report denials
+	admits int    // the number of the others, which report admissions
 	lost   int64  // the number of denials without an extra
 }
 
@@ -45,7 +47,7 @@ func (e *extra) isReport() bool { return e.wants == nil && e.version != "" }
 
 // mayGather reports whether an admission of the request can be reported, if the bridge wants that.
 func (r *gatheredDenials) mayGather(a *askingData) bool {
-	return !r.usage || r.count < denialsMax && a.attrs.size() <= fetchBytesMax
+	return !r.usage || r.admits < denialsMax && a.attrs.size() <= fetchBytesMax
 }
 
 // gatherDecision counts a decision that the bridge has not seen.
@@ -53,8 +55,9 @@ func (r *gatheredDenials) mayGather(a *askingData) bool {
 //go:noinline
 func (f *Filter) gatherDecision(a *askingData, d *core.Decision) {
 	r, sign := &f.denials, int64(1)
+	count := &r.count
 	if !d.Denied() {
-		sign = -1
+		sign, count = -1, &r.admits
 	}
 	if !r.wanted || sign < 0 && (!r.usage || d.Degraded) {
 		return
@@ -76,13 +79,16 @@ func (f *Filter) gatherDecision(a *askingData, d *core.Decision) {
 			return
 		}
 	}
-	if r.count == denialsMax || a.attrs.size() > fetchBytesMax {
+	if sign < 0 && *count == denialsMax {
+		f.reportDenials(1) // no limit counts the request, so the bridge is not asked
+	}
+	if *count == denialsMax || a.attrs.size() > fetchBytesMax {
 		if sign > 0 {
 			r.lost++
 		}
 		return
 	}
-	if r.count++; r.first == nil {
+	if *count++; r.first == nil {
 		r.since = f.elapsedTime()
 	}
 	one := new(extra)
@@ -110,5 +116,5 @@ func (f *Filter) reportDenials(after counter.Micros) {
 		one.denials[0].Max, r.lost = r.lost, 0
 		f.enqueueExtra(one, wire.AppendUnits(one.item, one.denials[:]))
 	}
-	r.first, r.count = nil, 0
+	r.first, r.count, r.admits = nil, 0, 0
 }

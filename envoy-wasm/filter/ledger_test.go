@@ -55,7 +55,9 @@ func (b *ledgerBridge) answer(item *wire.Item) (a wire.Answer) {
 		b.peers[item.Ask.Peer.String()] = true
 	}
 	if item.Kind == wire.KindDenied {
-		b.reported -= int(item.Units[0].Cost)
+		if n := int(item.Units[0].Cost); n < 0 {
+			b.reported -= n
+		}
 		return a
 	}
 	if item.Kind == wire.KindSettle {

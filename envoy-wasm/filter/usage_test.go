@@ -130,3 +130,25 @@ func TestRequestsWithoutALimitAreReported(t *testing.T) {
 		t.Errorf("%d of 50 are reported, %d asked", b.reported, b.asked())
 	}
 }
+
+// TestManyRequestsWithoutALimitAreReported: requests of more clients than a report has are each
+// reported, although the bridge is not asked, and denials of many clients take no room from them.
+func TestManyRequestsWithoutALimitAreReported(t *testing.T) {
+	b := usageLedger(t)
+	p := shopLeased(t, "20000/1m fixed_window")
+	p.Rules[0].Action, p.Rules[0].Limits = corepolicy.ActionAllow, nil
+	p.Rules = append(p.Rules, corepolicy.Rule{Name: "closed", Action: corepolicy.ActionBlock, Match: corepolicy.Match{Path: []string{"/closed"}}})
+	b.edit(p)
+	const clients = 2*denialsMax + 50
+	for i := range clients {
+		b.properties["source.address"] = fmt.Sprintf("192.0.%d.%d:4711", i/256, i%256)
+		b.path = "/closed"
+		b.requests(1, 100)
+		b.path = "/api/x"
+		b.requests(1, 100)
+	}
+	b.passTime(3 * counter.Second)
+	if b.reported != clients {
+		t.Errorf("%d of %d admissions are reported", b.reported, clients)
+	}
+}

@@ -3,6 +3,7 @@
 package enforce
 
 import (
+	"math"
 	"strings"
 	"time"
 
@@ -146,7 +147,11 @@ func (e *Enforcer) MeasureAdmissions(plan *core.Plan, v *live.Version, n uint64,
 		if one.Index >= 0 {
 			k.Rule = one.Ruleset.RuleName(one.Index)
 		}
-		e.meter.Count(&k, meter.Sum{Admitted: n, Units: int64(n) * plan.Units(i)})
+		units := plan.Units(i)
+		if units > math.MaxInt64/int64(max(1, n)) { // the other process is mistaken, and the sum would be negative
+			units = 0
+		}
+		e.meter.Count(&k, meter.Sum{Admitted: n, Units: int64(n) * units})
 	}
 	if !admitted {
 		e.meter.Count(&k, meter.Sum{Admitted: n})
