@@ -121,7 +121,7 @@ func openRedis(o *Options) (*Store, error) {
 	leases, err := leasestore.New(regions, leasing)
 	if err != nil {
 		regions.Close()
-		return nil, errors.Join(fmt.Errorf("store redis: %w", err), redis.Close(), pool.leave(at))
+		return nil, errors.Join(fmt.Errorf("store redis: %w", err), redis.Close(), pool.leave(at, redis))
 	}
 	regions.ForgetWith(leases.Forget)
 	standIn := fallback.New(leases, fallback.Options{Counts: at.counts, Nodes: at.nodesOf(redis), AtOnce: leases.TakeNow,
@@ -130,7 +130,7 @@ func openRedis(o *Options) (*Store, error) {
 		close: func() error {
 			err := closeLeases(leases)
 			regions.Close()
-			return errors.Join(err, redis.Close(), pool.leave(at))
+			return errors.Join(err, redis.Close(), pool.leave(at, redis))
 		}}, nil
 }
 

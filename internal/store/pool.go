@@ -30,15 +30,14 @@ type Pool struct {
 // place is what the process remembers of the counters in one place.
 type place struct {
 	names   []string
-	users   int               // guarded by the lock of the pool
-	latest  *redisstore.Store // the store that was opened last; guarded by the lock of the pool
+	stores  []*redisstore.Store // the open stores; guarded by the lock of the pool
 	memory  *memstore.Store
 	counts  *fallback.Counts
 	reports *leasestore.Reports
-	nodes   atomic.Int64 // the last known number of nodes; 0 means unknown
+	nodes   atomic.Int64 // the last known number of nodes, for stores that do not know it; 0 means unknown
 }
 
-// open returns the place of a store's counters. The caller must call leave with it.
+// open returns the place of a store's counters. The caller must call leave with both.
 func (p *Pool) open(redis *redisstore.Store, logger *slog.Logger) (*place, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -53,20 +52,17 @@ func (p *Pool) open(redis *redisstore.Store, logger *slog.Logger) (*place, error
 	if err != nil {
 		return nil, fmt.Errorf("store redis: %w", err)
 	}
-	added := &place{names: names, users: 1, latest: redis, memory: memory, counts: fallback.NewCounts(memory),
+	added := &place{names: names, stores: []*redisstore.Store{redis}, memory: memory, counts: fallback.NewCounts(memory),
 		reports: leasestore.NewReports(nil)}
 	p.places = append(p.places, added)
 	return added, nil
 }
 
 // reopen adds a store to a place. The store might not reach Redis, so it continues with the number
-// of nodes that the store before it knows. The caller holds the lock of the pool.
+// of nodes that the other stores know. The caller holds the lock of the pool.
 func (p *place) reopen(redis *redisstore.Store, names []string) {
-	if n := p.latest.Nodes(); n > 0 {
-		p.nodes.Store(int64(n))
-	}
-	p.latest = redis
-	p.users++
+	p.rememberNodes()
+	p.stores = append(p.stores, redis)
 	for _, name := range names {
 		if !slices.Contains(p.names, name) {
 			p.names = append(p.names, name)
@@ -74,11 +70,25 @@ func (p *place) reopen(redis *redisstore.Store, names []string) {
 	}
 }
 
+// rememberNodes remembers the greatest number of nodes that a store of the place knows. A store
+// whose rules do not need the number does not know it. The caller holds the lock of the pool.
+func (p *place) rememberNodes() {
+	most := 0
+	for _, s := range p.stores {
+		most = max(most, s.Nodes())
+	}
+	if most > 0 {
+		p.nodes.Store(int64(most))
+	}
+}
+
 // leave ends a store's use of a place. The last store's leave forgets the place.
-func (p *Pool) leave(left *place) error {
+func (p *Pool) leave(left *place, redis *redisstore.Store) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if left.users--; left.users > 0 {
+	left.rememberNodes()
+	left.stores = slices.DeleteFunc(left.stores, func(other *redisstore.Store) bool { return other == redis })
+	if len(left.stores) > 0 {
 		return nil
 	}
 	p.places = slices.DeleteFunc(p.places, func(other *place) bool { return other == left })

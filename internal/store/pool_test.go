@@ -144,3 +144,33 @@ func TestTheNumberOfNodesIsRemembered(t *testing.T) {
 		}
 	}
 }
+
+// TestAnotherAppDoesNotHideTheNumberOfNodes: a store that needs no number of nodes does not make a
+// store that opens after it forget the number that another store knows, or knew until it closed.
+func TestAnotherAppDoesNotHideTheNumberOfNodes(t *testing.T) {
+	const limit = "10/30d fixed_window"
+	server, pool := redistest.StartTCP(t), new(store.Pool)
+	old, err := store.Open(timed(pool, server.URL(), time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	open(t, timed(pool, server.URL(), 5*time.Second)) // which counts nothing under on_error: local
+	for _, one := range []*store.Store{old, open(t, timed(nil, server.URL(), time.Second))} {
+		if n := admits(t, one, 1, "x", limit, counter.OnErrorLocal); n != 1 {
+			t.Fatalf("Redis admits %d of 1", n)
+		}
+	}
+	eventually.Until(t, 10*time.Second, "both nodes are known", func() bool { return old.Redis.Nodes() == 2 })
+	server.Stop()
+	for n := range 2 {
+		next := open(t, timed(pool, server.URL(), time.Duration(2+n)*time.Second))
+		if admitted := admits(t, next, 10, fmt.Sprint(n), limit, counter.OnErrorLocal); admitted != 5 {
+			t.Errorf("store %d admits %d of 10 as one of two nodes, want 5", n, admitted)
+		}
+		if n == 0 {
+			if err := old.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
