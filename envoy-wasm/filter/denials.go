@@ -21,8 +21,9 @@ import (
 
 const (
 	// denialsMax is the greatest number of items for denials in one second, and of items for
-	// admissions. Further denials are only counted. Requests that would need a further item for
-	// admissions are not admitted from leased units.
+	// admissions. An item counts once more for each fetchBytesMax of its question. Further denials
+	// are only counted. Requests that would need a further item for admissions are not admitted
+	// from leased units.
 	denialsMax = 256
 	// reportEvery is the time for which denials are gathered.
 	reportEvery = counter.Second
@@ -37,7 +38,7 @@ type gatheredDenials struct {
 	usage  bool // whether it wants admissions, too
 	since  counter.Micros
 	first  *extra // of a list
-	count  int    // the number of extras in the list that report denials
+	count  int    // the number of extras in the list that report denials; see denialsMax
 	admits int    // the number of the others, which report admissions
 	lost   int64  // the number of denials without an extra
 }
@@ -79,16 +80,18 @@ func (f *Filter) gatherDecision(a *askingData, d *core.Decision) {
 			return
 		}
 	}
-	if sign < 0 && *count == denialsMax {
+	size := a.attrs.size()
+	most := denialsMax - size/fetchBytesMax
+	if sign < 0 && *count >= most {
 		f.reportDenials(1) // no limit counts the request, so the bridge is not asked
 	}
-	if *count == denialsMax || a.attrs.size() > fetchBytesMax {
+	if *count >= most || size > askBytesMax {
 		if sign > 0 {
 			r.lost++
 		}
 		return
 	}
-	if *count++; r.first == nil {
+	if *count += 1 + denialsMax - most; r.first == nil {
 		r.since = f.elapsedTime()
 	}
 	one := new(extra)

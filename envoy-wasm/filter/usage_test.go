@@ -4,6 +4,7 @@ package filter
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/penstock/penstock/core/compact"
@@ -150,5 +151,27 @@ func TestManyRequestsWithoutALimitAreReported(t *testing.T) {
 	b.passTime(3 * counter.Second)
 	if b.reported != clients {
 		t.Errorf("%d of %d admissions are reported", b.reported, clients)
+	}
+}
+
+// TestLongRequestsWithoutALimitAreReported: a client does not avoid its usage by a long question. A
+// long one takes the room of several others.
+func TestLongRequestsWithoutALimitAreReported(t *testing.T) {
+	b := usageLedger(t)
+	p := shopLeased(t, "20000/1m fixed_window")
+	p.Rules[0].Action, p.Rules[0].Limits, p.Rules[0].Match = corepolicy.ActionAllow, nil, corepolicy.Match{}
+	b.edit(p)
+	b.path = "/api/" + strings.Repeat("x", 7*fetchBytesMax)
+	const clients = denialsMax
+	for i := range clients {
+		b.properties["source.address"] = fmt.Sprintf("192.0.2.%d:4711", i)
+		b.requests(2, 100)
+		if most := b.f.denials.admits; most > denialsMax {
+			t.Fatalf("the report has the size of %d usual items", most)
+		}
+	}
+	b.passTime(3 * counter.Second)
+	if b.reported != 2*clients || b.asked() != 0 {
+		t.Errorf("%d of %d admissions are reported, %d asked", b.reported, 2*clients, b.asked())
 	}
 }
