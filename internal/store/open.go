@@ -113,7 +113,8 @@ func openRedis(o *Options) (*Store, error) {
 	if err != nil {
 		return nil, errors.Join(err, redis.Close())
 	}
-	leasing := leasestore.Options{Timeout: options.Timeout, WaitMax: waitMax(redis, &options), Reports: at.reports}
+	wait := waitMax(redis, &options)
+	leasing := leasestore.Options{Timeout: options.Timeout, WaitMax: wait, Reports: at.reports}
 	if o.ForgetDenials {
 		leasing.DenialsMax = -1
 	}
@@ -125,7 +126,7 @@ func openRedis(o *Options) (*Store, error) {
 	}
 	regions.ForgetWith(leases.Forget)
 	standIn := fallback.New(leases, fallback.Options{Counts: at.counts, Nodes: at.nodesOf(redis), AtOnce: leases.TakeNow,
-		Prepare: redis.CountNodes, Known: leases.Used, Failed: o.Failed})
+		Prepare: redis.CountNodes, Known: leases.Used, Patience: wait, Failed: o.Failed})
 	return &Store{Requests: standIn, Corrections: standIn.Corrections(), Redis: redis, Leases: leases, Loans: regions, now: standIn.TakeNow,
 		close: func() error {
 			err := closeLeases(leases)

@@ -160,15 +160,19 @@ func (o *owed) displace(sh *owedShard, now time.Time) (key string, units int64, 
 
 // The method begin removes and returns a counter's debt so that the caller can charge it in the
 // store. If another request is charging it, begin waits for that request, at most until the store's
-// deadline. If ctx ends first, begin returns an error that wraps [counter.ErrOverloaded], because
-// the store works: it was about to charge the debt.
-func (o *owed) begin(ctx context.Context, key []byte, now time.Time) (units int64, err error) {
+// deadline. If that request is one of another store with a later deadline, begin waits for the time
+// patience, and leaves the debt. If ctx ends first, begin returns an error that wraps
+// [counter.ErrOverloaded], because the store works: it was about to charge the debt.
+func (o *owed) begin(ctx context.Context, key []byte, now time.Time, patience time.Duration) (units int64, err error) {
 	sh := o.shard(key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	d := sh.debts[string(key)]
 	for d != nil && d.settling {
-		if err := sh.await(ctx); err != nil {
+		switch err := sh.await(ctx, patience); {
+		case errors.Is(err, errPatience):
+			return 0, nil
+		case err != nil:
 			return 0, fmt.Errorf("%w: another request was charging the counter's debt: %w", counter.ErrOverloaded, err)
 		}
 		if d = sh.debts[string(key)]; d != nil && !d.settling {
@@ -178,18 +182,30 @@ func (o *owed) begin(ctx context.Context, key []byte, now time.Time) (units int6
 	return o.beginLocked(sh, key, d, now), nil
 }
 
+// errPatience reports that a charge has not ended in time.
+var errPatience = errors.New("another request still charges the debt")
+
 // The method await waits until a charge of a debt of the shard has ended. It returns the context's
-// error if ctx ends first. The caller holds the lock.
-func (sh *owedShard) await(ctx context.Context) error {
+// error if ctx ends first, and errPatience after the time patience. With 0, it waits for any time.
+// The caller holds the lock.
+func (sh *owedShard) await(ctx context.Context, patience time.Duration) error {
 	if sh.settled == nil {
 		sh.settled = make(chan struct{})
 	}
 	settled := sh.settled
 	sh.mu.Unlock()
 	defer sh.mu.Lock()
+	var late <-chan time.Time
+	if patience > 0 {
+		timer := time.NewTimer(patience)
+		defer timer.Stop()
+		late = timer.C
+	}
 	select {
 	case <-settled:
 		return nil
+	case <-late:
+		return errPatience
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -277,7 +293,7 @@ func (o *owed) refund(key []byte, now time.Time, at counter.Micros, units int64)
 	defer sh.mu.Unlock()
 	d := sh.debts[string(key)]
 	for d != nil && d.settling {
-		_ = sh.await(context.Background()) // which does not end
+		_ = sh.await(context.Background(), 0) // which does not end
 		d = sh.debts[string(key)]
 	}
 	if d == nil || at < d.refundFrom || now.After(d.until) {
@@ -317,7 +333,7 @@ func (s *Store) settle(ctx context.Context, t *localCall, checks []counter.Check
 		if !settles(c) {
 			continue
 		}
-		units, err := s.owed.begin(ctx, c.Key, s.options.Now())
+		units, err := s.owed.begin(ctx, c.Key, s.options.Now(), s.options.Patience)
 		if err != nil {
 			return err
 		}
