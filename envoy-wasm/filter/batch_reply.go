@@ -114,7 +114,9 @@ func (f *Filter) deliver(r *batchItem, got *wire.Answer, why Counter, sent count
 		f.forget(r.due)
 	}
 	if r.report != nil && got == nil && why == CounterBusy {
-		f.enqueueExtra(r.report, r.report.item) // the bridge has not read the call
+		// The bridge has not read the call. The report is part of the next call, or of one in the
+		// next tick.
+		f.leases.extras = append(f.leases.extras, r.report)
 	}
 	f.lease(r, got, ok, sent)
 	if got != nil && got.Status == wire.StatusLoan && r.gate != nil {

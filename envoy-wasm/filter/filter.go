@@ -99,6 +99,9 @@ func (f *Filter) Tick() {
 	f.expire()
 	f.refundUnneeded()
 	f.reportDenials(reportEvery)
+	if len(f.leases.extras) > 0 {
+		f.scheduleFlush() // if this fails, the next tick tries again
+	}
 	f.pollPolicy()
 }
 

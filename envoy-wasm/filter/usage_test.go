@@ -175,3 +175,29 @@ func TestLongRequestsWithoutALimitAreReported(t *testing.T) {
 		t.Errorf("%d of %d admissions are reported, %d asked", b.reported, 2*clients, b.asked())
 	}
 }
+
+// TestABusyBridgeIsNotPressed: while a bridge is too busy to read a report, the filter does not
+// send it again and again. The questions of requests reach the bridge, also those of a later
+// policy.
+func TestABusyBridgeIsNotPressed(t *testing.T) {
+	b := usageLedger(t)
+	admitted := b.requests(500, counter.Millisecond)
+	b.edit(shopLeased(t, "30000/1m fixed_window"))
+	b.f.reportDenials(0)
+	const most = 1000
+	b.busy = most
+	before := b.asked()
+	if b.request() {
+		admitted++
+	}
+	if sent := most - b.busy; sent < 1 || sent > 2 || b.asked() == before {
+		t.Errorf("%d calls with the report met a busy bridge, and %d questions were answered", sent, b.asked()-before)
+	}
+	b.passTime(counter.Second)
+	if sent := most - b.busy; sent < 2 || sent > 200 {
+		t.Errorf("the report is sent %d times in a second", sent)
+	}
+	b.busy = 0
+	b.passTime(3 * counter.Second)
+	b.checkCounted(admitted)
+}
