@@ -12,8 +12,11 @@ import (
 )
 
 // borrow restores what the agent holds. If that does not last, borrow asks all other regions, and
-// restores what they lend. It returns the units.
+// restores what they lend. It returns the units: 0 if the region must not use any.
 func (a *Agent) borrow(ctx context.Context, q *Question, r *round) int64 {
+	if a.isShut(ctx, q) {
+		return 0
+	}
 	s := a.restoreHeld(ctx, q, r)
 	p, key := a.pauseOf(q)
 	if s.lasts && (!q.Short || s.restored >= max(r.need.Load(), q.Part/littleParts)) {
@@ -42,6 +45,21 @@ func (a *Agent) borrow(ctx context.Context, q *Question, r *round) int64 {
 	p.farBegins(key, time.Now(), units.Load() > 0 || r.back.Load() || r.need.Load() > 0 && r.moving.Load(), q.Short)
 	a.deem(q, r, s.restored+units.Load())
 	return s.restored + units.Load()
+}
+
+// isShut reports whether this region was written off, or taken back, and must not use its part of a
+// question's limit in the present window. Units of other regions would be of no use to it, and lost
+// to them.
+func (a *Agent) isShut(ctx context.Context, q *Question) bool {
+	e, _ := a.entry(a.o.Name)
+	if a.o.Writeoffs == nil || e.Generation == 0 {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	own := a.o.Policy()
+	allowed, err := a.allowed(ctx, &own, &lending{here: own.Here, entry: e, read: time.Now(), q: q})
+	return err != nil || !allowed
 }
 
 // borrowOf asks another region. It returns the units that were restored or are held.

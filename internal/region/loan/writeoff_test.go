@@ -86,3 +86,39 @@ func TestAStewardLendsByWhatItHasRead(t *testing.T) {
 		})
 	}
 }
+
+// TestARegionThatIsTakenBackBorrowsNothing: in the windows in which a region must deny requests,
+// its agent asks no other region for units, also if a proxy of an earlier release asks for some.
+func TestARegionThatIsTakenBackBorrowsNothing(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		entry writeoff.Entry // Since is in seconds before the present
+		asks  bool
+	}{
+		{name: "never written off", asks: true},
+		{name: "written off", entry: writeoff.Entry{Generation: 1, Steward: "b"}},
+		{name: "taken back in this window", entry: writeoff.Entry{Generation: 2, Since: 1}},
+		{name: "taken back in a window before", entry: writeoff.Entry{Generation: 2, Since: 7200}, asks: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLender(t, "100/1h fixed_window", equalShares, 0)
+				l.now += 30 * counter.Minute
+				l.o.Name, l.o.Writeoffs = "a", noRedis{}
+				asked := false
+				l.o.Peers = []*Peer{{Name: "b", send: func(context.Context, string, any) (Loan, error) {
+					asked = true
+					return Loan{}, nil
+				}}}
+				if c.entry.Generation > 0 {
+					c.entry.Since = l.now - c.entry.Since*counter.Second
+					l.writeoffs.state.Merge(map[string]writeoff.Entry{"a": c.entry})
+				}
+				q := Question{Key: l.key, Limit: l.whole.String(), Want: 100, Short: true, Need: 1, Shares: equalShares, Part: l.part.Count()}
+				if units := l.borrow(t.Context(), &q, new(round)); units != 0 || asked != c.asks {
+					t.Errorf("the agent asked: %v, and got %d units; want %v", asked, units, c.asks)
+				}
+			})
+		})
+	}
+}

@@ -5,7 +5,10 @@ package redisstore
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -186,6 +189,26 @@ func TestLeastPrivilegeIsExact(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("rights (-used +granted):\n%s", diff)
+	}
+}
+
+// TestAllScriptsHaveTheirRights compares the rights with the commands of every script, also those
+// that run if the regions tell each other what they count.
+func TestAllScriptsHaveTheirRights(t *testing.T) {
+	files, err := filepath.Glob("../../../lua/*.lua")
+	if err != nil || len(files) < 10 {
+		t.Fatalf("the scripts are %q, %v", files, err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, match := range regexp.MustCompile(`call\(\s*['"]([A-Za-z]+)`).FindAllStringSubmatch(string(text), -1) {
+			if right := "+" + strings.ToLower(match[1]); !slices.Contains(leastPrivilege(), any(right)) {
+				t.Errorf("%s needs the right %s", filepath.Base(file), right)
+			}
+		}
 	}
 }
 

@@ -210,7 +210,7 @@ func (s *Store) Take(ctx context.Context, checks []counter.Check, results []coun
 	}
 	err = s.inner.Take(ctx, checks, results)
 	if err == nil {
-		s.look(checks, results)
+		s.look(checks, results, false)
 	}
 	s.changes.note(checks, results, err)
 	return err
@@ -243,7 +243,7 @@ func (s *Store) takeAll(ctx context.Context, own *writeoff.Entry, calls []counte
 	for i := range calls {
 		c := &calls[i]
 		if c.Err == nil && (own == nil || !own.Forgotten()) {
-			s.look(c.Checks, c.Results)
+			s.look(c.Checks, c.Results, own != nil)
 		}
 		s.changes.note(c.Checks, c.Results, c.Err)
 	}
@@ -255,8 +255,10 @@ func failAll(calls []counter.Call, err error) {
 	}
 }
 
-// The method look requests units of the counters that run low.
-func (s *Store) look(checks []counter.Check, results []counter.Result) {
+// The method look requests units of the counters that run low. Back means that the region was taken
+// back. In the windows in which it must not use its part, units of other regions are of no use to
+// it, and would be lost to them.
+func (s *Store) look(checks []counter.Check, results []counter.Result, back bool) {
 	for i := range checks {
 		c := &checks[i]
 		if c.WholeLimit == nil || c.Op > counter.OpUpTo {
@@ -264,6 +266,9 @@ func (s *Store) look(checks []counter.Check, results []counter.Result) {
 		}
 		r := &results[i]
 		if r.Remaining*4 > c.Limit.Capacity() && (!r.Denied || r.Wait == counter.Never) {
+			continue
+		}
+		if back && r.Denied && r.Wait == counter.Never {
 			continue
 		}
 		s.ask(c, r.Denied, time.Now().UnixMilli())

@@ -54,7 +54,8 @@ func (w *written) read(context.Context) ([]byte, error) {
 
 // TestAWrittenOffRegionDenies: the state is read before the first decision. While the region is
 // written off, and in the windows before it may use its part again, requests under limits that are
-// lent are denied. A damaged value is logged once, and changes nothing.
+// lent are denied, and no units of other regions are asked for. A damaged value is logged once, and
+// changes nothing.
 func TestAWrittenOffRegionDenies(t *testing.T) {
 	part, whole := limits(t)
 	now := 1_700_000_000 * counter.Second
@@ -66,7 +67,11 @@ func TestAWrittenOffRegionDenies(t *testing.T) {
 	redis, log := new(written), new(eventually.Journal)
 	failure := errors.New("away")
 	redis.err.Store(&failure)
-	s := New(one{inner}, Agency{Publish: func(context.Context, []byte) (int64, error) { return 1, nil }, Writeoffs: redis.read}, log.Logger())
+	questions := make(chan string, 100)
+	s := New(one{inner}, Agency{Writeoffs: redis.read, Publish: func(_ context.Context, message []byte) (int64, error) {
+		questions <- string(message)
+		return 1, nil
+	}}, log.Logger())
 	defer s.Close()
 	take := func(lent *counter.Limit) (counter.Result, error) {
 		checks, results := []counter.Check{{Key: []byte("k"), Limit: &part, WholeLimit: lent, Cost: 1}}, make([]counter.Result, 1)
@@ -110,5 +115,13 @@ func TestAWrittenOffRegionDenies(t *testing.T) {
 	now = state.Entries["eu"].Since + 2*counter.Hour
 	if r, err := take(&whole); err != nil || r.Denied || r.Granted != 1 {
 		t.Errorf("in a later window, the region answers %+v, %v", r, err)
+	}
+	for r := (counter.Result{Remaining: 1}); r.Remaining > 0; {
+		if r, err = take(&whole); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if first := <-questions; strings.Contains(first, `"short":true`) {
+		t.Errorf("the region asked for units that it could not use: %s", first)
 	}
 }
