@@ -318,6 +318,7 @@ type RemainingAnswer struct {
 
 // Counter has the fields of the schema Counter of the API.
 type Counter struct {
+	Gossip       bool      `json:"gossip,omitempty"`
 	Granted      int64     `json:"granted,omitempty"`
 	GrantedUntil time.Time `json:"granted_until,omitzero"`
 	Key          string    `json:"key"`

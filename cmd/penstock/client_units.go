@@ -133,17 +133,35 @@ func writeUnits(w io.Writer, client string, asked []*regionUnits) {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "POLICY\tRULE\tREGION\tPART\tUSED\tREMAINING")
 	for _, of := range order {
-		var used, remaining int64
+		var all []operator.Counter
 		for _, r := range asked {
 			if c, ok := counters[of][r.Region]; ok {
-				used, remaining = used+c.Used, remaining+c.Remaining
+				all = append(all, c)
 				fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%d\n", quoteUnprintable(c.Policy), quoteUnprintable(c.Rule), r.Region, quoteUnprintable(c.Limit),
 					c.Used, c.Remaining)
 			}
 		}
-		if len(counters[of]) > 1 {
+		if len(all) > 1 {
+			used, remaining := together(all)
 			fmt.Fprintf(table, "%s\t%s\ttogether\t\t%d\t%d\n", quoteUnprintable(of.policy), quoteUnprintable(of.rule), used, remaining)
 		}
 	}
 	_ = table.Flush() // the caller's writer reports errors later
+}
+
+// The function together returns the units of a counter in all regions. With across: gossip, each
+// region has the whole limit, and counts the units of the others that it has heard of. So the
+// region that has counted most knows best.
+func together(all []operator.Counter) (used, remaining int64) {
+	for i, c := range all {
+		switch {
+		case !c.Gossip:
+			used, remaining = used+c.Used, remaining+c.Remaining
+		case i == 0:
+			used, remaining = c.Used, c.Remaining
+		default:
+			used, remaining = max(used, c.Used), min(remaining, c.Remaining)
+		}
+	}
+	return used, remaining
 }

@@ -53,6 +53,9 @@ type Counter struct {
 	Key     string `json:"key"`
 	// Shared is true if other clients use the counter, too.
 	Shared bool `json:"shared,omitempty"`
+	// Gossip is true if the regions tell each other what they count, so that Used has the units of
+	// all regions.
+	Gossip bool `json:"gossip,omitempty"`
 	// Used and Remaining are units; their sum is the limit. Used includes units that a process has
 	// leased and not used yet.
 	Used      int64 `json:"used"`
@@ -337,7 +340,7 @@ func (r *Report) include(rs *core.Ruleset, check *counter.Check, result *counter
 			InForce: result.Denied, WaitMs: ceilMillis(result.Wait)})
 		return
 	}
-	one := Counter{Policy: name, Rule: rs.RuleName(ctr.Rule), Limit: check.Limit.String(),
+	one := Counter{Gossip: check.Gossip, Policy: name, Rule: rs.RuleName(ctr.Rule), Limit: check.Limit.String(),
 		Whose: ctr.Whose, Key: key, Shared: !ctr.Own, Used: max(check.Limit.Capacity()-result.Remaining, 0), Remaining: result.Remaining,
 		ResetMs: ceilMillis(result.Reset), WaitMs: ceilMillis(result.Wait)}
 	if ctr.Shards > 0 {
