@@ -48,5 +48,13 @@ func (c *Counts) Of(number uint64) Source {
 // cases the caller must call Leave.
 func (s Source) Enter(places int) bool { return int(s.count.Add(1)) <= max(1, places/2) }
 
+// Enter counts a request whose source is that of a counter.Check, and reports whether the request
+// may have a place. It may have one if its source has at most half of the places, or is unknown
+// (0). In both cases the caller must call Leave of the result.
+func (c *Counts) Enter(source uint32, places int) (s Source, ok bool) {
+	s = c.Of(uint64(source))
+	return s, s.Enter(places) || source == 0
+}
+
 // Leave ends a request.
 func (s Source) Leave() { s.count.Add(-1) }

@@ -276,8 +276,8 @@ func (a *Agent) start(ctx context.Context, q *Question, r *round) bool {
 
 // enter occupies a place for a question that is to be asked, until the caller calls leave.
 func (a *Agent) enter(q *Question) (leave func(), ok bool) {
-	from := a.asks.Of(uint64(q.Source))
-	if from.Enter(asksMax) || q.Source == 0 {
+	from, ok := a.asks.Enter(q.Source, asksMax)
+	if ok {
 		select {
 		case a.places <- struct{}{}:
 			return func() { <-a.places; from.Leave() }, true

@@ -95,16 +95,7 @@ func likely(units float64) int64 {
 // The method demand returns how many units this region needs soon and until the window ends, beyond
 // those that it has.
 func (a *Agent) demand(ctx context.Context, q *Question, s *stock) (soon, later int64, err error) {
-	own := a.o.Policy()
-	whole, err := check(q, own.Namespace)
-	if err != nil {
-		return 0, 0, err
-	}
-	part, ok := own.Here.Limit(&whole)
-	if !ok {
-		return 0, 0, errNothing
-	}
-	look, err := take(ctx, a.o.Store, counter.Check{Key: q.Key, Limit: &part, Op: counter.OpLook})
+	part, look, err := a.lookAt(ctx, q)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -113,6 +104,17 @@ func (a *Agent) demand(ctx context.Context, q *Question, s *stock) (soon, later 
 	soon = likely(use*float64(soonSpan(&part, &look))/window) + 1 - has
 	later = likely(use*float64(look.Reset)/window) + part.Count()/sparedParts - look.Remaining - s.left
 	return soon, later, nil
+}
+
+// The method lookAt returns this region's part of a question's limit, and the state of its counter.
+// The limit has no calendar window.
+func (a *Agent) lookAt(ctx context.Context, q *Question) (part counter.Limit, look counter.Result, err error) {
+	own := a.o.Policy()
+	if part, err = partOf(own.Here, own.Namespace, q); err != nil {
+		return part, look, err
+	}
+	look, err = take(ctx, a.o.Store, counter.Check{Key: q.Key, Limit: &part, Op: counter.OpLook})
+	return part, look, err
 }
 
 // tallies are the tallies of recent counters, by the hashes of their keys.

@@ -130,16 +130,7 @@ func (a *Agent) holdLater(ctx context.Context, q *Question, peer *Peer, l Loan, 
 func (a *Agent) inTime(ctx context.Context, q *Question, l Loan) bool {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	own := a.o.Policy()
-	whole, err := check(q, own.Namespace)
-	if err != nil {
-		return false
-	}
-	part, ok := own.Here.Limit(&whole)
-	if !ok {
-		return false
-	}
-	look, err := take(ctx, a.o.Store, counter.Check{Key: q.Key, Limit: &part, Op: counter.OpLook})
+	part, look, err := a.lookAt(ctx, q)
 	start := look.At + look.Reset - part.Window()
 	return err == nil && l.Receipt >= start && max(l.Receipt, l.At)-look.At <= earlyMax
 }

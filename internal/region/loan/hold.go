@@ -106,8 +106,8 @@ func (s *holds) add(q *Question, window counter.Micros, peer *Peer, l Loan, most
 		old, h = h, nil
 	}
 	if h == nil {
-		from := s.sources.Of(uint64(q.Source))
-		if !from.Enter(holdsMax) && q.Source != 0 || len(s.byKey) >= holdsMax {
+		from, ok := s.sources.Enter(q.Source, holdsMax)
+		if !ok || len(s.byKey) >= holdsMax {
 			from.Leave()
 			return old, false
 		}
@@ -295,12 +295,8 @@ func (a *Agent) restoreOnce(ctx context.Context, q *Question, h *hold, s *stock)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTime)
 	defer cancel()
 	own := a.o.Policy()
-	whole, err := check(q, own.Namespace)
+	part, err := partOf(own.Here, own.Namespace, q)
 	if err != nil || q.Shares != own.Here.Shares {
-		return 0
-	}
-	part, ok := own.Here.Limit(&whole)
-	if !ok {
 		return 0
 	}
 	h.restoring.Lock()

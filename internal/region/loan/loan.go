@@ -141,6 +141,20 @@ func Restore(ctx context.Context, store counter.Store, here policy.Division, nam
 	return refunded.Granted, nil
 }
 
+// partOf returns a region's part of a question's limit. It returns an error if the question is not
+// valid, or the region has no unit of the limit.
+func partOf(here policy.Division, namespace string, q *Question) (counter.Limit, error) {
+	whole, err := check(q, namespace)
+	if err != nil {
+		return counter.Limit{}, err
+	}
+	part, ok := here.Limit(&whole)
+	if !ok {
+		return counter.Limit{}, errNothing
+	}
+	return part, nil
+}
+
 // check returns the limit of a question, which may come from another machine.
 func check(q *Question, namespace string) (whole counter.Limit, err error) {
 	if whole, err = counter.ParseLimit(q.Limit); err != nil {

@@ -46,8 +46,8 @@ func (s *recalls) add(key uint64, l Loan, source uint32, window counter.Micros, 
 	s.sweepLocked(now)
 	n := s.byKey[key]
 	if n == nil {
-		from := s.sources.Of(uint64(source))
-		if !from.Enter(recallsMax) && source != 0 || len(s.byKey) >= recallsMax {
+		from, ok := s.sources.Enter(source, recallsMax)
+		if !ok || len(s.byKey) >= recallsMax {
 			from.Leave()
 			return
 		}

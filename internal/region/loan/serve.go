@@ -46,9 +46,9 @@ func (a *Agent) Handler() http.Handler {
 		if err := json.Unmarshal(text, q); err != nil {
 			return nil, err
 		}
-		from := a.lends.Of(uint64(q.Source))
+		from, ok := a.lends.Enter(q.Source, lendsMax)
 		defer from.Leave()
-		if !from.Enter(lendsMax) && q.Source != 0 {
+		if !ok {
 			return nil, errCrowded
 		}
 		return a.lend(ctx, q)

@@ -260,13 +260,9 @@ func (a *Agent) allowed(ctx context.Context, own *Policy, l *lending) (bool, err
 	case l.q.Of == "" && l.entry.Generation == 0:
 		return true, nil
 	}
-	whole, err := check(l.q, own.Namespace)
+	part, err := partOf(l.here, own.Namespace, l.q)
 	if err != nil {
 		return false, err
-	}
-	part, ok := l.here.Limit(&whole)
-	if !ok {
-		return false, errNothing
 	}
 	look, err := take(ctx, a.o.Store, counter.Check{Key: l.q.Key, Limit: &part, Op: counter.OpLook, Bounds: l.q.Bounds})
 	if err != nil {

@@ -292,8 +292,8 @@ func (s *Store) ask(c *counter.Check, short bool, nowMillis int64) {
 
 // The method push queues a question, and reports whether there was room for it.
 func (s *Store) push(t ticket) bool {
-	t.source = s.sources.Of(uint64(t.question.Source))
-	if t.source.Enter(queueMax) || t.question.Source == 0 {
+	var ok bool
+	if t.source, ok = s.sources.Enter(t.question.Source, queueMax); ok {
 		select {
 		case s.queue <- t:
 			return true
