@@ -33,7 +33,7 @@ func (c *Client) PutBatch(ctx context.Context, feed string, number int64, o PutB
 	return answer, err
 }
 
-// BatchAnswer has the fields of the schema BatchAnswerBody of the API.
+// BatchAnswer is an object of the API: the schema BatchAnswerBody of its OpenAPI document.
 type BatchAnswer struct {
 	// Repeated: the batch was in the database before
 	Repeated bool `json:"repeated"`

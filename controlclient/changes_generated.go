@@ -50,7 +50,8 @@ func (c *Client) VerifyChanges(ctx context.Context) (*VerifiedAnswer, error) {
 	return answer, err
 }
 
-// ChangesAnswer has the fields of the schema ChangesAnswerBody of the API.
+// ChangesAnswer is an object of the API: the schema ChangesAnswerBody of its OpenAPI
+// document.
 type ChangesAnswer struct {
 	// Changes: the newest first
 	Changes []Change `json:"changes"`
@@ -58,7 +59,7 @@ type ChangesAnswer struct {
 	Next int64 `json:"next,omitempty"`
 }
 
-// Change has the fields of the schema Change of the API.
+// Change is an object of the API: the schema Change of its OpenAPI document.
 type Change struct {
 	Action string `json:"action"`
 	Actor  string `json:"actor"`
@@ -77,7 +78,8 @@ type Change struct {
 	What string `json:"what"`
 }
 
-// VerifiedAnswer has the fields of the schema VerifiedAnswerBody of the API.
+// VerifiedAnswer is an object of the API: the schema VerifiedAnswerBody of its OpenAPI
+// document.
 type VerifiedAnswer struct {
 	// Changes: how many are as they were written
 	Changes int64 `json:"changes"`

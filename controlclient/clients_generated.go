@@ -176,14 +176,15 @@ func (c *Client) GetRemaining(ctx context.Context, client string, o GetRemaining
 	return answer, err
 }
 
-// ClientsAnswer has the fields of the schema ClientsAnswerBody of the API.
+// ClientsAnswer is an object of the API: the schema ClientsAnswerBody of its OpenAPI
+// document.
 type ClientsAnswer struct {
 	Clients []ClientEntry `json:"clients"`
 	// Next: the value of after for the next page; absent on the last
 	Next string `json:"next,omitempty"`
 }
 
-// ClientEntry has the fields of the schema Client of the API.
+// ClientEntry is an object of the API: the schema Client of its OpenAPI document.
 type ClientEntry struct {
 	// Client: KIND:ID
 	Client string `json:"client"`
@@ -193,7 +194,7 @@ type ClientEntry struct {
 	UpdatedAt time.Time `json:"updated_at"`
 }
 
-// Record has the fields of the schema Record of the API.
+// Record is an object of the API: the schema Record of its OpenAPI document.
 type Record struct {
 	Block  *Mark             `json:"block,omitempty"`
 	Exempt *Mark             `json:"exempt,omitempty"`
@@ -205,13 +206,13 @@ type Record struct {
 	V      int64             `json:"v,omitempty"`
 }
 
-// Mark has the fields of the schema Mark of the API.
+// Mark is an object of the API: the schema Mark of its OpenAPI document.
 type Mark struct {
 	Reason string    `json:"reason,omitempty"`
 	Until  time.Time `json:"until,omitzero"`
 }
 
-// Grant has the fields of the schema Grant of the API.
+// Grant is an object of the API: the schema Grant of its OpenAPI document.
 type Grant struct {
 	At     time.Time `json:"at"`
 	Reason string    `json:"reason,omitempty"`
@@ -220,7 +221,7 @@ type Grant struct {
 	Window string    `json:"window,omitempty"`
 }
 
-// Limits has the fields of the schema Limits of the API.
+// Limits is an object of the API: the schema Limits of its OpenAPI document.
 type Limits struct {
 	Limits []string  `json:"limits"`
 	Reason string    `json:"reason,omitempty"`
@@ -239,7 +240,7 @@ type PatchClient struct {
 	Tier *string `json:"tier,omitempty"`
 }
 
-// Changed has the fields of the schema Changed of the API.
+// Changed is an object of the API: the schema Changed of its OpenAPI document.
 type Changed struct {
 	// After: absent if there is none
 	After *Record `json:"after,omitempty"`
@@ -252,7 +253,7 @@ type Changed struct {
 	Revision int64 `json:"revision"`
 }
 
-// PutClient has the fields of the schema PutClientBody of the API.
+// PutClient is an object of the API: the schema PutClientBody of its OpenAPI document.
 type PutClient struct {
 	// Reason: why, for the history
 	Reason string `json:"reason"`
@@ -260,7 +261,7 @@ type PutClient struct {
 	Record Record `json:"record"`
 }
 
-// EditClient has the fields of the schema EditClientBody of the API.
+// EditClient is an object of the API: the schema EditClientBody of its OpenAPI document.
 type EditClient struct {
 	// Action: one of set-tier, unset-tier, set-tenant, set-limit, unset-limit, grant, ungrant,
 	// block, unblock, exempt, unexempt, note, forget
@@ -286,13 +287,14 @@ type EditClient struct {
 	Window string `json:"window,omitempty"`
 }
 
-// ForgetClient has the fields of the schema ForgetClientBody of the API.
+// ForgetClient is an object of the API: the schema ForgetClientBody of its OpenAPI
+// document.
 type ForgetClient struct {
 	// Reason: why, for the history
 	Reason string `json:"reason"`
 }
 
-// Forgotten has the fields of the schema Forgotten of the API.
+// Forgotten is an object of the API: the schema Forgotten of its OpenAPI document.
 type Forgotten struct {
 	// Denials: rows of hours; their sums are kept without the name
 	Denials int64 `json:"denials"`
@@ -301,7 +303,8 @@ type Forgotten struct {
 	Usage int64 `json:"usage"`
 }
 
-// RemainingAnswer has the fields of the schema RemainingAnswerBody of the API.
+// RemainingAnswer is an object of the API: the schema RemainingAnswerBody of its OpenAPI
+// document.
 type RemainingAnswer struct {
 	Client string `json:"client"`
 	// Counters: a counter of each limit that counts the client
@@ -316,7 +319,7 @@ type RemainingAnswer struct {
 	Region  string        `json:"region,omitempty"`
 }
 
-// Counter has the fields of the schema Counter of the API.
+// Counter is an object of the API: the schema Counter of its OpenAPI document.
 type Counter struct {
 	Gossip       bool      `json:"gossip,omitempty"`
 	Granted      int64     `json:"granted,omitempty"`
@@ -334,7 +337,7 @@ type Counter struct {
 	Whose        string    `json:"whose"`
 }
 
-// Penalty has the fields of the schema Penalty of the API.
+// Penalty is an object of the API: the schema Penalty of its OpenAPI document.
 type Penalty struct {
 	InForce    bool   `json:"in_force"`
 	Key        string `json:"key"`
@@ -343,7 +346,7 @@ type Penalty struct {
 	WaitMs     int64  `json:"wait_ms"`
 }
 
-// Profile has the fields of the schema Profile of the API.
+// Profile is an object of the API: the schema Profile of its OpenAPI document.
 type Profile struct {
 	From      string   `json:"from,omitempty"`
 	OwnLimits []string `json:"own_limits,omitempty"`
@@ -355,13 +358,13 @@ type Profile struct {
 	User      string   `json:"user,omitempty"`
 }
 
-// Gap has the fields of the schema Gap of the API.
+// Gap is an object of the API: the schema Gap of its OpenAPI document.
 type Gap struct {
 	What string `json:"what"`
 	Why  string `json:"why"`
 }
 
-// FoundRecord has the fields of the schema FoundRecord of the API.
+// FoundRecord is an object of the API: the schema FoundRecord of its OpenAPI document.
 type FoundRecord struct {
 	// Name: KIND:ID of the client or network, or ~key: and the SHA-256 of the API key
 	Name   string          `json:"name"`

@@ -59,7 +59,8 @@ func (c *Client) AllEvents(ctx context.Context, o ListEventsOptions) iter.Seq2[E
 	})
 }
 
-// EventsAnswer has the fields of the schema EventsAnswerBody of the API.
+// EventsAnswer is an object of the API: the schema EventsAnswerBody of its OpenAPI
+// document.
 type EventsAnswer struct {
 	// Events: the newest first
 	Events []Event `json:"events"`
@@ -67,7 +68,7 @@ type EventsAnswer struct {
 	Next string `json:"next,omitempty"`
 }
 
-// Event has the fields of the schema Event of the API.
+// Event is an object of the API: the schema Event of its OpenAPI document.
 type Event struct {
 	At     time.Time `json:"at"`
 	Client string    `json:"client,omitempty"`

@@ -109,7 +109,7 @@ func (c *Client) EditKeys(ctx context.Context, key string, body EditKeys) (*Edit
 	return answer, err
 }
 
-// KeysAnswer has the fields of the schema KeysAnswerBody of the API.
+// KeysAnswer is an object of the API: the schema KeysAnswerBody of its OpenAPI document.
 type KeysAnswer struct {
 	// Keys: in the order of their names
 	Keys []Key `json:"keys"`
@@ -117,7 +117,7 @@ type KeysAnswer struct {
 	Next string `json:"next,omitempty"`
 }
 
-// Key has the fields of the schema Key of the API.
+// Key is an object of the API: the schema Key of its OpenAPI document.
 type Key struct {
 	CreatedAt time.Time `json:"created_at"`
 	CreatedBy string    `json:"created_by"`
@@ -131,7 +131,7 @@ type Key struct {
 	UpdatedAt time.Time `json:"updated_at"`
 }
 
-// KeyRecord has the fields of the schema KeyRecord of the API.
+// KeyRecord is an object of the API: the schema KeyRecord of its OpenAPI document.
 type KeyRecord struct {
 	Client    string              `json:"client"`
 	ExpiresAt time.Time           `json:"expires_at,omitzero"`
@@ -146,14 +146,14 @@ type KeyRecord struct {
 	V         int64               `json:"v,omitempty"`
 }
 
-// Revocation has the fields of the schema Revocation of the API.
+// Revocation is an object of the API: the schema Revocation of its OpenAPI document.
 type Revocation struct {
 	At     time.Time `json:"at"`
 	By     string    `json:"by"`
 	Reason string    `json:"reason"`
 }
 
-// CreateKey has the fields of the schema CreateKeyBody of the API.
+// CreateKey is an object of the API: the schema CreateKeyBody of its OpenAPI document.
 type CreateKey struct {
 	// Hash: the SHA-256 of the new key, in 64 lower-case hexadecimal digits; absent to have
 	// the key made
@@ -167,7 +167,8 @@ type CreateKey struct {
 	Record KeyRecord `json:"record"`
 }
 
-// EditedKeysAnswer has the fields of the schema EditedKeysAnswerBody of the API.
+// EditedKeysAnswer is an object of the API: the schema EditedKeysAnswerBody of its OpenAPI
+// document.
 type EditedKeysAnswer struct {
 	// Changed: how many of them the edit has changed
 	Changed int64 `json:"changed"`
@@ -177,13 +178,14 @@ type EditedKeysAnswer struct {
 	Keys []Key `json:"keys"`
 }
 
-// NamedKeysAnswer has the fields of the schema NamedKeysAnswerBody of the API.
+// NamedKeysAnswer is an object of the API: the schema NamedKeysAnswerBody of its OpenAPI
+// document.
 type NamedKeysAnswer struct {
 	// Keys: those in force first
 	Keys []Key `json:"keys"`
 }
 
-// EditKeys has the fields of the schema EditKeysBody of the API.
+// EditKeys is an object of the API: the schema EditKeysBody of its OpenAPI document.
 type EditKeys struct {
 	// Action: forget removes keys that are revoked or have expired; one of rotate, revoke,
 	// disable, enable, forget

@@ -141,7 +141,8 @@ func (c *Client) AllEndpoints(ctx context.Context, o ListEndpointsOptions) iter.
 	})
 }
 
-// MetricsAnswer has the fields of the schema MetricsAnswerBody of the API.
+// MetricsAnswer is an object of the API: the schema MetricsAnswerBody of its OpenAPI
+// document.
 type MetricsAnswer struct {
 	// Metrics: the oldest first
 	Metrics []Metric `json:"metrics"`
@@ -149,7 +150,7 @@ type MetricsAnswer struct {
 	Next string `json:"next,omitempty"`
 }
 
-// Metric has the fields of the schema Metric of the API.
+// Metric is an object of the API: the schema Metric of its OpenAPI document.
 type Metric struct {
 	// Admitted: requests
 	Admitted int64     `json:"admitted"`
@@ -163,7 +164,8 @@ type Metric struct {
 	Units int64 `json:"units"`
 }
 
-// ActiveAnswer has the fields of the schema ActiveAnswerBody of the API.
+// ActiveAnswer is an object of the API: the schema ActiveAnswerBody of its OpenAPI
+// document.
 type ActiveAnswer struct {
 	// Clients: the oldest minute first
 	Clients []Active `json:"clients"`
@@ -171,7 +173,7 @@ type ActiveAnswer struct {
 	Next string `json:"next,omitempty"`
 }
 
-// Active has the fields of the schema Active of the API.
+// Active is an object of the API: the schema Active of its OpenAPI document.
 type Active struct {
 	// Admitted: requests
 	Admitted int64     `json:"admitted"`
@@ -186,7 +188,8 @@ type Active struct {
 	Units int64 `json:"units"`
 }
 
-// EndpointsAnswer has the fields of the schema EndpointsAnswerBody of the API.
+// EndpointsAnswer is an object of the API: the schema EndpointsAnswerBody of its OpenAPI
+// document.
 type EndpointsAnswer struct {
 	// Endpoints: the oldest first
 	Endpoints []Endpoint `json:"endpoints"`
@@ -194,7 +197,7 @@ type EndpointsAnswer struct {
 	Next string `json:"next,omitempty"`
 }
 
-// Endpoint has the fields of the schema Endpoint of the API.
+// Endpoint is an object of the API: the schema Endpoint of its OpenAPI document.
 type Endpoint struct {
 	// Admitted: requests
 	Admitted int64     `json:"admitted"`

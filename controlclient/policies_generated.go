@@ -155,14 +155,15 @@ func (c *Client) RollBackPolicy(ctx context.Context, policy string, when Conditi
 	return call[Revision](ctx, c, r)
 }
 
-// PoliciesAnswer has the fields of the schema PoliciesAnswerBody of the API.
+// PoliciesAnswer is an object of the API: the schema PoliciesAnswerBody of its OpenAPI
+// document.
 type PoliciesAnswer struct {
 	// Next: the value of after for the next page; absent on the last
 	Next     string   `json:"next,omitempty"`
 	Policies []Policy `json:"policies"`
 }
 
-// Policy has the fields of the schema Policy of the API.
+// Policy is an object of the API: the schema Policy of its OpenAPI document.
 type Policy struct {
 	// Head: the latest revision
 	Head   int64  `json:"head"`
@@ -172,7 +173,7 @@ type Policy struct {
 	Publication Publication `json:"publication"`
 }
 
-// Promotion has the fields of the schema Promotion of the API.
+// Promotion is an object of the API: the schema Promotion of its OpenAPI document.
 type Promotion struct {
 	// At: when it is published to all, if nodes go on reporting and it stays within its bound
 	At time.Time `json:"at,omitzero"`
@@ -182,7 +183,7 @@ type Promotion struct {
 	Obstacle string `json:"obstacle,omitempty"`
 }
 
-// Publication has the fields of the schema Publication of the API.
+// Publication is an object of the API: the schema Publication of its OpenAPI document.
 type Publication struct {
 	// Candidate: in shadow, or in force for a share of the nodes or of the clients
 	Candidate int64 `json:"candidate,omitempty"`
@@ -204,7 +205,8 @@ type Publication struct {
 	Step string `json:"step,omitempty"`
 }
 
-// PolicyAnswer has the fields of the schema PolicyAnswerBody of the API.
+// PolicyAnswer is an object of the API: the schema PolicyAnswerBody of its OpenAPI
+// document.
 type PolicyAnswer struct {
 	Action string    `json:"action"`
 	Actor  string    `json:"actor"`
@@ -223,7 +225,7 @@ type PolicyAnswer struct {
 	Version string `json:"version"`
 }
 
-// PutPolicy has the fields of the schema PutPolicyBody of the API.
+// PutPolicy is an object of the API: the schema PutPolicyBody of its OpenAPI document.
 type PutPolicy struct {
 	// File: the name of the file, for the positions of problems
 	File string `json:"file,omitempty"`
@@ -235,7 +237,7 @@ type PutPolicy struct {
 	Text string `json:"text"`
 }
 
-// Revision has the fields of the schema Revision of the API.
+// Revision is an object of the API: the schema Revision of its OpenAPI document.
 type Revision struct {
 	Action   string    `json:"action"`
 	Actor    string    `json:"actor"`
@@ -249,7 +251,7 @@ type Revision struct {
 	Version string `json:"version"`
 }
 
-// DiffAnswer has the fields of the schema DiffAnswerBody of the API.
+// DiffAnswer is an object of the API: the schema DiffAnswerBody of its OpenAPI document.
 type DiffAnswer struct {
 	// Added: names of rules
 	Added []string `json:"added"`
@@ -265,7 +267,8 @@ type DiffAnswer struct {
 	Words []string `json:"words"`
 }
 
-// ExplainRequest has the fields of the schema ExplainRequestBody of the API.
+// ExplainRequest is an object of the API: the schema ExplainRequestBody of its OpenAPI
+// document.
 type ExplainRequest struct {
 	// Attributes: attributes of the proxy
 	Attributes map[string]string `json:"attributes,omitempty"`
@@ -294,7 +297,8 @@ type ExplainRequest struct {
 	User string `json:"user,omitempty"`
 }
 
-// ExplanationAnswer has the fields of the schema ExplanationAnswerBody of the API.
+// ExplanationAnswer is an object of the API: the schema ExplanationAnswerBody of its
+// OpenAPI document.
 type ExplanationAnswer struct {
 	Address string `json:"address"`
 	// Client: null if the request has none
@@ -318,7 +322,8 @@ type ExplanationAnswer struct {
 	Unknown []string `json:"unknown,omitempty"`
 }
 
-// ExplainedClient has the fields of the schema ExplainedClient of the API.
+// ExplainedClient is an object of the API: the schema ExplainedClient of its OpenAPI
+// document.
 type ExplainedClient struct {
 	ApiKey string `json:"api_key,omitempty"`
 	ID     string `json:"id"`
@@ -330,7 +335,8 @@ type ExplainedClient struct {
 	User      string   `json:"user,omitempty"`
 }
 
-// ExplainedDecision has the fields of the schema ExplainedDecision of the API.
+// ExplainedDecision is an object of the API: the schema ExplainedDecision of its OpenAPI
+// document.
 type ExplainedDecision struct {
 	DelayMs int64  `json:"delay_ms,omitempty"`
 	Outcome string `json:"outcome"`
@@ -341,14 +347,16 @@ type ExplainedDecision struct {
 	Why          string `json:"why,omitempty"`
 }
 
-// ExplainedMethod has the fields of the schema ExplainedMethod of the API.
+// ExplainedMethod is an object of the API: the schema ExplainedMethod of its OpenAPI
+// document.
 type ExplainedMethod struct {
 	Fate   string `json:"fate"`
 	Method string `json:"method"`
 	Reason string `json:"reason,omitempty"`
 }
 
-// ExplainedPenalty has the fields of the schema ExplainedPenalty of the API.
+// ExplainedPenalty is an object of the API: the schema ExplainedPenalty of its OpenAPI
+// document.
 type ExplainedPenalty struct {
 	InForce    bool   `json:"in_force"`
 	Key        string `json:"key"`
@@ -356,7 +364,7 @@ type ExplainedPenalty struct {
 	WaitMs     *int64 `json:"wait_ms"`
 }
 
-// ExplainedRule has the fields of the schema ExplainedRule of the API.
+// ExplainedRule is an object of the API: the schema ExplainedRule of its OpenAPI document.
 type ExplainedRule struct {
 	Action string           `json:"action"`
 	Checks []ExplainedCheck `json:"checks,omitempty"`
@@ -373,7 +381,8 @@ type ExplainedRule struct {
 	Unlimited      bool   `json:"unlimited,omitempty"`
 }
 
-// ExplainedCheck has the fields of the schema ExplainedCheck of the API.
+// ExplainedCheck is an object of the API: the schema ExplainedCheck of its OpenAPI
+// document.
 type ExplainedCheck struct {
 	Capacity  int64  `json:"capacity"`
 	Cost      int64  `json:"cost"`
@@ -388,7 +397,8 @@ type ExplainedCheck struct {
 	WaitMs *int64 `json:"wait_ms"`
 }
 
-// PublishPolicy has the fields of the schema PublishPolicyBody of the API.
+// PublishPolicy is an object of the API: the schema PublishPolicyBody of its OpenAPI
+// document.
 type PublishPolicy struct {
 	// ClientSharePercent: of the clients on all nodes, for the step share in place of
 	// share_percent; 422 names nodes that cannot decide by the client
@@ -411,7 +421,8 @@ type PublishPolicy struct {
 	Step string `json:"step"`
 }
 
-// RevisionsAnswer has the fields of the schema RevisionsAnswerBody of the API.
+// RevisionsAnswer is an object of the API: the schema RevisionsAnswerBody of its OpenAPI
+// document.
 type RevisionsAnswer struct {
 	// Next: the value of before for the next page; absent on the last
 	Next int64 `json:"next,omitempty"`
@@ -419,7 +430,7 @@ type RevisionsAnswer struct {
 	Revisions []Revision `json:"revisions"`
 }
 
-// RollBack has the fields of the schema RollBackBody of the API.
+// RollBack is an object of the API: the schema RollBackBody of its OpenAPI document.
 type RollBack struct {
 	// Reason: why, for the history
 	Reason   string `json:"reason"`

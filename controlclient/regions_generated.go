@@ -18,12 +18,13 @@ func (c *Client) ListRegions(ctx context.Context) (*RegionsAnswer, error) {
 	return answer, err
 }
 
-// RegionsAnswer has the fields of the schema RegionsAnswerBody of the API.
+// RegionsAnswer is an object of the API: the schema RegionsAnswerBody of its OpenAPI
+// document.
 type RegionsAnswer struct {
 	Regions []Region `json:"regions"`
 }
 
-// Region has the fields of the schema Region of the API.
+// Region is an object of the API: the schema Region of its OpenAPI document.
 type Region struct {
 	// Behind: changes that this Redis does not have yet
 	Behind int64 `json:"behind"`

@@ -97,14 +97,15 @@ func (c *Client) AllNotices(ctx context.Context, threshold string, o ListNotices
 	})
 }
 
-// ThresholdsAnswer has the fields of the schema ThresholdsAnswerBody of the API.
+// ThresholdsAnswer is an object of the API: the schema ThresholdsAnswerBody of its OpenAPI
+// document.
 type ThresholdsAnswer struct {
 	// Next: the value of after for the next page; absent on the last
 	Next       string      `json:"next,omitempty"`
 	Thresholds []Threshold `json:"thresholds"`
 }
 
-// Threshold has the fields of the schema Threshold of the API.
+// Threshold is an object of the API: the schema Threshold of its OpenAPI document.
 type Threshold struct {
 	// Client: KIND:ID; absent for each client by itself
 	Client string `json:"client,omitempty"`
@@ -124,7 +125,8 @@ type Threshold struct {
 	URL string `json:"url"`
 }
 
-// PutThreshold has the fields of the schema PutThresholdBody of the API.
+// PutThreshold is an object of the API: the schema PutThresholdBody of its OpenAPI
+// document.
 type PutThreshold struct {
 	// Client: KIND:ID; absent for each client by itself
 	Client string `json:"client,omitempty"`
@@ -142,7 +144,8 @@ type PutThreshold struct {
 	URL string `json:"url"`
 }
 
-// NoticesAnswer has the fields of the schema NoticesAnswerBody of the API.
+// NoticesAnswer is an object of the API: the schema NoticesAnswerBody of its OpenAPI
+// document.
 type NoticesAnswer struct {
 	// Next: the value of after for the next page; absent on the last
 	Next string `json:"next,omitempty"`
@@ -150,7 +153,7 @@ type NoticesAnswer struct {
 	Notices []Notice `json:"notices"`
 }
 
-// Notice has the fields of the schema Notice of the API.
+// Notice is an object of the API: the schema Notice of its OpenAPI document.
 type Notice struct {
 	Attempts    int64     `json:"attempts"`
 	Client      string    `json:"client"`

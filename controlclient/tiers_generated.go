@@ -64,14 +64,14 @@ func (c *Client) PutTier(ctx context.Context, tier string, body PutTier) (*Tier,
 	return answer, err
 }
 
-// TiersAnswer has the fields of the schema TiersAnswerBody of the API.
+// TiersAnswer is an object of the API: the schema TiersAnswerBody of its OpenAPI document.
 type TiersAnswer struct {
 	// Next: the value of after for the next page; absent on the last
 	Next  string `json:"next,omitempty"`
 	Tiers []Tier `json:"tiers"`
 }
 
-// Tier has the fields of the schema Tier of the API.
+// Tier is an object of the API: the schema Tier of its OpenAPI document.
 type Tier struct {
 	// Currency: of the price, such as USD
 	Currency string `json:"currency,omitempty"`
@@ -86,7 +86,7 @@ type Tier struct {
 	UpdatedAt time.Time `json:"updated_at"`
 }
 
-// PutTier has the fields of the schema PutTierBody of the API.
+// PutTier is an object of the API: the schema PutTierBody of its OpenAPI document.
 type PutTier struct {
 	// Currency: of the price, such as USD
 	Currency string `json:"currency,omitempty"`

@@ -62,14 +62,15 @@ func (c *Client) RevokeToken(ctx context.Context, token string, reason string) e
 	return err
 }
 
-// TokensAnswer has the fields of the schema TokensAnswerBody of the API.
+// TokensAnswer is an object of the API: the schema TokensAnswerBody of its OpenAPI
+// document.
 type TokensAnswer struct {
 	// Next: the value of after for the next page; absent on the last
 	Next   string  `json:"next,omitempty"`
 	Tokens []Token `json:"tokens"`
 }
 
-// Token has the fields of the schema Token of the API.
+// Token is an object of the API: the schema Token of its OpenAPI document.
 type Token struct {
 	CreatedAt time.Time `json:"created_at"`
 	CreatedBy string    `json:"created_by"`
@@ -83,7 +84,7 @@ type Token struct {
 	Token string `json:"token"`
 }
 
-// NewToken has the fields of the schema NewTokenBody of the API.
+// NewToken is an object of the API: the schema NewTokenBody of its OpenAPI document.
 type NewToken struct {
 	// ExpiresAt: at most two years from now, in whole seconds
 	ExpiresAt time.Time `json:"expires_at"`
@@ -95,7 +96,8 @@ type NewToken struct {
 	Role string `json:"role"`
 }
 
-// NewTokenAnswer has the fields of the schema NewTokenAnswerBody of the API.
+// NewTokenAnswer is an object of the API: the schema NewTokenAnswerBody of its OpenAPI
+// document.
 type NewTokenAnswer struct {
 	CreatedAt time.Time `json:"created_at"`
 	CreatedBy string    `json:"created_by"`

@@ -34,7 +34,7 @@ func (c *Client) TopViolators(ctx context.Context, o TopViolatorsOptions) (*TopA
 	return answer, err
 }
 
-// TopAnswer has the fields of the schema TopAnswerBody of the API.
+// TopAnswer is an object of the API: the schema TopAnswerBody of its OpenAPI document.
 type TopAnswer struct {
 	// Clients: the one with most denials first
 	Clients []Violator `json:"clients"`
@@ -44,7 +44,7 @@ type TopAnswer struct {
 	To time.Time `json:"to"`
 }
 
-// Violator has the fields of the schema Violator of the API.
+// Violator is an object of the API: the schema Violator of its OpenAPI document.
 type Violator struct {
 	// Client: KIND:ID; empty for clients beyond the bound of a node
 	Client string `json:"client"`

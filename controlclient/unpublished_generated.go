@@ -43,14 +43,15 @@ func (c *Client) AllUnpublished(ctx context.Context, o ListUnpublishedOptions) i
 	})
 }
 
-// UnpublishedAnswer has the fields of the schema UnpublishedAnswerBody of the API.
+// UnpublishedAnswer is an object of the API: the schema UnpublishedAnswerBody of its
+// OpenAPI document.
 type UnpublishedAnswer struct {
 	// Next: the value of after for the next page; absent on the last
 	Next        string        `json:"next,omitempty"`
 	Unpublished []Unpublished `json:"unpublished"`
 }
 
-// Unpublished has the fields of the schema Unpublished of the API.
+// Unpublished is an object of the API: the schema Unpublished of its OpenAPI document.
 type Unpublished struct {
 	// ID: of a client; the SHA-256 of a key, the name of a policy
 	ID string `json:"id"`

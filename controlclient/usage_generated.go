@@ -57,7 +57,7 @@ func (c *Client) AllUsage(ctx context.Context, o ListUsageOptions) iter.Seq2[Usa
 	})
 }
 
-// UsageAnswer has the fields of the schema UsageAnswerBody of the API.
+// UsageAnswer is an object of the API: the schema UsageAnswerBody of its OpenAPI document.
 type UsageAnswer struct {
 	Month string `json:"month"`
 	// Next: the value of after for the next page; absent on the last
@@ -65,7 +65,7 @@ type UsageAnswer struct {
 	Usage []Usage `json:"usage"`
 }
 
-// Usage has the fields of the schema Usage of the API.
+// Usage is an object of the API: the schema Usage of its OpenAPI document.
 type Usage struct {
 	// Admitted: requests
 	Admitted int64 `json:"admitted"`

@@ -27,9 +27,9 @@ rules:
   - {name: priced, match: {path: /priced}, limit: 1000/31d, cost_after: {header: X-Cost, estimate: 10}}
 `
 
-// TestUsageBehindEnvoyIsExact tests that PostgreSQL has, by client and rule, exactly the requests
-// that Envoy's filter admits from leased units, and the units that responses cost. Meanwhile the
-// policy changes, and Envoy replaces the filter.
+// TestUsageBehindEnvoyIsExact tests that the usage in PostgreSQL is exact for each client and rule.
+// It includes the requests that Envoy's filter admits from leased units, and the units that
+// responses cost. The policy is edited during the test.
 func TestUsageBehindEnvoyIsExact(t *testing.T) {
 	t.Parallel()
 	database, redis := pgtest.Database(t), redistest.Start(t)

@@ -20,7 +20,7 @@ func usageLedger(t *testing.T) *ledgerBridge {
 	return b
 }
 
-// edit gives the filter another policy.
+// edit answers the filter's poll with another version of the policy.
 func (b *ledgerBridge) edit(p corepolicy.Policy) {
 	b.f.pollEnded(Reply{Status: 200, ETag: `"v2"`, Body: compact.AppendPolicy(nil, &p, "v2"), Denials: true, Usage: true})
 }

@@ -31,18 +31,19 @@ func readJSON(text []byte, to any) error {
 	return fmt.Errorf("%s: %s is not %s", field, wrong.Value, nameType(wrong.Type.Kind()))
 }
 
-// nameType describes the values of a Go type.
+// nameType tells the author of a request which JSON values fit a Go type.
 func nameType(kind reflect.Kind) string {
-	switch {
-	case kind >= reflect.Int && kind <= reflect.Uint64:
+	if kind >= reflect.Int && kind <= reflect.Uint64 {
 		return "a whole number that fits: write fewer digits, without a fraction"
-	case kind == reflect.Float32, kind == reflect.Float64:
+	}
+	switch kind {
+	case reflect.Float32, reflect.Float64:
 		return "a number that fits: write fewer digits"
-	case kind == reflect.String:
+	case reflect.String:
 		return "a text: write it in quotes"
-	case kind == reflect.Bool:
+	case reflect.Bool:
 		return "true or false"
-	case kind == reflect.Slice, kind == reflect.Array:
+	case reflect.Slice, reflect.Array:
 		return "a list: write it in []"
 	default:
 		return "an object: write it in {}"

@@ -42,8 +42,8 @@ func TestALaterLoanIsTakenBackOnce(t *testing.T) {
 	}
 }
 
-// TestARegionWithAWrongClockHoldsNothing: a region whose clock is an hour off cannot use units of
-// another region's window. It returns them at once, so that the lender can use them.
+// TestARegionWithAWrongClockHoldsNothing: a region whose clock is an hour off is in another window
+// than the lender, so it cannot use the units of a loan. It returns them to the lender at once.
 func TestARegionWithAWrongClockHoldsNothing(t *testing.T) {
 	for _, ahead := range []counter.Micros{-counter.Hour, -10 * counter.Second, counter.Hour} {
 		for _, limit := range []string{"2000/1m fixed_window", "2000/1m"} {
@@ -219,14 +219,14 @@ func TestUnitsAreReturnedLate(t *testing.T) {
 	})
 }
 
-// The method keeps holds a loan, and reports whether there was room for it.
+// The method keeps adds a loan to the holds, and reports whether there was room for it.
 func (l *lender) keeps(q *Question, loan Loan, most int64, now time.Time) bool {
 	_, ok := l.holds.add(q, l.whole.Window(), reach(l), loan, most, now)
 	return ok
 }
 
-// TestHeldUnitsDelayNoQuestion: while requests wait, units that become usable only later do not
-// delay the question to the other regions, which may have units now.
+// TestHeldUnitsDelayNoQuestion: an agent may hold units that become usable only later. While
+// requests wait, it asks the other regions at once, because they may have units now.
 func TestHeldUnitsDelayNoQuestion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		busy, _ := pair(t)
@@ -255,7 +255,7 @@ func TestAllHeldCountersAreReturned(t *testing.T) {
 		var back atomic.Int64
 		peer := &Peer{Name: "peer", send: func(ctx context.Context, _ string, message any) (Loan, error) {
 			select {
-			case <-time.After(200 * time.Millisecond):
+			case <-time.After(farTrip):
 			case <-ctx.Done():
 				return Loan{}, ctx.Err()
 			}

@@ -39,7 +39,7 @@ func pairApart(t *testing.T, ahead counter.Micros) (busy, idle *lender) {
 	return busy, idle
 }
 
-// The function reach returns another region for its peers.
+// The function reach returns a Peer that calls the agent of another region directly.
 func reach(other *lender) *Peer {
 	return &Peer{Name: "peer", send: func(ctx context.Context, _ string, message any) (Loan, error) {
 		switch m := message.(type) {

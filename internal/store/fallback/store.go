@@ -16,7 +16,7 @@ import (
 // NodesMax is the maximum number of nodes among which the store divides a limit.
 const NodesMax = 1 << 20
 
-// Options configures [New]. Counts is required.
+// Options are the options of [New]. The field Counts must be set.
 type Options struct {
 	// Counts is what this process counts in place of the shared store. All stores of a process over
 	// the same counters should have the same Counts.

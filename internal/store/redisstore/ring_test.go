@@ -257,7 +257,8 @@ func TestRingIsNamedAlike(t *testing.T) {
 	})
 }
 
-// TestPlaces: stores have a place in common if and only if they have the same counters.
+// TestPlaces: two stores have a place in common if their options name the same counters, and none
+// otherwise.
 func TestPlaces(t *testing.T) {
 	places := func(o Options) []string {
 		t.Helper()
