@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -132,6 +133,9 @@ echo "$2 ends" >>order
 	output, err := command.CombinedOutput()
 	if err == nil || !strings.Contains(string(output), "FAILED: bad (all in") {
 		t.Errorf("with a target that fails: %v\n%s", err, output)
+	}
+	if !regexp.MustCompile(`(?m)^ok +quiet +\d+ s, processors +\d+ s$`).Match(output) || !regexp.MustCompile(`(?m)^FAILED +bad +\d+ s, processors +\d+ s$`).Match(output) {
+		t.Errorf("there are no times of targets in\n%s", output)
 	}
 	order, err := os.ReadFile(filepath.Join(folder, "order"))
 	if err != nil {

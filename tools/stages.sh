@@ -3,6 +3,7 @@
 # The output of a target goes to .cache/stages/TARGET.log. It is printed in full if the target fails;
 # otherwise one line is printed, and the lines of the output that begin with "note: ". Every target
 # runs, even if others fail. The last line names those that failed, and the exit status is then 1.
+# The line of a target has its time, and the time that the processors worked for it.
 # The word "then" among the arguments waits until all targets before it have ended.
 #
 # A target low:TARGET has the lowest priority: it gets the processors while the other targets leave
@@ -29,10 +30,15 @@ lowest='{ echo 19 >/proc/self/autogroup; } 2>/dev/null
 chrt -i 0 true 2>/dev/null && exec chrt -i 0 "$@"
 exec nice -n 19 "$@"'
 
+# timed is a script that runs the words after the first one, which is a file for the seconds that
+# the processors took, in the programs and in the kernel.
+# shellcheck disable=SC2016 # the inner shell expands it
+timed='TIMEFORMAT="%U %S"; exec 3>"$0"; { time "$@" 2>&4; } 4>&2 2>&3'
+
 # begin TARGET [COMMAND...] starts a target in its own process group, so that it can be stopped with
 # all its child processes. The command runs the words that follow it.
 begin() {
-	setsid "${@:2}" "${MAKE:-make}" --no-print-directory "$1" >"$logs/$1.log" 2>&1 &
+	setsid "${@:2}" bash -c "$timed" "$logs/$1.processors" "${MAKE:-make}" --no-print-directory "$1" >"$logs/$1.log" 2>&1 &
 	target_of[$!]=$1
 	begun_at[$!]=$SECONDS
 }
@@ -56,7 +62,8 @@ running() {
 finish() {
 	local pid status=0
 	wait -n -p pid || status=$?
-	local target=${target_of[$pid]} took=$((SECONDS - begun_at[$pid]))
+	local target=${target_of[$pid]} took=$((SECONDS - begun_at[$pid])) processors
+	processors=$(awk '{ printf "%.0f", $1 + $2 }' "$logs/$target.processors")
 	unset "target_of[$pid]"
 	if [ "$pid" = "$low_running" ]; then
 		low_running=
@@ -64,13 +71,13 @@ finish() {
 	fi
 	if [ "$status" -eq 0 ]; then
 		grep '^note: ' "$logs/$target.log"
-		printf 'ok      %-12s %4d s\n' "$target" "$took"
+		printf 'ok      %-12s %4d s, processors %4s s\n' "$target" "$took" "$processors"
 		return
 	fi
 	failed+=("$target")
 	printf '\n======== the output of %s (%s)\n' "$target" "$logs/$target.log"
 	cat "$logs/$target.log"
-	printf '======== %s ends here\n\nFAILED  %-12s %4d s\n' "$target" "$target" "$took"
+	printf '======== %s ends here\n\nFAILED  %-12s %4d s, processors %4s s\n' "$target" "$target" "$took" "$processors"
 }
 
 # stop stops the running targets.
