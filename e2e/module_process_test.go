@@ -141,3 +141,33 @@ func TestModuleHotRestart(t *testing.T) {
 		t.Errorf("%d units are used by %d requests, and %d whose connection was closed", used, admitted, broken)
 	}
 }
+
+// TestModuleOutlivesItsStandardOutput tests that Envoy goes on if nobody reads its standard output
+// any more, to which the module writes events by default. The events are counted as dropped.
+func TestModuleOutlivesItsStandardOutput(t *testing.T) {
+	t.Parallel()
+	operators := freeport.Address(t)
+	s := &site{filter: moduleFilter("events: {}\n" + threeADay + adminAt(operators))}
+	e := &envoy{admin: freeport.Address(t)}
+	file := filepath.Join(t.TempDir(), "envoy.yaml")
+	overwritten(t, file).edit(e.configuration(t, "", startUpstream(t, nil), []*site{s}))
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := exec.Command("sh", append([]string{"-c", `exec "$@" >&3 3>&-`, "sh"}, envoyCommand(t, file).Args...)...)
+	command.Env, command.ExtraFiles = append(os.Environ(), modulePath(t)), []*os.File{write}
+	e.server = startServer(t, command)
+	_, _ = write.Close(), read.Close()
+	e.awaitReady(t)
+	for range 5 {
+		s.get(t, "/")
+	}
+	eventually.Until(t, patience, "the events are dropped", func() bool {
+		e.mustRun()
+		return strings.Contains(scrapeAt(operators), "penstock_events_dropped_total{reason=\"sink\"} 2\n")
+	})
+	if a := s.get(t, "/"); a.status != http.StatusTooManyRequests {
+		t.Errorf("afterwards: status %d", a.status)
+	}
+}

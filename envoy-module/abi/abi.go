@@ -24,8 +24,10 @@ package abi
 import "C"
 
 import (
+	"os/signal"
 	"runtime"
 	"strconv"
+	"syscall"
 	"unsafe"
 
 	"github.com/penstock/penstock/envoy-module/front"
@@ -36,10 +38,12 @@ var process = front.NewProcess(newLogger())
 
 // penstockInit is called once, when Envoy loads the module. penstockInit lets as many threads run
 // Go code as Envoy has workers, and one more. With fewer, workers would wait for each other and for
-// the goroutines that ask the store.
+// the goroutines that ask the store. Like Envoy, penstockInit ignores SIGPIPE: otherwise Go would
+// end the process when it writes an event to a standard output that nobody reads any more.
 //
 //export penstockInit
 func penstockInit(workers C.uint32_t, validates C.bool) {
+	signal.Ignore(syscall.SIGPIPE)
 	if validates {
 		process.Validates()
 	}
