@@ -41,6 +41,7 @@ type Process struct {
 	memory    *memory
 	panics    atomic.Int64
 	quiet     atomic.Int64 // the second in which a panic was last logged
+	inflating inflating
 
 	reports        *reports
 	statuses       *status.Bounds

@@ -166,12 +166,33 @@ func (t *Settling) End() {
 	}
 }
 
-// The method settle sends the corrections of the charge to the store's queue, once.
+// The method settle corrects the charge, once. A compressed body is decompressed in the background,
+// because Envoy's worker must not wait for that.
 func (t *Settling) settle() {
 	if !t.settles || t.sent {
 		return
 	}
 	t.sent = true
+	if !t.response.Compressed() || !t.front.process.inflating.enter() {
+		t.correct()
+		return
+	}
+	t.holds.Add(1)
+	t.front.enter()
+	go t.correctLater()
+}
+
+// correctLater decompresses the body of the response and corrects the charge.
+func (t *Settling) correctLater() {
+	f := t.front
+	defer f.leave()
+	defer t.Release()
+	defer t.guard()
+	f.process.inflating.run(t.correct)
+}
+
+// The method correct sends the corrections of the charge to the store's queue.
+func (t *Settling) correct() {
 	t.front.store.enforcer.MeasureSettled(&t.response.Settlement, &t.response, &t.client)
 	var unreadable int
 	t.checks, unreadable = t.response.Checks(&t.response)

@@ -148,6 +148,10 @@ func (t *Tap) readPlain(piece []byte) {
 	t.scan.write(piece)
 }
 
+// Compressed reports whether JSON still has to decompress the body, which can take much longer than
+// a Write.
+func (t *Tap) Compressed() bool { return t.coding == codingCompressed && !t.ended }
+
 // Unread reports whether the body has a content type that the tap reads, but cannot be read because
 // its compression is not supported, or it or one of its events is too large or too deep. Call
 // Unread after JSON.

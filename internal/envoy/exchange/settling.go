@@ -76,7 +76,10 @@ func (d *Settling) Cost() (cost int64, known bool) {
 // Listens reports whether Body must see the body.
 func (d *Settling) Listens() bool { return d.tap != nil && d.tap.Readable() }
 
-// Body reads a piece of the body, which it does not keep.
+// Compressed reports whether a compressed body was kept, which the settlement decompresses.
+func (d *Settling) Compressed() bool { return d.tap != nil && d.tap.Compressed() }
+
+// Body reads a piece of the body, which it does not keep unless it is compressed.
 //
 //go:noinline
 func (d *Settling) Body(piece []byte) {
