@@ -188,10 +188,26 @@ func (m *meteredSite) costs(t *testing.T, c meteredCase, address string) {
 	})
 }
 
+// The variable meteredFronts starts a front in front of an upstream.
+var meteredFronts = map[string]func(t *testing.T, h http.Handler) *meteredSite{
+	"Caddy":             func(t *testing.T, h http.Handler) *meteredSite { return startMetered(t, h) },
+	"the native module": startMeteredModule,
+}
+
 // TestStreamsAreNotHeldBack: the upstream sends an event only after the client has received the
 // previous one.
 func TestStreamsAreNotHeldBack(t *testing.T) {
 	t.Parallel()
+	for name, start := range meteredFronts {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			readStreams(t, start)
+		})
+	}
+}
+
+// The function readStreams is one case of [TestStreamsAreNotHeldBack].
+func readStreams(t *testing.T, start func(t *testing.T, h http.Handler) *meteredSite) {
 	const events = 20
 	document := []string{`{"items":[1`, `,2`, `,3],"usage":{`, `"total_tokens":2002`, `}}`}
 	streams := map[string]*stepwiseUpstream{
@@ -205,7 +221,7 @@ func TestStreamsAreNotHeldBack(t *testing.T) {
 		s.arrived = make(chan struct{})
 		mux.Handle(path, s)
 	}
-	m := startMetered(t, mux)
+	m := start(t, mux)
 	wants := map[string]int64{"/tokens/events": 2001, "/tokens/document": 2002, "/tokens/zipped": 2003, "/tokens/encoded/events": 2004}
 	var reading sync.WaitGroup
 	for path, s := range streams {
@@ -236,6 +252,16 @@ func TestStreamsAreNotHeldBack(t *testing.T) {
 // charged its own cost.
 func TestClientsThatLeave(t *testing.T) {
 	t.Parallel()
+	for name, start := range meteredFronts {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			leaveEarly(t, start)
+		})
+	}
+}
+
+// The function leaveEarly is one case of [TestClientsThatLeave].
+func leaveEarly(t *testing.T, start func(t *testing.T, h http.Handler) *meteredSite) {
 	came, left := make(chan struct{}, 16), make(chan struct{}, 16)
 	stays := func(kind string, pieces ...string) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
@@ -262,7 +288,7 @@ func TestClientsThatLeave(t *testing.T) {
 	for _, c := range cases {
 		mux.Handle(c.path, c.upstream)
 	}
-	m := startMetered(t, mux)
+	m := start(t, mux)
 	for i, c := range cases {
 		address := fmt.Sprintf("192.0.2.%d", i+1)
 		ctx, leave := context.WithCancel(t.Context())

@@ -183,6 +183,8 @@ func (r *trialResponse) end(passed bool) {
 		r.trial.Drop()
 		return
 	}
-	r.Cut()
+	if r.Incomplete() {
+		r.Cut()
+	}
 	r.trial.Start()
 }

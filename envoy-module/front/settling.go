@@ -150,8 +150,9 @@ func (t *Settling) Trailers(trailers [][2]string) {
 }
 
 // End ends the response. If the response's end was not read, or if the response has not begun, the
-// cost is the number read so far, or the policy's unread: the upstream may have done its work. The
-// charge of a request that did not reach the upstream stays as it is.
+// cost is the number read so far, or the policy's unread: the upstream may have done its work. A
+// document that was read to its end has its own cost. The charge of a request that did not reach
+// the upstream stays as it is.
 func (t *Settling) End() {
 	defer t.front.leave()
 	defer t.Release()
@@ -161,7 +162,9 @@ func (t *Settling) End() {
 		t.tried = nil
 	}
 	if t.settles && !t.sent && t.passed {
-		t.response.Cut()
+		if t.response.Incomplete() {
+			t.response.Cut()
+		}
 		t.settle()
 	}
 }

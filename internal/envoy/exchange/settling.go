@@ -97,6 +97,10 @@ func (d *Settling) Cut() {
 	d.learn(nil)
 }
 
+// Incomplete reports whether the response would be incomplete if it ended here. Without a body to
+// read, it is, because the settlement waits for trailers.
+func (d *Settling) Incomplete() bool { return d.tap == nil || d.tap.Cut() }
+
 // Known returns the headers read so far that can contain costs.
 func (d *Settling) Known() []wire.Field { return d.headers }
 

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/penstock/penstock/internal/test/redistest"
+)
+
+// moduleMeteredPolicy is the policy of meteredCaddyfile.
+const moduleMeteredPolicy = `name: meter
+on_error: deny
+rules:
+  - {name: tokens, match: {path: /tokens/**}, limit: 1000000/31d fixed_window, cost_after: {json: usage.total_tokens, estimate: 100, default: 700, max: 50000}}
+  - {name: kept, match: {path: /kept/**}, limit: 1000000/31d fixed_window, cost_after: {json: usage.total_tokens, estimate: 10, max: 50000, unread: 30}}
+  - {name: priced, match: {path: /priced/**}, limit: 1000000/31d fixed_window, cost_after: {header: X-Cost, estimate: 100, default: 700, max: 50000}}
+`
+
+// startMeteredModule runs an Envoy with the native module in front of an upstream.
+func startMeteredModule(t *testing.T, h http.Handler) *meteredSite {
+	t.Helper()
+	m := &meteredSite{redis: redistest.Start(t), upstream: httptest.NewServer(h)}
+	t.Cleanup(m.upstream.Close)
+	s := &site{filter: moduleFilter(moduleMeteredPolicy + inRedis(m.redis)), manager: "use_remote_address: true, xff_num_trusted_hops: 1"}
+	e := startEnvoyIn(t, []string{modulePath(t)}, "", h, s)
+	m.process = &process{server: e.server, address: s.address}
+	return m
+}
+
+// TestModuleCostsOfResponses does what [TestCostsOfResponses] does, in Envoy with the native
+// module. Envoy does not compress responses, and does not change Accept-Encoding. A response that
+// the upstream breaks off costs as much as one whose end the client did not wait for.
+func TestModuleCostsOfResponses(t *testing.T) {
+	t.Parallel()
+	var cases []meteredCase
+	mux := http.NewServeMux()
+	for _, c := range meteredCases() {
+		switch {
+		case strings.HasPrefix(c.path, "/tokens/encoded/"):
+			continue
+		case c.path == "/tokens/narrowed" || c.path == "/tokens/brotli-only":
+			c.charged = 50000
+		case strings.HasSuffix(c.path, "broken-off"):
+			c.charged = 50000
+		case c.path == "/priced/dead":
+			c.status, c.bytes = http.StatusServiceUnavailable, -1
+		}
+		mux.Handle(c.path, c.upstream)
+		cases = append(cases, c)
+	}
+	m := startMeteredModule(t, mux)
+	var asking sync.WaitGroup
+	for i, c := range cases {
+		asking.Go(func() { m.costs(t, c, fmt.Sprintf("192.0.2.%d", i+1)) })
+	}
+	asking.Wait()
+	for i, c := range cases { // nothing is settled twice
+		if got := m.countCharged(t, ruleOf(c.path), fmt.Sprintf("192.0.2.%d", i+1)); got != c.charged {
+			t.Errorf("%s: %d charged in the end, want %d", c.path, got, c.charged)
+		}
+	}
+}
