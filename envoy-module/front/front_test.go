@@ -6,6 +6,8 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -343,11 +345,13 @@ func TestSettlesByHeaders(t *testing.T) {
 
 func TestSettingsSayWhatIsWrong(t *testing.T) {
 	for text, want := range map[string]string{
-		"polciy: x":                 "polciy",
-		"name: shop":                "policy is missing",
-		"policy: x\n" + three:       "write the rules and other settings into the policy file",
-		"policy: x\non_error: deny": "settings of a policy beside it",
-		three + "admin: {}":         "listen is missing",
+		"polciy: x":                  "polciy",
+		"name: shop":                 "policy is missing",
+		"policy: x\n" + three:        "write the rules and all settings but on_error and lease into the policy file",
+		"policy: x\nheaders: [none]": "settings of a policy beside it",
+		"policy: x\non_error: denny": `did you mean "deny"`,
+		"policy: x\nlease: always":   "write auto or off",
+		three + "admin: {}":          "listen is missing",
 		three + "admin: {listen: 127.0.0.1:1, token: short}":                                             "can be guessed",
 		three + "events_to: nowhere":                                                                     "is no place for events",
 		three + "events_to: none\ncontrol: {url: x}":                                                     "keep one",
@@ -379,6 +383,21 @@ func TestSettingsSayWhatIsWrong(t *testing.T) {
 		}
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: the error lacks %q: %v", text, want, err)
+		}
+	}
+}
+
+// TestSettingsBesideAPolicyFile tests that on_error and lease of the configuration apply to a
+// policy file that does not have them, and to no other one.
+func TestSettingsBesideAPolicyFile(t *testing.T) {
+	own := filepath.Join(t.TempDir(), "policy.yaml")
+	for policy, denies := range map[string]bool{three: true, three + "on_error: allow\n": false} {
+		if err := os.WriteFile(own, []byte(policy), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f := openFront(t, "policy: "+own+"\non_error: deny\nlease: auto\n")
+		if d := f.policy.Current().Document; f.Denies() != denies || d.Lease != "auto" {
+			t.Errorf("%q: on_error %q, lease %q", policy, d.OnError, d.Lease)
 		}
 	}
 }

@@ -69,7 +69,8 @@ type Settings struct {
 	// GOMEMLIMIT, or 1GiB.
 	MemoryLimit string `json:"memory_limit,omitempty"`
 
-	// words are a policy that is written in place of a policy file.
+	// words are a policy that is written in place of a policy file. Beside a policy from elsewhere,
+	// words have only what applies if that policy does not say it: on_error and lease.
 	words *policyfile.Document
 }
 
@@ -138,9 +139,8 @@ func (s *Settings) check() error {
 		problems = append(problems, fmt.Errorf("policy %q and policy_redis are both given: keep one", s.Policy))
 	case s.Policy == "" && s.PolicyRedis == nil && len(s.words.Rules) == 0:
 		problems = append(problems, errors.New("policy is missing: write the path of a policy file, or rules"))
-	case (s.Policy != "" || s.PolicyRedis != nil) && !reflect.ValueOf(*s.words).IsZero():
-		problems = append(problems, fmt.Errorf("policy %q is given, and settings of a policy beside it: write the rules and other "+
-			"settings into the policy file", s.source()))
+	case s.Policy != "" || s.PolicyRedis != nil:
+		problems = append(problems, s.checkBeside())
 	}
 	if s.PolicyRedis != nil && s.ShadowPolicy != "" {
 		problems = append(problems, errors.New("shadow_policy and policy_redis are both given: the control plane publishes the policy to try "+
@@ -171,6 +171,18 @@ func (s *Settings) check() error {
 	return errors.Join(problems...)
 }
 
+// checkBeside returns the errors of the settings of a policy that stand beside a policy file.
+func (s *Settings) checkBeside() error {
+	rest := *s.words
+	rest.OnError, rest.Lease = "", ""
+	if !reflect.ValueOf(rest).IsZero() {
+		return fmt.Errorf("policy %q is given, and settings of a policy beside it: write the rules and all settings but on_error and "+
+			"lease into the policy file", s.source())
+	}
+	_, err := s.words.Policy()
+	return err
+}
+
 // source names the source of the policy; "" for rules in the configuration.
 func (s *Settings) source() string {
 	if s.PolicyRedis != nil {
@@ -193,7 +205,7 @@ const unnamed = "default"
 
 // fillDefaults fills in what a policy leaves to the configuration.
 func (s *Settings) fillDefaults(d *policyfile.Document) error {
-	d.Name = cmp.Or(d.Name, s.Name)
+	d.Name, d.OnError, d.Lease = cmp.Or(d.Name, s.Name), cmp.Or(d.OnError, s.words.OnError), cmp.Or(d.Lease, s.words.Lease)
 	if d.Name == "" && s.isShared() {
 		return errNameMissing
 	}
