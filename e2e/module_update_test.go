@@ -194,7 +194,8 @@ func TestModuleUpdatesRememberAnOutage(t *testing.T) {
 
 // TestModuleWaitingRequestsSurviveAnUpdate tests that requests that wait for a hung Redis are
 // decided by the configuration with which they began. That configuration is replaced meanwhile:
-// alone, by ECDS, or with its listener, by LDS. Later requests are decided by the new one.
+// alone, by ECDS, with its listener, by LDS, or with its route, by RDS. Later requests are decided
+// by the new one.
 func TestModuleWaitingRequestsSurviveAnUpdate(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -207,6 +208,10 @@ func TestModuleWaitingRequestsSurviveAnUpdate(t *testing.T) {
 	t.Run("LDS", func(t *testing.T) {
 		l := startListening(t, strings.Replace(many, "shop", "listened", 1)+inRedis(redis))
 		l.survivesAnUpdate(t, redis, l)
+	})
+	t.Run("RDS", func(t *testing.T) {
+		r := startRouting(t, strings.Replace(many, "shop", "routed", 1)+inRedis(redis))
+		r.survivesAnUpdate(t, redis, r)
 	})
 }
 
@@ -291,3 +296,48 @@ func (l *listening) write(t testing.TB, settings string) {
 
 // The method countLoaded returns how many versions of the listener Envoy has loaded.
 func (l *listening) countLoaded() int { return l.envoy.stat("listener_manager.lds.update_success") }
+
+// The type routing is a site whose routes are configured by a file. All requests take a route with
+// settings for the module.
+type routing struct {
+	*site
+	folder, settings, table string
+	version                 int
+}
+
+// startRouting runs an Envoy with one site, whose route has the settings.
+func startRouting(t testing.TB, settings string) *routing {
+	t.Helper()
+	other := "name: other\nrules: [{name: all, limit: 7/31d}]\n"
+	r := &routing{site: &site{filter: moduleFilter(other), routes: routeOf("/", settings)}, folder: t.TempDir(), settings: settings}
+	e := &envoy{admin: freeport.Address(t)}
+	head, rest, _ := strings.Cut(e.configuration(t, "", startUpstream(t, nil), []*site{r.site}), "route_config: {")
+	table, rest, found := strings.Cut(rest, ",\n    http_filters: ")
+	if !found {
+		t.Fatalf("the configuration has no routes: %s", rest)
+	}
+	r.table = table
+	r.write(t, settings)
+	file := filepath.Join(t.TempDir(), "envoy.yaml")
+	overwritten(t, file).edit(head + "rds: {route_config_name: routed, config_source: {resource_api_version: V3, path_config_source: {path: " +
+		r.folder + "/routes.yaml, watched_directory: {path: " + r.folder + "}}}},\n    http_filters: " + rest)
+	e.run(t, file, "--concurrency", "2", "--use-dynamic-base-id", "--disable-hot-restart")
+	return r
+}
+
+// The method write replaces the settings of the route. Without a store, they count in memory.
+func (r *routing) write(t testing.TB, settings string) {
+	t.Helper()
+	if !strings.Contains(settings, "store:") {
+		settings += "store: {type: memory}\n"
+	}
+	r.version++
+	text := fmt.Sprintf(`{version_info: "%d", resources: [{"@type": type.googleapis.com/envoy.config.route.v3.RouteConfiguration, name: routed, %s]}`,
+		r.version, strings.Replace(r.table, routeOf("/", r.settings), routeOf("/", settings), 1))
+	newRenamedFile(t, filepath.Join(r.folder, "routes.yaml")).edit(text)
+}
+
+// The method countLoaded returns how many versions of the routes Envoy has loaded.
+func (r *routing) countLoaded() int {
+	return r.envoy.stat("http." + r.name + ".rds.routed.update_success")
+}
