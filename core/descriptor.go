@@ -183,7 +183,8 @@ func (p *Plan) Reports(dst []counter.Check, ds []Descriptor, denied bool) []coun
 		}
 		for _, part := range p.parts[d.parts[0]:d.parts[1]] {
 			asked, result := &p.checks[part.check], &p.results[part.check]
-			c := counter.Check{Key: asked.Key, ScopeLen: asked.ScopeLen, Limit: asked.Limit, Bounds: asked.Bounds, Cost: part.cost}
+			c := counter.Check{Key: asked.Key, ScopeLen: asked.ScopeLen, Limit: asked.Limit, Bounds: asked.Bounds,
+				OnError: asked.OnError, Source: asked.Source, Cost: part.cost}
 			switch {
 			case d.Negative:
 				c.Op, c.Receipt = counter.OpRefund, asked.Limit.ReceiptAt(result.At, asked.Bounds)

@@ -214,8 +214,8 @@ func (f *bridgeFlags) run(ctx context.Context, logger *slog.Logger) (err error) 
 	if opened.Redis != nil {
 		defer fleet.Join(opened.Redis, b.Node()).Close()
 	}
-	return errors.Join(f.serve(ctx, b, &serveArgs{store: o.Store, loans: o.Loans, metrics: o.Metrics, outages: o.Outages, envoys: envoys, token: token, callsMax: f.callsMax,
-		tracer: o.Tracer, entrances: entrances}, logger), b.Close())
+	return errors.Join(f.serve(ctx, b, &serveArgs{store: o.Store, corrections: o.Corrections, loans: o.Loans, metrics: o.Metrics, outages: o.Outages,
+		envoys: envoys, token: token, callsMax: f.callsMax, tracer: o.Tracer, entrances: entrances}, logger), b.Close())
 }
 
 // usePublished sets the source of a policy that a control plane publishes.

@@ -81,8 +81,8 @@ func (s *serveArgs) serveEnvoy(b *bridge.Bridge, ended chan<- error, logger *slo
 	o := new(grpcServers)
 	if s.rls.Network != "" {
 		observer := b.Observer()
-		service := rls.New(rls.Options{Ruleset: observer.RulesetOf, Directory: observer.DirectoryOf, Trial: observer.Trial, Store: s.store, Loans: s.loans, Metrics: s.metrics, Outages: s.outages, Tracer: s.tracer,
-			Observer: observer, RequestsMax: requestsOfCall * s.callsMax})
+		service := rls.New(rls.Options{Ruleset: observer.RulesetOf, Directory: observer.DirectoryOf, Trial: observer.Trial, Store: s.store, Corrections: s.corrections, Loans: s.loans,
+			Metrics: s.metrics, Outages: s.outages, Tracer: s.tracer, Observer: observer, RequestsMax: requestsOfCall * s.callsMax})
 		server, err := s.serveGRPC(s.rls, service.Register, bridge.CallTime, ended, logger.With("for", "Envoy's rate limit protocol"),
 			grpc.ForceServerCodecV2(service.Codec()))
 		if err != nil {
@@ -94,6 +94,9 @@ func (s *serveArgs) serveEnvoy(b *bridge.Bridge, ended chan<- error, logger *slo
 			// A health watch never ends by itself.
 			defer time.AfterFunc(drainTime, server.Stop).Stop()
 			server.GracefulStop()
+			if err := service.Close(); err != nil {
+				logger.Error("the bridge stops before all usage was charged", "error", err)
+			}
 		})
 	}
 	if s.xds.Network != "" {

@@ -46,14 +46,15 @@ const (
 
 // The type serveArgs holds the arguments of serve besides the bridge itself.
 type serveArgs struct {
-	store    counter.Store
-	loans    *regionstore.Store // nil: no request waits for a loan
-	metrics  *metrics.Metrics
-	outages  *enforce.Outages
-	tracer   *enforce.Tracer
-	envoys   *ecds.Server // nil: the bridge does not send the policy to Envoys
-	token    string       // the token required from gRPC callers; "": none
-	callsMax int          // the bound of concurrent gRPC requests; 0: the default
+	store       counter.Store
+	corrections counter.Store
+	loans       *regionstore.Store // nil: no request waits for a loan
+	metrics     *metrics.Metrics
+	outages     *enforce.Outages
+	tracer      *enforce.Tracer
+	envoys      *ecds.Server // nil: the bridge does not send the policy to Envoys
+	token       string       // the token required from gRPC callers; "": none
+	callsMax    int          // the bound of concurrent gRPC requests; 0: the default
 	entrances
 }
 

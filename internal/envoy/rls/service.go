@@ -4,6 +4,7 @@ package rls
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -26,6 +27,7 @@ import (
 	"github.com/penstock/penstock/internal/directory"
 	"github.com/penstock/penstock/internal/enforce"
 	"github.com/penstock/penstock/internal/enforce/metrics"
+	"github.com/penstock/penstock/internal/enforce/settle"
 	"github.com/penstock/penstock/internal/enforce/shadow"
 	"github.com/penstock/penstock/internal/store/regionstore"
 )
@@ -61,7 +63,10 @@ type Options struct {
 	Trial func(denied bool) *shadow.Trial
 	// Store charges requests. The caller closes it after the service.
 	Store counter.Store
-	// Metrics counts store calls. Nil means new metrics that are not exported.
+	// Corrections charges, in the background, past usage that was not charged with its request. Nil
+	// means Store. The caller closes it after the service.
+	Corrections counter.Store
+	// Metrics counts store calls and corrections. Nil means new metrics that are not exported.
 	Metrics *metrics.Metrics
 	// Outages logs outages of the store. Nil logs none.
 	Outages *enforce.Outages
@@ -105,6 +110,7 @@ type Service struct {
 	pb.UnimplementedRateLimitServiceServer
 	options   Options
 	enforcer  *enforce.Enforcer
+	later     *settle.Queue
 	health    watchedHealth
 	calls     sync.Pool
 	under     places
@@ -132,13 +138,27 @@ func New(o Options) *Service {
 	if o.Metrics == nil {
 		o.Metrics = metrics.New()
 	}
+	if o.Corrections == nil {
+		o.Corrections = o.Store
+	}
 	s := &Service{options: o, enforcer: enforce.New(o.Store, o.Metrics), under: newPlaces(),
+		later:  settle.New(o.Corrections, func(end settle.End) { o.Metrics.Settlements.WithLabelValues(string(end)).Inc() }),
 		health: watchedHealth{Server: health.NewServer()}}
 	s.enforcer.Log(o.Outages)
 	s.enforcer.WaitForLoans(o.Loans)
+	s.later.Panic = o.Observer.Panicked
 	s.calls.New = func() any { return new(call) }
 	s.SetServing(true)
 	return s
+}
+
+// Close completes the charges that are made in the background. Close must be called after the last
+// request has been answered and before the store is closed.
+func (s *Service) Close() error {
+	if !s.later.Stop(settle.Deadline) {
+		return errors.New("some usage that Envoy reported was not charged")
+	}
+	return nil
 }
 
 // Register adds the service and gRPC's health service to a server. The server must use the codec of
@@ -202,6 +222,12 @@ func (c *call) release() {
 	clear(c.reports)
 }
 
+// The method free releases a call for the next request.
+func (s *Service) free(c *call) {
+	c.release()
+	s.calls.Put(c)
+}
+
 // ShouldRateLimit decides one request of Envoy. The error is for malformed requests. A denial by
 // the policy is OVER_LIMIT, even if the store does not answer and on_error is deny.
 func (s *Service) ShouldRateLimit(ctx context.Context, request *pb.RateLimitRequest) (r *pb.RateLimitResponse, err error) {
@@ -230,14 +256,14 @@ func (s *Service) ShouldRateLimit(ctx context.Context, request *pb.RateLimitRequ
 	}
 	if !ok || !timely {
 		s.options.Observer.Busy()
+		if reports(request) {
+			s.reportBusy(rs, clients, request)
+		}
 		return overLimit(request), nil
 	}
 	c := s.calls.Get().(*call)
 	c.span = s.spanOf(ctx)
-	defer func() {
-		c.release()
-		s.calls.Put(c)
-	}()
+	defer s.free(c)
 	if response, err := s.read(c, rs, request); err != nil || response != nil {
 		return response, err
 	}
@@ -338,10 +364,7 @@ func (s *Service) read(c *call, rs *core.Ruleset, request *pb.RateLimitRequest) 
 // was called. The caller must then deny the request. Clients can make the machine that busy, so
 // on_error, which may admit the request, must not apply.
 func (c *call) resolve(ctx context.Context, clients *directory.Directory) (timely bool) {
-	if clients != nil {
-		c.plan.UseDirectory(clients)
-	}
-	c.plan.AddDescriptors(c.descriptors)
+	c.add(clients)
 	if ctx.Err() != nil {
 		return false
 	}
@@ -351,6 +374,14 @@ func (c *call) resolve(ctx context.Context, clients *directory.Directory) (timel
 	return true
 }
 
+// The method add adds the descriptors to the plan, with the records of clients that are known.
+func (c *call) add(clients *directory.Directory) {
+	if clients != nil {
+		c.plan.UseDirectory(clients)
+	}
+	c.plan.AddDescriptors(c.descriptors)
+}
+
 // The method decide calls the store and returns the response. clients is the policy's directory, or
 // nil. The request waits for a loan if it has to. The error is that of ctx, which is the context of
 // Envoy's call: Envoy has left during the wait, and nothing was charged.
@@ -358,6 +389,7 @@ func (s *Service) decide(ctx, until context.Context, c *call, clients *directory
 	c.plan.Hurry(&c.left)
 	if !c.resolve(until, clients) {
 		s.options.Observer.Busy()
+		s.reportLater(c)
 		return overLimit(request), nil
 	}
 	checks, times := c.plan.Checks(), loanTimes(ctx)
@@ -366,11 +398,15 @@ func (s *Service) decide(ctx, until context.Context, c *call, clients *directory
 		var gone bool
 		gone, err = s.enforcer.TakeOrWait(ctx, until, times, checks, c.plan.Results())
 		if gone {
+			s.reportLater(c)
 			return nil, status.FromContextError(ctx.Err()).Err()
 		}
 	}
 	var decision core.Decision
 	if err != nil {
+		if unsent(err) {
+			s.reportLater(c)
+		}
 		decision = c.plan.Fail(err)
 	} else {
 		decision = c.plan.DecideDescriptors(c.descriptors)
@@ -379,28 +415,6 @@ func (s *Service) decide(ctx, until context.Context, c *call, clients *directory
 	s.options.Observer.Decided(&c.plan, &decision, &c.span, err)
 	s.tryOut(request, c.descriptors, decision.Denied())
 	return c.answer(&decision, len(request.GetDescriptors()), err != nil), nil
-}
-
-// The method report records past usage in the store, whatever was decided. If ctx has ended because
-// the request has waited, the store must answer by the instant last instead.
-func (s *Service) report(ctx context.Context, last time.Time, c *call, asked, denied bool) {
-	if !asked {
-		return
-	}
-	c.reports = c.plan.Reports(c.reports[:0], c.descriptors, denied)
-	if len(c.reports) == 0 {
-		return
-	}
-	if cap(c.results) < len(c.reports) {
-		c.results = make([]counter.Result, len(c.reports))
-	}
-	if ctx.Err() != nil {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(context.Background(), last)
-		defer cancel()
-	}
-	// A failed report is counted and lost, because the response does not depend on it.
-	_ = s.enforcer.Take(ctx, c.reports, c.results[:len(c.reports)])
 }
 
 // noObserver is an Observer whose methods do nothing.

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rls
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/directory"
+	"github.com/penstock/penstock/internal/enforce/settle"
+)
+
+// The method report records past usage in the store, whatever was decided. If ctx has ended because
+// the request has waited, the store must answer by the instant last instead.
+func (s *Service) report(ctx context.Context, last time.Time, c *call, asked, denied bool) {
+	if !asked {
+		return
+	}
+	c.reports = c.plan.Reports(c.reports[:0], c.descriptors, denied)
+	if len(c.reports) == 0 {
+		return
+	}
+	if cap(c.results) < len(c.reports) {
+		c.results = make([]counter.Result, len(c.reports))
+	}
+	if ctx.Err() != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(context.Background(), last)
+		defer cancel()
+	}
+	err := s.enforcer.Take(ctx, c.reports, c.results[:len(c.reports)])
+	if unsent(err) {
+		s.later.Send(keepChecks(c.reports))
+	}
+	// Another failed report is counted and lost, because the store may have executed it.
+}
+
+// The method reportLater charges past usage in the background if the store was not called in time,
+// or has certainly not executed the call. Envoy does not repeat a report, and the client determines
+// how many of its streams end at once. Refunds are lost.
+func (s *Service) reportLater(c *call) {
+	if len(c.plan.Checks()) == 0 {
+		return
+	}
+	clear(c.plan.Results())
+	c.reports = slices.DeleteFunc(c.plan.Reports(c.reports[:0], c.descriptors, true),
+		func(c counter.Check) bool { return c.Op != counter.OpForce })
+	if len(c.reports) > 0 {
+		s.later.Send(keepChecks(c.reports))
+	}
+}
+
+// The method reportBusy does the same for a request that is denied before it has a plan. Unknown
+// credentials of the request are not verified, and records of clients are not read.
+func (s *Service) reportBusy(rs *core.Ruleset, clients *directory.Directory, request *pb.RateLimitRequest) {
+	c := s.calls.Get().(*call)
+	defer s.free(c)
+	if response, err := s.read(c, rs, request); err != nil || response != nil {
+		return
+	}
+	c.left = 0
+	c.plan.Hurry(&c.left)
+	c.add(clients)
+	s.reportLater(c)
+}
+
+// reports reports whether a descriptor has hits that have already happened.
+func reports(request *pb.RateLimitRequest) bool {
+	for _, d := range request.GetDescriptors() {
+		if d.GetHitsAddend().GetValue() > 0 && !d.GetIsNegativeHits() {
+			return true
+		}
+	}
+	return false
+}
+
+// The function unsent reports whether the store has certainly not executed a failed call.
+func unsent(err error) bool {
+	failure, ok := errors.AsType[interface {
+		error
+		Unsent() bool
+	}](err)
+	return ok && failure.Unsent()
+}
+
+// The type keptChecks holds checks to send after the plan is reused. The checks share no memory
+// with the plan.
+type keptChecks struct {
+	checks []counter.Check
+	limits []counter.Limit
+	bounds []counter.Bounds
+}
+
+// The function keepChecks copies the checks of a plan.
+func keepChecks(checks []counter.Check) *keptChecks {
+	k := &keptChecks{checks: slices.Clone(checks), limits: make([]counter.Limit, len(checks)), bounds: make([]counter.Bounds, len(checks))}
+	for i := range k.checks {
+		c := &k.checks[i]
+		c.Key = slices.Clone(c.Key)
+		k.limits[i] = *c.Limit
+		c.Limit = &k.limits[i]
+		if c.Bounds != nil {
+			k.bounds[i] = *c.Bounds
+			c.Bounds = &k.bounds[i]
+		}
+	}
+	return k
+}
+
+// Due implements [settle.Job].
+func (k *keptChecks) Due() []counter.Check { return k.checks }
+
+// Release implements [settle.Job].
+func (k *keptChecks) Release() {}
+
+var _ settle.Job = (*keptChecks)(nil)

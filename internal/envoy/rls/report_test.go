@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rls
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/test/eventually"
+)
+
+// unsentError is the error of a store that has certainly not executed a call.
+type unsentError struct{ error }
+
+func (unsentError) Unsent() bool    { return true }
+func (e unsentError) Unwrap() error { return e.error }
+
+// The type overloadedStore is a store that does not execute calls with the operation op, while it
+// is set.
+type overloadedStore struct {
+	counter.Store
+	on atomic.Bool
+	op counter.Op
+}
+
+func (o *overloadedStore) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
+	for i := range checks {
+		if o.on.Load() && checks[i].Op == o.op {
+			return unsentError{fmt.Errorf("too many calls wait: %w", counter.ErrOverloaded)}
+		}
+	}
+	return o.Store.Take(ctx, checks, results)
+}
+
+// TestLateReportsAreCharged: a client whose streams end at once, on a busy machine, is charged what
+// they have used. Envoy sends each report once, and does not use the answer.
+func TestLateReportsAreCharged(t *testing.T) {
+	used := func(n uint64) *pb.RateLimitRequest {
+		return &pb.RateLimitRequest{Domain: "shop", Descriptors: []*ratelimit.RateLimitDescriptor{
+			hits(descriptor("k", "v"), n, false), descriptor("other", "v"), hits(descriptor("third", "v"), 1, true)}}
+	}
+	overloads := func(op counter.Op) func(*testing.T, *served, *core.Ruleset) *pb.RateLimitResponse {
+		return func(t *testing.T, s *served, _ *core.Ruleset) *pb.RateLimitResponse {
+			store := &overloadedStore{op: op}
+			s.between(func(inner counter.Store) counter.Store { store.Store = inner; return store })
+			store.on.Store(true)
+			defer store.on.Store(false)
+			return s.send(used(150))
+		}
+	}
+	for name, send := range map[string]func(*testing.T, *served, *core.Ruleset) *pb.RateLimitResponse{
+		"all places are taken": func(_ *testing.T, s *served, _ *core.Ruleset) *pb.RateLimitResponse {
+			s.under.all.Add(RequestsMaxDefault)
+			defer s.under.all.Add(-RequestsMaxDefault)
+			return s.send(used(150))
+		},
+		"Envoy has left": func(t *testing.T, s *served, _ *core.Ruleset) *pb.RateLimitResponse {
+			ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
+			defer cancel()
+			r, err := s.Service.ShouldRateLimit(ctx, used(150))
+			if err != nil {
+				t.Error(err)
+			}
+			return r
+		},
+		"the time is over before the store is called": func(t *testing.T, s *served, rs *core.Ruleset) *pb.RateLimitResponse {
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			defer cancel()
+			s.options.Ruleset = func(string) (*core.Ruleset, bool) {
+				<-ctx.Done()
+				return rs, true
+			}
+			r, err := s.Service.ShouldRateLimit(ctx, used(150))
+			if err != nil {
+				t.Error(err)
+			}
+			return r
+		},
+		"the store does not execute the call":      overloads(counter.OpTake),
+		"the store does not execute a forced charge": overloads(counter.OpForce),
+	} {
+		t.Run(name, func(t *testing.T) {
+			rs := rules(t, `{name: shop, rules: [
+				{name: r, match: {attr: {k: []}}, per: [attr:k], limit: 200/1h fixed_window},
+				{name: o, match: {attr: {other: []}}, per: [attr:other], limit: 9/1h},
+				{name: n, match: {attr: {third: []}}, per: [attr:third], limit: 9/1h}]}`)
+			s := serve(t, rs, nil)
+			s.checkAnswer(true, hits(descriptor("k", "v"), 100, false))
+			if r := send(t, s, rs); r.GetOverallCode() != pb.RateLimitResponse_OVER_LIMIT {
+				t.Errorf("%v", r)
+			}
+			left := func(key string) uint32 { return s.ask(hits(descriptor(key, "v"), 0, true)).Statuses[0].LimitRemaining }
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+			// With 50 units too many, a refund of 49 does not suffice, and one of 2 more does.
+			s.ask(hits(descriptor("k", "v"), 49, true))
+			if n := left("k"); n != 0 {
+				t.Errorf("after 250 of 200 units and a refund of 49, %d are left, want 0", n)
+			}
+			s.ask(hits(descriptor("k", "v"), 2, true))
+			if n, others := left("k"), left("other"); n != 1 || others != 9 {
+				t.Errorf("%d left after a further refund, want 1; %d of the denied descriptor, want 9", n, others)
+			}
+		})
+	}
+}
+
+// TestALateReportWaitsForTheStore: Close waits until past usage is charged.
+func TestALateReportWaitsForTheStore(t *testing.T) {
+	store := &hangingStore{answer: make(chan struct{})}
+	s := serve(t, rules(t, perAddress), nil)
+	store.Store = s.options.Store
+	s.Service = New(Options{Store: store.Store, Corrections: store, Metrics: s.metrics, Observer: s, Ruleset: s.options.Ruleset, Now: s.options.Now})
+	s.under.all.Add(RequestsMaxDefault)
+	if r, err := s.Service.ShouldRateLimit(t.Context(), &pb.RateLimitRequest{Domain: "shop",
+		Descriptors: []*ratelimit.RateLimitDescriptor{hits(descriptor("remote_address", "192.0.2.1"), 1, false)}}); err != nil || r.GetOverallCode() != pb.RateLimitResponse_OVER_LIMIT {
+		t.Errorf("%v, %v", r, err)
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- s.Close() }()
+	select {
+	case err := <-closed:
+		t.Errorf("closed before the store has answered: %v", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	close(store.answer)
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+	eventually.Until(t, 10*time.Second, "it is counted", func() bool { return s.sum(s.metrics.Settlements) == 1 })
+}
