@@ -106,9 +106,33 @@ func (b *Bridge) serveFilter(w http.ResponseWriter, r *http.Request, c *call) er
 	return nil
 }
 
-// receiptBytesMax is the size of a reply beyond which no receipt is added. The other half is for
-// decisions: 256 answers of 64 results have about 400 KB.
+// receiptBytesMax is the size of all receipts of a reply. The other half is for decisions: 256
+// answers of 64 results have about 400 KB.
 const receiptBytesMax = wire.CallBytesMax / 2
+
+// receiptShare is the size up to which a receipt is never omitted. Clients determine the length of
+// keys in their receipts, so large receipts of one client must not displace those of others.
+const receiptShare = receiptBytesMax / wire.ItemsMax
+
+// The method dropReceipts omits receipts that exceed their share if there is no room for them.
+func (b *Bridge) dropReceipts(questions []*question) {
+	room := receiptBytesMax
+	for _, q := range questions {
+		room -= min(len(q.answer.Receipt), receiptShare)
+	}
+	for _, q := range questions {
+		more := len(q.answer.Receipt) - receiptShare
+		switch {
+		case more <= 0:
+		case more <= room:
+			room -= more
+		default:
+			room += receiptShare
+			q.answer.Receipt = ""
+			b.metrics.settled(settle.Dropped)
+		}
+	}
+}
 
 // The method reply writes the answers. If receipts would make the reply larger than a filter reads,
 // reply omits some of them, and the units that their requests have reserved stay charged. A
@@ -121,12 +145,9 @@ func (b *Bridge) reply(c *call) {
 		begin, answer = wire.AppendLeasingReply, wire.AppendLeasingAnswer
 	}
 	c.reply = begin(c.reply[:0])
+	b.dropReceipts(c.questions[:c.used])
 	for i, q := range c.questions[:c.used] {
 		before := len(c.reply)
-		if q.answer.Receipt != "" && before+len(q.answer.Receipt) > receiptBytesMax {
-			q.answer.Receipt = ""
-			b.metrics.settled(settle.Dropped)
-		}
 		c.reply = answer(c.reply, &q.answer)
 		if len(c.reply)+c.used-1-i > wire.CallBytesMax {
 			q.answer = wire.Answer{Status: q.late(), Results: q.answer.Results[:0], Leases: q.answer.Leases[:0]}
