@@ -43,13 +43,14 @@ func (p *Plan) UseDirectory(d policy.Directory) {
 // keys as invalid. The names are valid until Retry or Reset.
 func (p *Plan) Unresolved() []policy.ClientName { return p.records.unresolved }
 
-// Retry resets the plan for the same request: it keeps the directory and the argument of Hurry.
+// Retry resets the plan for the same request: it keeps the directory, the argument of Hurry and
+// AcceptExpired.
 func (p *Plan) Retry() {
-	directory, left := p.records.directory, p.who.Asker.Left
+	directory, left, past := p.records.directory, p.who.Asker.Left, p.who.Asker.Past
 	p.releaseShardTurns()
 	p.Reset()
 	p.UseDirectory(directory)
-	p.who.Asker.Left = left
+	p.who.Asker.Left, p.who.Asker.Past = left, past
 }
 
 // RequireRecords makes Add, until Reset, deny a request with 503 if the directory has not looked up

@@ -123,6 +123,10 @@ func (p *Plan) Reset() {
 // can share left. Without Hurry, each verifier applies its own bound.
 func (p *Plan) Hurry(left *counter.Micros) { p.who.Asker.Left = left }
 
+// AcceptExpired makes tokens that have expired lately valid until Reset. AcceptExpired is meant for
+// reports of usage: the token of a client can expire during a stream.
+func (p *Plan) AcceptExpired() { p.who.Asker.Past = true }
+
 // Add identifies the client, matches the policy's rules and appends their checks. Adding the same
 // policy again does nothing. A request that needs more than ChecksMax checks in all is denied
 // (503). Compile rejects a policy that can cause this on its own. Once the plan's buffers have

@@ -77,6 +77,9 @@ type Asker struct {
 	// decided together with it. A verifier subtracts the time that it uses. If Left is nil, the
 	// verifier applies its own bound.
 	Left *counter.Micros
+	// Past means that the request reports usage of a stream that has ended. A token that may have
+	// expired during the stream is then valid.
+	Past bool
 	// Unchecked reports that the credential was not checked because no time was left.
 	Unchecked bool
 	// Keys is a source of API keys in addition to those of the verifier. Keys is nil without a

@@ -32,7 +32,7 @@ func FuzzClaims(f *testing.F) {
 				t.Fatalf("read as %v, by encoding/json as %v (%v)", object, plain, err)
 			}
 		}
-		id, when, state := j.judge(encode([]byte(text)), testNow.UnixMicro())
+		id, when, state := j.judge(encode([]byte(text)), testNow.UnixMicro(), 0)
 		if state != policy.CredentialValid {
 			return
 		}

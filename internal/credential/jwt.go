@@ -275,29 +275,31 @@ func (j *JWT) VerifyFor(asker *policy.Asker, text string) (*policy.Identity, pol
 		return nil, policy.CredentialMalformed
 	}
 	now, sum := j.now().UnixMicro(), maphash.String(j.seed, text)
-	if id, state, ok := j.recall(text, sum, now); ok {
+	q := inquiry{asker: asker, meter: j.meter, elapsed: j.elapsed}
+	if id, state, ok := j.recall(text, sum, now, q.grace()); ok {
 		return id, state
 	}
 	p, ok := cutToken(text)
 	if !ok {
 		return nil, policy.CredentialMalformed
 	}
-	q := inquiry{asker: asker, meter: j.meter, elapsed: j.elapsed}
 	if !q.begin(counter.Micros(now), len(text)) {
 		return nil, policy.CredentialInvalid
 	}
 	return j.verify(&q, text, p, sum, now)
 }
 
-// The method recall returns the remembered verdict on a token.
-func (j *JWT) recall(text string, sum uint64, now int64) (id *policy.Identity, state policy.CredentialState, ok bool) {
+// The method recall returns the remembered verdict on a token. A token that has expired
+// within the time grace is valid.
+func (j *JWT) recall(text string, sum uint64, now, grace int64) (id *policy.Identity, state policy.CredentialState, ok bool) {
 	if v := j.good.find(sum, text); v != nil && !v.key.gone.Load() {
-		if now < v.from || now >= v.until {
+		if now < v.from || now-grace >= v.until {
 			return nil, policy.CredentialExpired, true
 		}
 		return v.identity, policy.CredentialValid, true
 	}
-	if v := j.bad.find(sum, text); v != nil && v.set == j.set.Load() && now >= v.from && now < v.until {
+	v := j.bad.find(sum, text)
+	if v != nil && v.set == j.set.Load() && now >= v.from && now < v.until && !(grace > 0 && v.state == policy.CredentialExpired) {
 		return nil, v.state, true
 	}
 	return nil, policy.CredentialAbsent, false
@@ -325,7 +327,7 @@ func (j *JWT) verify(q *inquiry, text string, p tokenParts, sum uint64, now int6
 	}
 	defer q.leave()
 	if q.waited > 0 { // another request might have verified the same token in the meantime
-		if id, state, ok := j.recall(text, sum, now); ok {
+		if id, state, ok := j.recall(text, sum, now, q.grace()); ok {
 			signed = true // the verdict was remembered, so this request pays nothing
 			return id, state
 		}
@@ -334,7 +336,7 @@ func (j *JWT) verify(q *inquiry, text string, p tokenParts, sum uint64, now int6
 	signed = key != nil
 	v := &verdict{token: text, sum: sum, state: policy.CredentialInvalid, key: key}
 	if signed {
-		v.identity, v.span, v.state = j.judge(t.payload, now)
+		v.identity, v.span, v.state = j.judge(t.payload, now, q.grace())
 	} else if j.fetcher != nil { // its key might be new, with the key ID of an older key or without a key ID
 		j.fetcher.wanted()
 	}
@@ -361,8 +363,9 @@ func signer(t *token, among []*key) *key {
 	return nil
 }
 
-// The method judge reads the claims of a token whose signature is verified.
-func (j *JWT) judge(payload string, now int64) (*policy.Identity, span, policy.CredentialState) {
+// The method judge reads the claims of a token whose signature is verified. A token that
+// has expired within the time grace is valid.
+func (j *JWT) judge(payload string, now, grace int64) (*policy.Identity, span, policy.CredentialState) {
 	data, ok := decodePart(payload)
 	if !ok {
 		return nil, span{}, policy.CredentialMalformed
@@ -379,7 +382,7 @@ func (j *JWT) judge(payload string, now int64) (*policy.Identity, span, policy.C
 	if err := j.checkIssuerAndAudience(c); err != nil {
 		return nil, span{}, policy.CredentialInvalid
 	}
-	if now < when.from || now >= when.until {
+	if now < when.from || now-grace >= when.until {
 		return nil, when, policy.CredentialExpired
 	}
 	if j.lifeMax > 0 && when.until-j.leeway-now > j.lifeMax {

@@ -117,6 +117,34 @@ func TestTokenEndsWhenItSays(t *testing.T) {
 	}
 }
 
+// TestUsageIsReportedWithAnExpiredToken: a token that expires during a stream still names the client
+// that the stream's usage is charged to, whether the token is remembered or not.
+func TestUsageIsReportedWithAnExpiredToken(t *testing.T) {
+	now, zero := testNow, time.Duration(0)
+	token := theIssuer.token(t, `{"alg":"EdDSA","kid":"d1"}`, `{"sub":"u","nbf":1700000010,"exp":1700000020}`, "ed")
+	for name, before := range map[string]int64{"a token that was valid": 10, "a token that was expired": 30, "an unknown token": -1} {
+		j := openTest(t, JWTOptions{JWKSFile: write(t, "k.json", theIssuer.set), Leeway: &zero, Now: func() time.Time { return now }})
+		if before >= 0 {
+			now = testNow.Add(time.Duration(before) * time.Second)
+			j.Verify(token)
+		}
+		const day = 24 * 60 * 60
+		for _, c := range []struct {
+			at   int64
+			want policy.CredentialState
+		}{{9, policy.CredentialExpired}, {20, policy.CredentialValid}, {20 + day - 1, policy.CredentialValid}, {20 + day, policy.CredentialExpired}} {
+			now = testNow.Add(time.Duration(c.at) * time.Second)
+			id, state := j.VerifyFor(&policy.Asker{Past: true}, token)
+			if state != c.want || state == policy.CredentialValid && id.ID != "u" {
+				t.Errorf("%s, at %d s: %s, %v, want %s", name, c.at, state, id, c.want)
+			}
+			if _, state := j.VerifyFor(new(policy.Asker), token); state != policy.CredentialExpired {
+				t.Errorf("%s, at %d s, for a request: %s", name, c.at, state)
+			}
+		}
+	}
+}
+
 func TestTokensWithoutExpiryWhereAllowed(t *testing.T) {
 	j := openTest(t, JWTOptions{JWKSFile: write(t, "k.json", theIssuer.set), NoExpiry: true})
 	if _, state := j.Verify(theIssuer.token(t, `{"alg":"RS256"}`, `{"sub":"u"}`, "rsa")); state != policy.CredentialValid {

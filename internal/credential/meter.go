@@ -256,6 +256,18 @@ type inquiry struct {
 	costMax counter.Micros
 }
 
+// pastMax is the time after the expiry of a token for which usage can be reported with it. No usual
+// stream is longer.
+const pastMax = 24 * time.Hour
+
+// The method grace returns, in microseconds, how long ago the token may have expired.
+func (q *inquiry) grace() int64 {
+	if q.asker == nil || !q.asker.Past {
+		return 0
+	}
+	return pastMax.Microseconds()
+}
+
 // The method begin reports whether there is any time left for a token of the given length.
 func (q *inquiry) begin(now counter.Micros, length int) bool {
 	if q.asker == nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
 	"github.com/penstock/penstock/internal/directory"
 	"github.com/penstock/penstock/internal/enforce/settle"
 )
@@ -56,18 +57,32 @@ func (s *Service) reportLater(c *call) {
 	}
 }
 
-// The method reportBusy does the same for a request that is denied before it has a plan. Unknown
-// credentials of the request are not verified, and records of clients are not read.
-func (s *Service) reportBusy(rs *core.Ruleset, clients *directory.Directory, request *pb.RateLimitRequest) {
+// The method reportApart does the same for a request that has no plan, or whose plan has no checks
+// because its token has expired. The argument verify is the time for unknown tokens. Records of
+// clients are not read.
+func (s *Service) reportApart(rs *core.Ruleset, clients *directory.Directory, request *pb.RateLimitRequest, verify counter.Micros) {
 	c := s.calls.Get().(*call)
 	defer s.free(c)
 	if response, err := s.read(c, rs, request); err != nil || response != nil {
 		return
 	}
-	c.left = 0
+	c.left = verify
 	c.plan.Hurry(&c.left)
 	c.add(clients)
+	if c.deniesExpired() {
+		c.plan.Retry()
+		c.plan.AcceptExpired()
+		c.plan.AddDescriptors(c.descriptors)
+	}
 	s.reportLater(c)
+}
+
+// The method deniesExpired reports whether the request is denied because its token has expired,
+// which can happen during a stream. If the policy identifies such a client in another way, the
+// other client is charged, because a stream could have begun with the expired token.
+func (c *call) deniesExpired() bool {
+	return len(c.plan.Checks()) == 0 && slices.ContainsFunc(c.plan.Credentials(),
+		func(u core.CredentialUse) bool { return u.State == policy.CredentialExpired })
 }
 
 // reports reports whether a descriptor has hits that have already happened.

@@ -14,7 +14,9 @@ import (
 
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
 	"github.com/penstock/penstock/internal/test/eventually"
+	"github.com/penstock/penstock/internal/test/limittest"
 )
 
 // unsentError is the error of a store that has certainly not executed a call.
@@ -84,7 +86,7 @@ func TestLateReportsAreCharged(t *testing.T) {
 			}
 			return r
 		},
-		"the store does not execute the call":      overloads(counter.OpTake),
+		"the store does not execute the call":        overloads(counter.OpTake),
 		"the store does not execute a forced charge": overloads(counter.OpForce),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -137,4 +139,59 @@ func TestALateReportWaitsForTheStore(t *testing.T) {
 		t.Error(err)
 	}
 	eventually.Until(t, 10*time.Second, "it is counted", func() bool { return s.sum(s.metrics.Settlements) == 1 })
+}
+
+// expiringVerifier is a verifier of tokens that have expired once the test says so.
+type expiringVerifier struct{ expired atomic.Bool }
+
+func (v *expiringVerifier) Verify(string) (*policy.Identity, policy.CredentialState) {
+	return nil, policy.CredentialInvalid
+}
+
+func (v *expiringVerifier) VerifyFor(asker *policy.Asker, token string) (*policy.Identity, policy.CredentialState) {
+	if v.expired.Load() && !asker.Past {
+		return nil, policy.CredentialExpired
+	}
+	return &policy.Identity{Kind: "user", ID: token}, policy.CredentialValid
+}
+
+// TestReportsOfExpiredTokensAreCharged: a client that keeps its streams open until its token has
+// expired is charged what they have used. If the policy identifies the client by its address then,
+// the address is charged, because a stream could begin with the expired token.
+func TestReportsOfExpiredTokensAreCharged(t *testing.T) {
+	for _, deny := range []bool{true, false} {
+		for _, busy := range []bool{false, true} {
+			v := new(expiringVerifier)
+			rs, err := core.Compile(policy.Policy{Name: "shop", Rules: []policy.Rule{{Name: "r", Per: []policy.Dimension{{}}, Limits: limittest.All(t, "100/1h")}},
+				Identify: []policy.Identify{{Kind: policy.IdentifyJWT, Verifier: v, DenyInvalid: deny, From: []policy.CredentialSource{{Kind: policy.FromBearer}}},
+					{}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := serve(t, rs, nil)
+			client := func() *ratelimit.RateLimitDescriptor {
+				return descriptor("authorization", "Bearer u", "remote_address", "192.0.2.1")
+			}
+			left := func() uint32 { return s.ask(hits(client(), 0, true)).Statuses[0].LimitRemaining }
+			s.checkAnswer(true, hits(client(), 0, false))
+			v.expired.Store(true)
+			if busy {
+				s.under.all.Add(RequestsMaxDefault)
+			}
+			s.checkAnswer(!deny && !busy, hits(client(), 60, false))
+			if busy {
+				s.under.all.Add(-RequestsMaxDefault)
+			}
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+			if n := left(); !deny && n != 40 {
+				t.Errorf("busy %t: %d left of the address, want 40", busy, n)
+			}
+			v.expired.Store(false)
+			if n, want := left(), map[bool]uint32{true: 40, false: 100}[deny]; n != want {
+				t.Errorf("deny %t, busy %t: %d left of the user, want %d", deny, busy, n, want)
+			}
+		}
+	}
 }

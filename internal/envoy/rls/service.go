@@ -257,7 +257,7 @@ func (s *Service) ShouldRateLimit(ctx context.Context, request *pb.RateLimitRequ
 	if !ok || !timely {
 		s.options.Observer.Busy()
 		if reports(request) {
-			s.reportBusy(rs, clients, request)
+			s.reportApart(rs, clients, request, 0)
 		}
 		return overLimit(request), nil
 	}
@@ -268,7 +268,7 @@ func (s *Service) ShouldRateLimit(ctx context.Context, request *pb.RateLimitRequ
 		return response, err
 	}
 	c.left = verify
-	return s.decide(ctx, until, c, clients, request)
+	return s.decide(ctx, until, c, rs, clients, request)
 }
 
 // spanOf returns the span of the request of a context, in the span of Envoy's call.
@@ -385,12 +385,16 @@ func (c *call) add(clients *directory.Directory) {
 // The method decide calls the store and returns the response. clients is the policy's directory, or
 // nil. The request waits for a loan if it has to. The error is that of ctx, which is the context of
 // Envoy's call: Envoy has left during the wait, and nothing was charged.
-func (s *Service) decide(ctx, until context.Context, c *call, clients *directory.Directory, request *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
+func (s *Service) decide(ctx, until context.Context, c *call, rs *core.Ruleset, clients *directory.Directory,
+	request *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
 	c.plan.Hurry(&c.left)
 	if !c.resolve(until, clients) {
 		s.options.Observer.Busy()
 		s.reportLater(c)
 		return overLimit(request), nil
+	}
+	if reports(request) && c.deniesExpired() {
+		s.reportApart(rs, clients, request, c.left)
 	}
 	checks, times := c.plan.Checks(), loanTimes(ctx)
 	var err error
