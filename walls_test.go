@@ -156,7 +156,7 @@ var imports = map[string][]string{
 	"envoy-wasm":     {"core/compact", "core/counter", "core/slim", "envoy-wasm/abi", "envoy-wasm/filter"},
 	"internal/envoy/rls": {
 		"core", "core/counter", "core/policy", "core/response", "internal/directory", "internal/enforce",
-		"internal/enforce/metrics", "internal/enforce/shadow", "internal/sources", "internal/store/regionstore",
+		"internal/enforce/metrics", "internal/enforce/settle", "internal/enforce/shadow", "internal/sources", "internal/store/regionstore",
 	},
 	"internal/envoy/rlsimport": {"core/policy", "internal/envoy/rls", "internal/policyfile", "internal/policyfile/syntax"},
 	"internal/test/eventually": {},

@@ -117,8 +117,8 @@ func TestTokenEndsWhenItSays(t *testing.T) {
 	}
 }
 
-// TestUsageIsReportedWithAnExpiredToken: a token that expires during a stream still names the client
-// that the stream's usage is charged to, whether the token is remembered or not.
+// TestUsageIsReportedWithAnExpiredToken: a token that expires during a stream still names the
+// client that the stream's usage is charged to, whether the token is remembered or not.
 func TestUsageIsReportedWithAnExpiredToken(t *testing.T) {
 	now, zero := testNow, time.Duration(0)
 	token := theIssuer.token(t, `{"alg":"EdDSA","kid":"d1"}`, `{"sub":"u","nbf":1700000010,"exp":1700000020}`, "ed")

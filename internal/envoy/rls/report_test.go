@@ -99,20 +99,27 @@ func TestLateReportsAreCharged(t *testing.T) {
 			if r := send(t, s, rs); r.GetOverallCode() != pb.RateLimitResponse_OVER_LIMIT {
 				t.Errorf("%v", r)
 			}
-			left := func(key string) uint32 { return s.ask(hits(descriptor(key, "v"), 0, true)).Statuses[0].LimitRemaining }
 			if err := s.Close(); err != nil {
 				t.Error(err)
 			}
-			// With 50 units too many, a refund of 49 does not suffice, and one of 2 more does.
-			s.ask(hits(descriptor("k", "v"), 49, true))
-			if n := left("k"); n != 0 {
-				t.Errorf("after 250 of 200 units and a refund of 49, %d are left, want 0", n)
-			}
-			s.ask(hits(descriptor("k", "v"), 2, true))
-			if n, others := left("k"), left("other"); n != 1 || others != 9 {
-				t.Errorf("%d left after a further refund, want 1; %d of the denied descriptor, want 9", n, others)
-			}
+			s.checkUsed(250)
 		})
+	}
+}
+
+// The method checkUsed checks that the client has used the given number of 200 units, more than the
+// limit, and nothing of the limit of the denied descriptor. A refund of as many units as are too
+// many leaves nothing, and a further refund leaves one unit.
+func (s *served) checkUsed(units uint64) {
+	s.Helper()
+	left := func(key string) uint32 { return s.ask(hits(descriptor(key, "v"), 0, true)).Statuses[0].LimitRemaining }
+	s.ask(hits(descriptor("k", "v"), units-200, true))
+	if n := left("k"); n != 0 {
+		s.Errorf("after %d of 200 units and a refund of the rest, %d are left, want 0", units, n)
+	}
+	s.ask(hits(descriptor("k", "v"), 1, true))
+	if n, others := left("k"), left("other"); n != 1 || others != 9 {
+		s.Errorf("%d left after a further refund, want 1; %d of the denied descriptor, want 9", n, others)
 	}
 }
 
