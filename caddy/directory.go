@@ -45,7 +45,8 @@ func (d *Directory) open(opened *store.Store, timeout time.Duration) (*directory
 	if opened.Redis != nil {
 		source = redisdir.New(opened.Redis)
 	}
-	return directory.Open(directory.Options{Source: source, ClientsMax: d.ClientsMax, Timeout: timeout, Logger: storeLogger()})
+	return directory.Open(directory.Options{Source: source, ClientsMax: d.ClientsMax, Timeout: timeout, Logger: storeLogger(),
+		KeyUsed: usageMeter.NoteKey})
 }
 
 // readDirectory reads "directory" with an optional block.

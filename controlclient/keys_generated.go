@@ -122,8 +122,11 @@ type Key struct {
 	CreatedAt time.Time `json:"created_at"`
 	CreatedBy string    `json:"created_by"`
 	// Hash: the SHA-256 of the key, in hexadecimal
-	Hash   string    `json:"hash"`
-	Record KeyRecord `json:"record"`
+	Hash string `json:"hash"`
+	// LastUsedAt: when a node last saw a request with the key, while it was valid; it may have
+	// been used in the ten minutes after; absent if no node has reported a use
+	LastUsedAt time.Time `json:"last_used_at,omitzero"`
+	Record     KeyRecord `json:"record"`
 	// Revision: the number of the latest change
 	Revision int64 `json:"revision"`
 	// State: one of valid, inactive, lapsed, revoked

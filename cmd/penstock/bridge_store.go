@@ -50,7 +50,7 @@ func (f *bridgeFlags) openStore(o *bridge.Options) (*store.Store, error) {
 		o.Others = func(ctx context.Context) (*fleet.Reading, error) { return fleet.Read(ctx, opened.Redis) }
 		o.OpenDirectory = func() (*directory.Directory, error) {
 			return directory.Open(directory.Options{Source: redisdir.New(opened.Redis), ClientsMax: f.clientsMax, Timeout: f.redis.Timeout,
-				Logger: o.Logger})
+				Logger: o.Logger, KeyUsed: o.Meter.NoteKey})
 		}
 	}
 	figures := metrics.Stores(func(yield func(*store.Store) bool) { yield(opened) })

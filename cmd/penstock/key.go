@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -176,7 +175,7 @@ func (k *keyEdits) make(cmd *cobra.Command, edit directory.KeyEdit, options *new
 	}
 	return k.print(cmd.OutOrStdout(), madeKey{key, shown}, func(w io.Writer) {
 		fmt.Fprintf(w, "the key, shown this once: %s\n", key)
-		writeKeys(w, shown)
+		k.writeKeys(w, shown)
 	})
 }
 
@@ -204,7 +203,7 @@ func (k *keyEdits) change(edit *directory.KeyEdit, use, short string) *cobra.Com
 		if err != nil {
 			return err
 		}
-		return k.print(cmd.OutOrStdout(), shown, func(w io.Writer) { writeKeys(w, shown) })
+		return k.print(cmd.OutOrStdout(), shown, func(w io.Writer) { k.writeKeys(w, shown) })
 	}
 	return cmd
 }
@@ -217,7 +216,7 @@ func (k *keyEdits) show() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return k.print(cmd.OutOrStdout(), shown, func(w io.Writer) { writeKeys(w, shown) })
+			return k.print(cmd.OutOrStdout(), shown, func(w io.Writer) { k.writeKeys(w, shown) })
 		}}
 }
 
@@ -240,16 +239,16 @@ func (k *keyEdits) list() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return k.print(cmd.OutOrStdout(), shown, func(w io.Writer) { writeKeyPage(w, shown) })
+		return k.print(cmd.OutOrStdout(), shown, func(w io.Writer) { k.writeKeyPage(w, shown) })
 	}
 	return cmd
 }
 
-// writeKeyPage prints a page of keys for people. A page of one client's keys may be empty although
-// more keys follow.
-func writeKeyPage(w io.Writer, shown *directory.KeysShown) {
+// The method writeKeyPage prints a page of keys for people. A page of one client's keys may be
+// empty although more keys follow.
+func (k *keyEdits) writeKeyPage(w io.Writer, shown *directory.KeysShown) {
 	if len(shown.Keys) > 0 || shown.After == "" {
-		writeKeys(w, shown)
+		k.writeKeys(w, shown)
 	}
 	if shown.After != "" {
 		fmt.Fprintf(w, "there are more: --after %q\n", shown.After)
@@ -287,27 +286,4 @@ func (k *keyEdits) lookUpKeys(ctx context.Context, name string, page directory.K
 		query.Set("n", fmt.Sprint(page.Most))
 	}
 	return decodeReply[directory.KeysShown](k.admin.ask(ctx, http.MethodGet, "keys", query))
-}
-
-// writeKeys prints keys for people.
-func writeKeys(w io.Writer, shown *directory.KeysShown) {
-	if len(shown.Keys) == 0 {
-		fmt.Fprintln(w, "there are no keys")
-		return
-	}
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "NAME\tHASH\tSTATE\tCLIENT\tTIER\tEXPIRES\tREVOKED")
-	for _, key := range shown.Keys {
-		r := cmp.Or(key.Record, new(directory.KeyRecord))
-		expires, revoked := "never", "-"
-		if !r.ExpiresAt.IsZero() {
-			expires = r.ExpiresAt.UTC().Format(time.RFC3339)
-		}
-		if r.Revoked != nil {
-			revoked = fmt.Sprintf("%s by %s: %s", r.Revoked.At.UTC().Format(time.RFC3339), r.Revoked.By, r.Revoked.Reason)
-		}
-		fmt.Fprintf(table, "%s\t%.12s\t%s\t%s\t%s\t%s\t%s\n", quoteUnprintable(r.Name), quoteUnprintable(key.Hash), quoteUnprintable(string(key.State)), quoteUnprintable(r.Client),
-			quoteUnprintable(r.Tier), expires, quoteUnprintable(revoked))
-	}
-	_ = table.Flush()
 }

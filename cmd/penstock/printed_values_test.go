@@ -94,7 +94,10 @@ func TestPrintedValuesAreQuoted(t *testing.T) {
 			return errors.Join(f.print(&eventsReply{EventPage: *spoiled[fleet.EventPage](), Notes: []string{hostile}}),
 				f.printEvent(&events.Event{Kind: events.KindDenied, Client: hostile, Path: hostile, Tier: hostile}))
 		},
-		"keys":    func(w io.Writer) error { writeKeyPage(w, spoiled[directory.KeysShown]()); return nil },
+		"keys": func(w io.Writer) error {
+			(&keyEdits{clientEdits{admin: new(admin)}}).writeKeyPage(w, spoiled[directory.KeysShown]())
+			return nil
+		},
 		"clients": func(w io.Writer) error { writeListing(w, spoiled[directory.Listing](), time.Now()); return nil },
 		"record":  func(w io.Writer) error { writeRecord(w, hostile, spoiled[directory.Record]()); return nil },
 		"unknown": func(w io.Writer) error { warnOfUnknown(w, hostile, spoiled[operator.Profile]()); return nil },

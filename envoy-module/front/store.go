@@ -149,5 +149,6 @@ func (d *Directory) open(p *Process, opened *store.Store, timeout time.Duration)
 	if opened.Redis != nil {
 		source = redisdir.New(opened.Redis)
 	}
-	return directory.Open(directory.Options{Source: source, ClientsMax: d.ClientsMax, Timeout: timeout, Logger: p.logger})
+	return directory.Open(directory.Options{Source: source, ClientsMax: d.ClientsMax, Timeout: timeout, Logger: p.logger,
+		KeyUsed: p.reports.meter.NoteKey})
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/penstock/penstock/core/policy"
 	"github.com/penstock/penstock/internal/directory"
 	"github.com/penstock/penstock/internal/directory/redisdir"
+	"github.com/penstock/penstock/internal/meter"
 	"github.com/penstock/penstock/internal/policyfile"
 	"github.com/penstock/penstock/internal/store/redisstore"
 	"github.com/penstock/penstock/internal/test/benchpair"
@@ -131,6 +132,43 @@ func BenchmarkFindKey(b *testing.B) {
 			b.Fatal("a key is unknown")
 		}
 	}
+}
+
+// BenchmarkNotedKey measures what the notes of the uses of keys add to the lookup of one of 500
+// valid keys.
+func BenchmarkNotedKey(b *testing.B) {
+	source := new(directory.Memory)
+	hashes := make([][32]byte, 500)
+	for i := range hashes {
+		sum, name := hashOf(fmt.Sprint(i))
+		hashes[i] = sum
+		record := directory.KeyRecord{Name: fmt.Sprint(i), Client: "user:u"}
+		if _, err := source.Swap(b.Context(), policy.ClientName{Kind: policy.KindKey, ID: name}, nil, record.Text(), directory.Entry{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	at, next := now(), 0
+	way := func(used func([32]byte, int64) bool) func() {
+		d, err := directory.Open(directory.Options{Source: source, KeyUsed: used})
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { _ = d.Close() })
+		for i := range hashes {
+			_, name := hashOf(fmt.Sprint(i))
+			d.Fetch(b.Context(), 0, []policy.ClientName{{Kind: policy.KindKey, ID: name}})
+			d.FindKey(hashes[i], at) // the first use is noted
+		}
+		return func() {
+			if who, _, _ := d.FindKey(hashes[next%len(hashes)], at); who == nil {
+				b.Fatal("a key is unknown")
+			}
+			next++
+		}
+	}
+	m := meter.New()
+	defer m.Use()()
+	benchpair.Measure(b, []benchpair.Way{{Name: "unnoted", Call: way(nil)}, {Name: "noted", Call: way(m.NoteKey)}})
 }
 
 // BenchmarkKnownClient measures the time that the directory adds to the plan of a request of a

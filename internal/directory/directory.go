@@ -33,6 +33,8 @@ const (
 	freshFor    = 300 * counter.Second
 	keyFreshFor = 600 * counter.Second // of a key
 	absentFor   = 60 * counter.Second
+	// KeyUsedEvery is the time in which the use of an API key is noted once.
+	KeyUsedEvery = 10 * time.Minute
 	// lookEvery is the interval, with a variation of a tenth, at which the history is read for
 	// changes that no message has announced. Thus 3 of 36 s remain for the publication of a
 	// change and for the reading.
@@ -53,6 +55,9 @@ type Options struct {
 	// Now returns the time. Nil means time.Now.
 	Now    func() time.Time
 	Logger *slog.Logger // nil means none
+	// KeyUsed is called when a request has a valid API key, about once in KeyUsedEvery for each
+	// key. If KeyUsed returns false, it is called for the next request, too. Nil means none.
+	KeyUsed func(hash [32]byte, micros int64) (noted bool)
 }
 
 // Directory implements [policy.Directory] over a source. Create it with [Open] and close it with
@@ -62,6 +67,7 @@ type Directory struct {
 	timeout  time.Duration
 	now      func() time.Time
 	logger   *slog.Logger
+	keyUsed  func(hash [32]byte, micros int64) (noted bool)
 	cache    *cache // of clients
 	keys     *cache // the cache of API keys, which is separate so that made-up keys evict no client
 	networks atomic.Pointer[networks]
@@ -102,7 +108,7 @@ func Open(o Options) (*Directory, error) {
 	if o.Source == nil {
 		return nil, errors.New("a directory needs a source")
 	}
-	d := &Directory{source: o.Source, timeout: o.Timeout, now: o.Now, logger: o.Logger}
+	d := &Directory{source: o.Source, timeout: o.Timeout, now: o.Now, logger: o.Logger, keyUsed: o.KeyUsed}
 	if d.timeout <= 0 {
 		d.timeout = TimeoutDefault
 	}
@@ -174,7 +180,9 @@ func (d *Directory) FindKey(hash [32]byte, now counter.Micros) (who *policy.Iden
 	if d.isStale(e, now) {
 		d.readAgain(e, now)
 	}
-	who, state = e.key.at(now)
+	if who, state = e.key.at(now); who != nil && d.keyUsed != nil && e.key.isUnnoted(now) && d.keyUsed(hash, int64(now)) {
+		e.key.noted.Store(int64(now))
+	}
 	return who, state, true
 }
 

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/penstock/penstock/core/counter"
@@ -159,11 +160,12 @@ func micros(when time.Time) counter.Micros {
 	return counter.Micros(when.UnixMicro())
 }
 
-// The type key holds a key's record in the form that requests use. A key is immutable.
+// The type key holds a key's record in the form that requests use. Only the atomic field changes.
 type key struct {
 	identity           policy.Identity
 	notBefore, expires counter.Micros // in microseconds; 0 means that there is no bound
 	revoked, inactive  bool
+	noted              atomic.Int64 // when a use was last noted, in microseconds since 1970
 }
 
 func (r *KeyRecord) compile() (*key, error) {
@@ -209,6 +211,12 @@ func (k *key) at(now counter.Micros) (*policy.Identity, policy.CredentialState) 
 		return nil, state
 	}
 	return &k.identity, policy.CredentialValid
+}
+
+// isUnnoted reports whether no use of the key was noted in the last KeyUsedEvery.
+func (k *key) isUnnoted(now counter.Micros) bool {
+	since := int64(now) - k.noted.Load()
+	return since < 0 || since >= KeyUsedEvery.Microseconds()
 }
 
 // state returns the state of the key at an instant. The states have the same precedence as in a

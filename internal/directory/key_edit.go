@@ -56,6 +56,8 @@ type StoredKey struct {
 	Hash   string     `json:"hash"`   // the SHA-256 of the key
 	State  string     `json:"state"`  // "valid", "revoked", "inactive", "lapsed", or "bad" for a record that has no force
 	Record *KeyRecord `json:"record"` // nil if the record has no force
+	// LastUsedAt is when the key was last used, if a control plane knows it.
+	LastUsedAt time.Time `json:"last_used_at,omitzero"`
 
 	text []byte
 }

@@ -13,6 +13,9 @@
 // most. Events are written every second, and are dropped with a count when the spool is nearly
 // full. Usage may fill the whole spool. Further usage stays in the meter.
 //
+// The SHA-256 of each API key of a directory that a request used is written within [UsageEvery], at
+// most once in ten minutes.
+//
 // Nothing that a client writes can make a control plane reject a batch: the texts of a line are
 // escaped to fit into a row (see [Escape]), and a batch ends before it exceeds a bound.
 //

@@ -3,6 +3,8 @@
 package feed
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -11,6 +13,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,6 +31,8 @@ const (
 	SpoolBytesMin     = 1 << 20
 	// eventsPercent is the share of the spool that events may fill; the rest is for usage.
 	eventsPercent = 90
+	// usedKeyTime is the unit of the times at which API keys were used.
+	usedKeyTime = UsageEvery
 	// closeTime is how long a feed that closes goes on sending.
 	closeTime = 2 * time.Second
 )
@@ -200,12 +205,10 @@ func (f *Feed) measure(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			timer.Stop()
-			f.measured(begun)
-			f.measuredLatencies(begun)
+			f.measuredAll(begun)
 			return
 		case <-timer.C:
-			f.measured(begun)
-			f.measuredLatencies(begun)
+			f.measuredAll(begun)
 		}
 	}
 }
@@ -216,6 +219,13 @@ func (f *Feed) region() string {
 		return ""
 	}
 	return Escape(f.options.Region())
+}
+
+// measuredAll writes all that the meter has counted since the previous call.
+func (f *Feed) measuredAll(at time.Time) {
+	f.measured(at)
+	f.measuredLatencies(at)
+	f.measuredKeys()
 }
 
 // measured writes the usage since the previous call. Usage that does not fit into the spool goes
@@ -258,6 +268,32 @@ func (f *Feed) measuredLatencies(at time.Time) {
 			return
 		}
 		rows = rows[len(some):]
+	}
+}
+
+// measuredKeys writes the API keys that were used since the previous call. The keys may fill as
+// much of the spool as events. Those that do not fit go back to the meter.
+func (f *Feed) measuredKeys() {
+	uses := f.options.Meter.TakeKeys()
+	for i := range uses {
+		uses[i].Micros -= uses[i].Micros % usedKeyTime.Microseconds()
+	}
+	slices.SortFunc(uses, func(a, b meter.KeyUse) int {
+		return cmp.Or(cmp.Compare(a.Micros, b.Micros), bytes.Compare(a.Hash[:], b.Hash[:]))
+	})
+	for len(uses) > 0 {
+		n := 0
+		err := f.batch(eventsPercent, func(e *encoder) {
+			for n < len(uses) && !e.full() {
+				n += e.usedKeys(uses[n:], f.options.Node, f.region())
+			}
+		})
+		if err != nil {
+			f.options.Meter.ReturnKeys(uses)
+			f.logTrouble(fmt.Errorf("the times of API keys stay in memory: %w", err))
+			return
+		}
+		uses = uses[n:]
 	}
 }
 

@@ -38,10 +38,11 @@ type taker struct {
 	last   map[string]int64
 	admits int64
 	events int64
+	keys   map[string]time.Time
 }
 
 func newTaker(t *testing.T) *taker {
-	k := &taker{t: t, last: map[string]int64{}}
+	k := &taker{t: t, last: map[string]int64{}, keys: map[string]time.Time{}}
 	server := httptest.NewServer(k)
 	t.Cleanup(server.Close)
 	k.url = server.URL
@@ -96,6 +97,9 @@ func (k *taker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			k.t.Errorf("usage has the region %q", l.Region)
 		}
 		k.admits, k.events = k.admits+l.Admitted, k.events+l.Count
+		for _, key := range l.Keys {
+			k.keys[key] = l.Time
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ package feed
 import (
 	"bytes"
 	"compress/gzip"
+	"encoding/hex"
 	"encoding/json"
 	"time"
 
@@ -59,7 +60,18 @@ type Line struct {
 	// nothing else.
 	Endpoint string     `json:"endpoint,omitempty"`
 	Latency  [][3]int64 `json:"latency,omitempty"`
+	// Keys are the SHA-256 of API keys, in hexadecimal, that were used at the time of the line. A
+	// line with it has a histogram without decisions, so that a control plane that does not know
+	// Keys adds up nothing.
+	Keys []string `json:"keys,omitempty"`
 }
+
+// noDecisions is a histogram in which no decision counts, because there is no such bucket.
+var noDecisions = [][3]int64{{-1, 0, 0}}
+
+// keysOfLine is how many API keys are in a line, so that the line is shorter than
+// [events.LineBytesMax].
+const keysOfLine = 300
 
 // encoder compresses the lines of a batch.
 type encoder struct {
@@ -91,14 +103,9 @@ func (e *encoder) usage(row *meter.Row, at time.Time, node, region string) {
 	if row.Client != "" {
 		client = row.Kind + ":" + row.Client
 	}
-	line, err := json.Marshal(&Line{Time: at, Kind: KindUsage, Policy: Escape(row.Policy), Rule: Escape(row.Rule), Client: Escape(client),
+	e.line(&Line{Time: at, Kind: KindUsage, Policy: Escape(row.Policy), Rule: Escape(row.Rule), Client: Escape(client),
 		Tier: Escape(row.Tier), Node: node, Region: region,
 		Admitted: int64(row.Admitted), Denied: int64(row.Denied), Units: row.Units})
-	if err != nil {
-		panic(err) // texts, numbers and a present time can be marshaled
-	}
-	e.text = append(append(e.text, line...), '\n')
-	e.lines++
 }
 
 // latency appends a histogram.
@@ -108,7 +115,24 @@ func (e *encoder) latency(row *meter.LatencyRow, at time.Time, node, region stri
 	for i, c := range row.Counts {
 		l.Latency[i] = [3]int64{int64(c.Bucket), int64(c.Admitted), int64(c.Denied)}
 	}
-	line, err := json.Marshal(&l)
+	e.line(&l)
+}
+
+// usedKeys appends the first of the uses in one line, and returns the number of these. The uses are
+// in the order of their times, and those of the line have the same time.
+func (e *encoder) usedKeys(uses []meter.KeyUse, node, region string) (n int) {
+	l := Line{Time: time.UnixMicro(uses[0].Micros).UTC(), Kind: KindUsage, Node: node, Region: region, Latency: noDecisions}
+	for n < min(len(uses), keysOfLine) && uses[n].Micros == uses[0].Micros {
+		l.Keys = append(l.Keys, hex.EncodeToString(uses[n].Hash[:]))
+		n++
+	}
+	e.line(&l)
+	return n
+}
+
+// line appends a line.
+func (e *encoder) line(l *Line) {
+	line, err := json.Marshal(l)
 	if err != nil {
 		panic(err) // texts, numbers and a present time can be marshaled
 	}

@@ -13,7 +13,8 @@
 //
 // Counting takes some 60 ns, and no allocation for a client that was counted since the last Take. A
 // sum takes about 200 bytes. A meter that is off counts nothing, and costs one load. A meter also
-// counts how long decisions took, in histograms that add up, at most [LatencyKeysMax].
+// counts how long decisions took, in histograms that add up, at most [LatencyKeysMax]. A meter also
+// notes which API keys were used, at most [UsedKeysMax].
 //
 // # When not to use it
 //
@@ -65,6 +66,7 @@ type Row struct {
 // Meter counts. Create one with [New]. A nil *Meter is off. A Meter is safe for concurrent use.
 type Meter struct {
 	latencies latencies
+	keys      usedKeys
 	users     atomic.Int32 // the number of calls of Use whose done was not called
 	seed      maphash.Seed
 	named     [2]atomic.Int64 // sums of clients by name: without and with a record

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/penstock/penstock/internal/control/ledger"
 	"github.com/penstock/penstock/internal/credential"
@@ -29,6 +30,14 @@ func (s *served) testKeys() {
 		s.checkAnswer(s.ask(ledger.Viewer, "GET", "/v1/keys/ci/changes", ""), 200, `"action":"key create ci`).body
 	if strings.Contains(seen, made.Key) {
 		t.Error("a key is shown twice")
+	}
+	if strings.Contains(seen, "last_used_at") {
+		t.Error("a key was used that no node has seen")
+	}
+	line := `{"time":"` + time.Now().UTC().Format(time.RFC3339) + `","kind":"usage","keys":["` + credential.Digits(hash) + `"]}`
+	s.checkAnswer(s.ask(ledger.Node, "PUT", "/v1/batches/"+strings.Repeat("2", 32)+"/1", line, "Content-Type", "application/x-ndjson"), 200, `"repeated":false`)
+	for _, path := range []string{"/v1/keys/ci", "/v1/keys?client=user:ann"} {
+		s.checkAnswer(s.ask(ledger.Viewer, "GET", path, ""), 200, `"last_used_at":"`)
 	}
 	s.checkAnswer(s.ask(ledger.Editor, "POST", "/v1/keys/ci/edits", `{"action":"rotate","until":"2999-01-01T00:00:00Z",`+reason+`}`), 200, `"key":"`, `"changed":2`)
 	s.checkAnswer(s.ask(ledger.Editor, "POST", "/v1/keys/ci/edits", `{"action":"revoke",`+reason+`}`), 200, `"state":"revoked"`)

@@ -9,6 +9,9 @@
 // minute, hour and day over all clients, in the same transaction. So the sums of all levels agree,
 // even if a batch comes late.
 //
+// The times at which API keys were used are kept for the keys that are in the database, so that a
+// node cannot add rows of others.
+//
 // An invalid line of a batch does not affect the other lines. A line that no node would send is
 // left out and counted. A text or a number that does not fit into a row is changed, and its line is
 // counted. A time more than a minute ahead, or more than 30 days ago, is moved to that bound and

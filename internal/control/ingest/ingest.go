@@ -42,8 +42,8 @@ type Batch struct {
 	Unread, Altered int64
 }
 
-// tries bounds the attempts to write a batch that fails because of another one, such as by a
-// deadlock.
+// tries bounds the attempts to write a batch that fails because of another transaction: by a
+// deadlock, or because an API key was removed meanwhile.
 const tries = 5
 
 // Take writes a batch. repeated reports that it is in the tables already.
@@ -73,7 +73,7 @@ func (i *Ingester) Take(ctx context.Context, b *Batch) (repeated bool, err error
 			break
 		}
 		free()
-		if code := (*pgconn.PgError)(nil); !errors.As(err, &code) || code.Code != "40P01" && code.Code != "40001" {
+		if code := (*pgconn.PgError)(nil); !errors.As(err, &code) || code.Code != "40P01" && code.Code != "40001" && code.Code != "23503" {
 			break
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -124,6 +126,11 @@ func readLine(text []byte) (l feed.Line, altered bool, err error) {
 		}
 		if fit := max(-countMax, min(countMax, *n)); fit != *n {
 			altered, *n = true, fit
+		}
+	}
+	for _, hash := range l.Keys {
+		if sum, err := hex.DecodeString(hash); err != nil || len(sum) != sha256.Size {
+			return l, false, fmt.Errorf("%.70q is no SHA-256 of an API key", hash)
 		}
 	}
 	switch {

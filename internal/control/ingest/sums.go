@@ -45,11 +45,12 @@ func bounded(n int64) int64 { return max(-sumMax, min(sumMax, n)) }
 type sums struct {
 	usage, regions, denials, metrics, minutes map[name]sum
 	latencies                                 map[latencyName]sum
+	keys                                      map[string]time.Time // the last use, by the SHA-256 in hexadecimal
 }
 
 // sumsOf adds up the usage of a batch. The clients that are unnamed are added up together.
 func sumsOf(lines []feed.Line, unnamed map[string]bool) *sums {
-	s := &sums{map[name]sum{}, map[name]sum{}, map[name]sum{}, map[name]sum{}, map[name]sum{}, map[latencyName]sum{}}
+	s := &sums{map[name]sum{}, map[name]sum{}, map[name]sum{}, map[name]sum{}, map[name]sum{}, map[latencyName]sum{}, map[string]time.Time{}}
 	add := func(to map[name]sum, n name, l *feed.Line) {
 		was := to[n]
 		to[n] = sum{was.admitted + l.Admitted, was.denied + l.Denied, was.units + l.Units}
@@ -57,6 +58,10 @@ func sumsOf(lines []feed.Line, unnamed map[string]bool) *sums {
 	for i := range lines {
 		l := &lines[i]
 		if l.Kind != feed.KindUsage {
+			continue
+		}
+		if l.Keys != nil {
+			addKeys(s.keys, l)
 			continue
 		}
 		if l.Latency != nil {
@@ -135,6 +140,7 @@ var (
 func (s *sums) write(ctx context.Context, tx pgx.Tx) error {
 	batch := new(pgx.Batch)
 	queueLatencies(batch, s.latencies)
+	queueKeys(batch, s.keys)
 	if len(s.usage) > 0 {
 		s.queueUsage(batch)
 	}

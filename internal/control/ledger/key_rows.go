@@ -22,6 +22,8 @@ type Key struct {
 	CreatedBy string               `json:"created_by"`
 	Revision  int64                `json:"revision" doc:"the number of the latest change"`
 	UpdatedAt time.Time            `json:"updated_at"`
+	// LastUsedAt is read by the methods of [Ledger] only.
+	LastUsedAt *time.Time `json:"last_used_at,omitempty" doc:"when a node last saw a request with the key, while it was valid; it may have been used in the ten minutes after; absent if no node has reported a use"`
 }
 
 // KeyPlace is the place of a key in the order of names.
@@ -91,6 +93,31 @@ func keysOf(ctx context.Context, q querier, query string, args ...any) ([]Key, e
 		return nil, err
 	}
 	return pgx.CollectRows(rows, scanKey)
+}
+
+// readUses sets the times at which keys were last used.
+func readUses(ctx context.Context, q querier, keys []Key) error {
+	hashes := make([]string, len(keys))
+	for i := range keys {
+		hashes[i] = keys[i].Hash
+	}
+	rows, err := q.Query(ctx, "SELECT encode(hash, 'hex'), last_used_at FROM api_key_uses WHERE hash = ANY ($1)", sumsOf(hashes))
+	if err != nil {
+		return err
+	}
+	used := map[string]time.Time{}
+	var hash string
+	var at time.Time
+	_, err = pgx.ForEachRow(rows, []any{&hash, &at}, func() error {
+		used[hash] = at.UTC()
+		return nil
+	})
+	for i := range keys {
+		if at, ok := used[keys[i].Hash]; ok {
+			keys[i].LastUsedAt = &at
+		}
+	}
+	return err
 }
 
 // KeysOf returns the keys with the given SHA-256, in hexadecimal. The connection may be in a

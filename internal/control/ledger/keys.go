@@ -44,8 +44,11 @@ func (l *Ledger) Keys(ctx context.Context, client string, after *KeyPlace, n int
 		query, args = query+"AND client = $4 ", append(args, name.String())
 	}
 	found, err := keysOf(ctx, l.Pool, query+"ORDER BY name, hash LIMIT $3", args...)
+	if err != nil {
+		return nil, err
+	}
 	l.setStates(found)
-	return found, err
+	return found, readUses(ctx, l.Pool, found)
 }
 
 // KeysNamed returns the keys of a name, valid keys first. The error is [ErrNone] if there are none.
@@ -54,12 +57,15 @@ func (l *Ledger) KeysNamed(ctx context.Context, name string) ([]Key, error) {
 		return nil, ErrNone
 	}
 	found, err := keysOf(ctx, l.Pool, "WHERE name = $1 ORDER BY hash", name)
-	if err == nil && len(found) == 0 {
-		err = ErrNone
+	switch {
+	case err != nil:
+		return nil, err
+	case len(found) == 0:
+		return nil, ErrNone
 	}
 	l.setStates(found)
 	slices.SortStableFunc(found, func(a, b Key) int { return order(a) - order(b) })
-	return found, err
+	return found, readUses(ctx, l.Pool, found)
 }
 
 // The function order returns 0 for a valid key, and 1 for any other.

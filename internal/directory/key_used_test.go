@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package directory_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/directory"
+)
+
+// usesOf records the calls of Options.KeyUsed.
+type usesOf struct {
+	hashes [][32]byte
+	away   bool // nothing is noted
+}
+
+func (u *usesOf) note(hash [32]byte, _ int64) bool {
+	u.hashes = append(u.hashes, hash)
+	return !u.away
+}
+
+// TestUsesOfKeysAreNoted tests that the use of a valid key is noted once in ten minutes and without
+// allocations in between, that it is tried again while it cannot be noted, and that no use is noted
+// of a key that is not valid or that nobody made.
+func TestUsesOfKeysAreNoted(t *testing.T) {
+	source, uses := new(directory.Memory), new(usesOf)
+	later := func() time.Time { return time.Now().Add(time.Hour) } // no record is read again
+	d := open(t, directory.Options{Source: source, KeyUsed: uses.note, Now: later})
+	const minute = 60 * counter.Second
+	at := now()
+	for name, key := range map[string]string{"valid": "a key", "off": "a key that is off"} {
+		editKeys(t, source, creation(name, "user:u", key))
+	}
+	editKeys(t, source, directory.KeyEdit{Action: directory.KeyDisable, Name: "off"})
+	for key, want := range map[string]policy.CredentialState{"a key": policy.CredentialValid, "a key that is off": policy.CredentialInactive,
+		"made up": policy.CredentialUnknown} {
+		if _, state := askKey(t, d, key); state != want {
+			t.Errorf("%s: %v, want %v", key, state, want)
+		}
+	}
+	hash, _ := hashOf("a key")
+	if len(uses.hashes) != 1 || uses.hashes[0] != hash {
+		t.Fatalf("%x were noted, want %x once", uses.hashes, hash)
+	}
+	if n := testing.AllocsPerRun(1000, func() { d.FindKey(hash, at+minute) }); n != 0 || len(uses.hashes) != 1 {
+		t.Errorf("%v allocations, and %d uses in ten minutes", n, len(uses.hashes))
+	}
+	uses.away = true
+	for n := range counter.Micros(3) {
+		d.FindKey(hash, at+12*minute+n)
+	}
+	uses.away = false
+	for n := range counter.Micros(3) {
+		d.FindKey(hash, at+13*minute+n)
+	}
+	if len(uses.hashes) != 5 {
+		t.Errorf("%d uses, want the first, three that were not noted, and one", len(uses.hashes))
+	}
+}
