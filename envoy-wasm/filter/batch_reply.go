@@ -111,7 +111,11 @@ func (f *Filter) deliver(r *batchItem, got *wire.Answer, why Counter, sent count
 	defer f.guard()
 	defer f.leaveGate(r.gate)
 	if r.due != nil {
-		f.forget(r.due)
+		if r.extra = got == nil && why == CounterBusy; r.extra {
+			f.keepSettlement(r.due) // the bridge has not read the call, as below
+		} else {
+			f.forget(r.due)
+		}
 	}
 	if r.report != nil && got == nil && why == CounterBusy {
 		// The bridge has not read the call. The report is part of the next call, or of one in the

@@ -103,6 +103,14 @@ func (s *Stream) enqueueForBatch() bool {
 
 // enqueueSettlement reports a response to the bridge with the next call.
 func (f *Filter) enqueueSettlement(d *dueSettlement) {
+	f.keepSettlement(d)
+	f.scheduleFlush() // if this fails, the settlement is sent with the next call
+}
+
+// keepSettlement makes a settlement part of the next call, or of one in the next tick.
+//
+//go:noinline
+func (f *Filter) keepSettlement(d *dueSettlement) {
 	c := &f.calls
 	if len(c.settling) >= settlingMax {
 		f.host.Count(CounterUnsettled)
@@ -110,7 +118,6 @@ func (f *Filter) enqueueSettlement(d *dueSettlement) {
 		return
 	}
 	c.settling = append(c.settling, d)
-	f.scheduleFlush() // if this fails, the settlement is sent with the next call
 }
 
 // scheduleFlush makes the host call Flush soon. While a call is under way it does nothing, because

@@ -102,8 +102,9 @@ func (c *calls) lease() {
 	wire.Leasing(c.body)
 }
 
-// appendSettlements adds settlements to the call. If the call is about leases, it keeps the
-// settlements until the answer arrives, because a bridge of an earlier release rejects such calls.
+// appendSettlements adds settlements to the call. The call keeps them until the answer arrives,
+// because a bridge rejects calls that it has no room for, and a bridge of an earlier release
+// rejects calls about leases.
 func (f *Filter) appendSettlements() {
 	c := &f.calls
 	settled := 0
@@ -113,13 +114,7 @@ func (f *Filter) appendSettlements() {
 		}
 		settled++
 		c.body = wire.AppendSettle(c.body, &wire.Settle{Receipt: d.receipt, Status: d.response.Status(), Headers: d.response.Known(), Numbers: d.numbers})
-		r := batchItem{}
-		if c.filling.leasing {
-			r.due = d
-		} else {
-			f.forget(d)
-		}
-		c.recordItem(&r)
+		c.recordItem(&batchItem{due: d})
 	}
 	rest := copy(c.settling, c.settling[settled:])
 	clear(c.settling[rest:])

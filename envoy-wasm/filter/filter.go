@@ -99,7 +99,7 @@ func (f *Filter) Tick() {
 	f.expire()
 	f.refundUnneeded()
 	f.reportDenials(reportEvery)
-	if len(f.leases.extras) > 0 {
+	if len(f.leases.extras)+len(f.calls.settling) > 0 {
 		f.scheduleFlush() // if this fails, the next tick tries again
 	}
 	f.pollPolicy()

@@ -174,6 +174,31 @@ func TestAClientThatDoesNotWaitForTheResponse(t *testing.T) {
 	}
 }
 
+// TestABusyBridgeGetsTheSettlementAgain: if the bridge was too busy to read a call, its settlements
+// are sent again with the next request or tick, and not at once.
+func TestABusyBridgeGetsTheSettlementAgain(t *testing.T) {
+	e := newEnvoy(t)
+	f := withPolicy(t, e, costsPolicy(t, byHeader))
+	s := admitted(t, e, f, 1, reservedAnswer(10), get("/api/x"))
+	s.ResponseHeaders(okHeaders("200", "x-cost", "40"), true)
+	for range 5 {
+		f.Flush()
+		c, _, items := e.check()
+		c.answer(Reply{Status: 503, Leases: wire.LeasingUsual})
+		if len(items) != 1 || items[0].Kind != wire.KindSettle || len(e.calls) > 0 {
+			t.Fatalf("the bridge is told %+v, and %d calls are under way", items, len(e.calls))
+		}
+		f.Tick()
+	}
+	want := &wire.Settle{Receipt: "sealed", Status: 200, Headers: []wire.Field{{Name: "X-Cost", Text: "40"}}}
+	if diff := cmp.Diff(want, receivedSettlement(t, e, f)); diff != "" || e.counts[CounterUnsettled] != 0 {
+		t.Errorf("-want +got\n%s, %d responses were not settled", diff, e.counts[CounterUnsettled])
+	}
+	if f.Tick(); receivedSettlement(t, e, f) != nil {
+		t.Error("settled twice")
+	}
+}
+
 // TestNothingToSettle: without a receipt, the reserved units remain charged.
 func TestNothingToSettle(t *testing.T) {
 	e := newEnvoy(t)
