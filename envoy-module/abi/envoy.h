@@ -61,5 +61,7 @@ WEAK void CALLBACK(http_span_set_tag)(void *span, text name, text value);
 WEAK void CALLBACK(http_child_span_finish)(void *span);
 // Not called: version 0.2.0 of the interface has it, and 0.1.0 does not.
 WEAK bool CALLBACK(http_get_timing_info)(void *, void *);
+// Not called: Envoy 1.39 has it, and 1.38 does not.
+WEAK bool CALLBACK(http_get_header_values)(void);
 
 #endif

@@ -145,10 +145,14 @@ static void end(void) {
 // validates reports whether Envoy only validates its configuration. Older versions do not tell.
 static bool validates(void) { return CALLBACK(is_validation_mode) != NULL && CALLBACK(is_validation_mode)(); }
 
+// knows_server_names reports whether Envoy gives the name of the server that a TLS client requests,
+// as it does from version 1.39 on.
+static bool knows_server_names(void) { return CALLBACK(http_get_header_values) != NULL; }
+
 const char *HOOK(program_init)(void) {
   const char *version = interface_version();
   if (version == NULL) return NULL;
-  penstockInit(CALLBACK(get_concurrency)(), validates());
+  penstockInit(CALLBACK(get_concurrency)(), validates(), knows_server_names());
   atexit(end);
   return version;
 }

@@ -46,15 +46,20 @@ func AttributeID(name string) (id uint32, isNumber, isBool, ok bool) {
 // are missing in Envoy, and the next source is tried.
 const foreign = "http."
 
-// checkAttributes rejects attributes of Envoy that the module does not read.
-func checkAttributes(names []string, d *policyfile.Document) error {
+// checkAttributes rejects attributes of Envoy that the module does not read, or this Envoy does not
+// give.
+func (p *Process) checkAttributes(names []string, d *policyfile.Document) error {
 	var found policy.Problems
 	for _, name := range names {
-		if _, known := attributes[name]; known || strings.HasPrefix(name, foreign) {
-			continue
+		_, known := attributes[name]
+		switch {
+		case known && name == p.lacks:
+			found = append(found, policy.Problem{Path: "attr:" + name, Value: name, Why: "is an attribute that this version of Envoy does not give to modules",
+				Remedy: "use Envoy 1.39 or later, or another attribute"})
+		case !known && !strings.HasPrefix(name, foreign):
+			found = append(found, policy.Problem{Path: "attr:" + name, Value: name, Why: "is an attribute that the module does not read yet",
+				Remedy: "use the WebAssembly filter for this policy, or another attribute"})
 		}
-		found = append(found, policy.Problem{Path: "attr:" + name, Value: name, Why: "is an attribute that the module does not read yet",
-			Remedy: "use the WebAssembly filter for this policy, or another attribute"})
 	}
 	if len(found) == 0 {
 		return nil

@@ -152,7 +152,7 @@ func (f *Front) prepare(v *live.Version) error {
 	if c := v.Candidate(); c != nil {
 		reads = exchange.ReadsOf(reads.Union(readsOf(c).Inputs))
 	}
-	if err := checkAttributes(reads.Attrs, v.Document); err != nil {
+	if err := f.process.checkAttributes(reads.Attrs, v.Document); err != nil {
 		return err
 	}
 	v.Front = &reads

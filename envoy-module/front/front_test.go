@@ -387,6 +387,22 @@ func TestSettingsSayWhatIsWrong(t *testing.T) {
 	}
 }
 
+// TestAnAttributeThatEnvoyLacks tests that a policy that reads it is rejected.
+func TestAnAttributeThatEnvoyLacks(t *testing.T) {
+	const name = "connection.requested_server_name"
+	s, err := ReadSettings([]byte("name: a\nrules: [{name: r, match: {attr: {" + name + ": [b.example]}}, limit: 1/1m}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := NewProcess(slog.New(slog.DiscardHandler))
+	p.Lacks(name)
+	if f, err := p.Open(s); err == nil {
+		t.Errorf("the policy is accepted: %v", f.Close())
+	} else if !strings.Contains(err.Error(), "use Envoy 1.39 or later") {
+		t.Error(err)
+	}
+}
+
 // TestSettingsBesideAPolicyFile tests that on_error and lease of the configuration apply to a
 // policy file that does not have them, and to no other one.
 func TestSettingsBesideAPolicyFile(t *testing.T) {

@@ -50,6 +50,7 @@ type Process struct {
 	invalidTargets prometheus.Counter
 	tried          *prometheus.CounterVec // by policy, and by the decisions of the policy in force and of the candidate
 	validates      bool                   // Envoy only checks its configuration
+	lacks          string                 // an attribute that this Envoy does not give; "" for none
 
 	mu     sync.Mutex
 	stores shares[*sharedStore] // by their settings
@@ -77,6 +78,10 @@ func NewProcess(logger *slog.Logger) *Process {
 // Validates makes the process only check configurations: it serves no operators, reports nothing,
 // and is no node. Validates must be called before Open.
 func (p *Process) Validates() { p.validates = true }
+
+// Lacks makes the process reject policies that read an attribute, because this Envoy does not give
+// it: rules that compare it would never apply. Lacks must be called before Open.
+func (p *Process) Lacks(attribute string) { p.lacks = attribute }
 
 // Panics returns the number of recovered panics, including those of background work.
 func (p *Process) Panics() int64 { return p.panics.Load() + survive.Panics() }
