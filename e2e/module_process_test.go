@@ -11,8 +11,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/penstock/penstock/internal/test/eventually"
 	"github.com/penstock/penstock/internal/test/freeport"
@@ -169,5 +171,66 @@ func TestModuleOutlivesItsStandardOutput(t *testing.T) {
 	})
 	if a := s.get(t, "/"); a.status != http.StatusTooManyRequests {
 		t.Errorf("afterwards: status %d", a.status)
+	}
+}
+
+// TestModuleDrains tests a graceful drain under load: each request that Envoy accepts is decided,
+// and all units that are not used are in Redis at its end.
+func TestModuleDrains(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t)
+	s := &site{filter: moduleFilter(leasedShop + inRedis(redis))}
+	e := startModuleWith(t, s, nil, "--concurrency", "2", "--use-dynamic-base-id", "--disable-hot-restart", "--drain-time-s", "1")
+	var got tally
+	done := make(chan struct{})
+	group := startLoadOn(s.address, 16, &got, untilClosed(done))
+	eventually.Until(t, patience, "Envoy serves", func() bool { return got.admitted.Load() > 500 })
+	e.post(t, "/drain_listeners?graceful")
+	eventually.Until(t, patience, "Envoy accepts no connection any more", func() bool { return got.broken.Load() > 0 })
+	close(done)
+	group.Wait()
+	e.post(t, "/quitquitquit")
+	<-e.done
+	_, again := startModule(t, module(t), nil, strings.Replace(leasedShop, "lease: auto", "lease: \"off\"", 1)+inRedis(redis))
+	used := 1_000_000 - again[0].get(t, "/").number("X-RateLimit-Remaining") - 1
+	if used != got.admitted.Load() || got.refused.Load()+got.serverErrors.Load() != 0 {
+		t.Errorf("%d units are used by %d requests: %s", used, got.admitted.Load(), got.summarizeOthers())
+	}
+}
+
+// The method post sends a POST to Envoy's admin endpoint.
+func (e *envoy) post(t testing.TB, path string) {
+	t.Helper()
+	response, err := http.Post("http://"+e.admin+path, "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+}
+
+// TestModuleEndsBesideAHungRedis tests that Envoy ends soon at SIGTERM while Redis hangs, requests
+// wait for it, and units are held that cannot be returned.
+func TestModuleEndsBesideAHungRedis(t *testing.T) {
+	t.Parallel()
+	const most = 5 * time.Second // a second in the module, on a busy machine
+	redis := redistest.Start(t)
+	e, sites := startModule(t, module(t), nil, leasedShop+inRedis(redis), strings.Replace(threeADay, "3/31d", "1000/31d", 1)+inRedis(redis))
+	var got tally
+	startLoadOn(sites[0].address, 16, &got, times(1_000)).Wait()
+	redis.Pause()
+	var waiting sync.WaitGroup
+	for range 20 {
+		waiting.Go(func() { _, _ = ask(http.DefaultClient, "http://"+sites[1].address+"/") })
+	}
+	eventually.Until(t, patience, "requests wait", func() bool { return e.stat("http."+sites[1].name+".downstream_rq_active") == 20 })
+	begin := time.Now()
+	e.stop(t)
+	if took := time.Since(begin); took > most {
+		t.Errorf("Envoy ended after %v", took)
+	}
+	redis.Resume()
+	waiting.Wait()
+	if status := e.command.ProcessState.ExitCode(); status != 0 {
+		t.Errorf("Envoy ended with status %d:\n%s", status, e.tail())
 	}
 }
