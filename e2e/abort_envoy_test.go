@@ -20,12 +20,26 @@ func TestWhatAClientAbortsIsNotRefundedInEnvoy(t *testing.T) {
 	s := &site{manager: "use_remote_address: true, xff_num_trusted_hops: 1, request_timeout: 1s, delayed_close_timeout: 0.01s"}
 	useEnvoy(t, seen, s)
 	s.startBridge(t, abortPolicy)
-	var ways []abort
+	seen.abortAllWays(t, s.address, abortsOfEnvoy())
+}
+
+// TestModuleRefundsNothingThatAClientAborts repeats the test through Envoy with the native module.
+func TestModuleRefundsNothingThatAClientAborts(t *testing.T) {
+	t.Parallel()
+	seen := newAbortUpstream()
+	s := &site{manager: "use_remote_address: true, xff_num_trusted_hops: 1, request_timeout: 1s, delayed_close_timeout: 0.01s",
+		filter: moduleFilter(abortPolicy)}
+	startEnvoyIn(t, []string{modulePath(t)}, "", seen, s)
+	seen.abortAllWays(t, s.address, abortsOfEnvoy())
+}
+
+// abortsOfEnvoy returns the ways that Envoy has an equivalent for. Caddy's request_body denies
+// large bodies; Envoy has none here.
+func abortsOfEnvoy() (ways []abort) {
 	for _, way := range aborts {
-		// Caddy's request_body denies large bodies; Envoy has no equivalent here
 		if way.path == "" {
 			ways = append(ways, way)
 		}
 	}
-	seen.abortAllWays(t, s.address, ways)
+	return ways
 }

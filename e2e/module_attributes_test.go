@@ -32,8 +32,8 @@ const tlsInspector = `listener_filters: [{name: tls_inspector, typed_config: {
     "@type": type.googleapis.com/envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector}}], `
 
 // TestModuleReadsAttributes tests each attribute of Envoy that the module reads: its number in
-// Envoy's interface is the one of its name. There is a rule for each, which applies if the attribute
-// has the right value.
+// Envoy's interface is the one of its name. There is a rule for each, which applies if the
+// attribute has the right value.
 func TestModuleReadsAttributes(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()

@@ -11,8 +11,8 @@ import (
 )
 
 // TestModuleVerifiesCredentials tests that the module itself fetches a key set and follows a keys
-// file. Tokens and keys identify clients and their tiers, until the issuer replaces its key or a key
-// is revoked. Credentials that do not verify are denied.
+// file. Tokens and keys identify clients and their tiers, until the issuer replaces its key or a
+// key is revoked. Credentials that do not verify are denied.
 func TestModuleVerifiesCredentials(t *testing.T) {
 	t.Parallel()
 	former, next, stranger := newEC(t, "one"), newRSA(t, "two"), newEC(t, "one")

@@ -42,12 +42,12 @@ var process = front.NewProcess(newLogger())
 // end the process when it writes an event to a standard output that nobody reads any more.
 //
 //export penstockInit
-func penstockInit(workers C.uint32_t, validates, serverNames C.bool) {
+func penstockInit(workers C.uint32_t, validates, givesAll C.bool) {
 	signal.Ignore(syscall.SIGPIPE)
 	if validates {
 		process.Validates()
 	}
-	if !serverNames {
+	if !givesAll {
 		process.Lacks("connection.requested_server_name")
 	}
 	if most := int(workers) + 1; runtime.GOMAXPROCS(0) < most {

@@ -145,14 +145,10 @@ static void end(void) {
 // validates reports whether Envoy only validates its configuration. Older versions do not tell.
 static bool validates(void) { return CALLBACK(is_validation_mode) != NULL && CALLBACK(is_validation_mode)(); }
 
-// knows_server_names reports whether Envoy gives the name of the server that a TLS client requests,
-// as it does from version 1.39 on.
-static bool knows_server_names(void) { return CALLBACK(http_get_header_values) != NULL; }
-
 const char *HOOK(program_init)(void) {
   const char *version = interface_version();
   if (version == NULL) return NULL;
-  penstockInit(CALLBACK(get_concurrency)(), validates(), knows_server_names());
+  penstockInit(CALLBACK(get_concurrency)(), validates(), gives_all_attributes());
   atexit(end);
   return version;
 }
@@ -338,10 +334,12 @@ size_t HOOK(http_filter_response_headers)(void *envoy, stream *s, bool ends) {
   if (all == NULL) return HEADERS_CONTINUE;
   bool replaces;
   if (s->settling != 0) {
-    text details = {NULL, 0};
-    if (!CALLBACK(http_filter_get_attribute_string)(envoy, CODE_DETAILS, &details)) details.length = 0;
+    text details = {s->details, s->details_length};
     uint64_t attempts = 0;
-    if (!CALLBACK(http_filter_get_attribute_int)(envoy, REQUEST_ATTEMPT_COUNT, &attempts)) attempts = 0;
+    if (gives_all_attributes()) {
+      if (!CALLBACK(http_filter_get_attribute_string)(envoy, CODE_DETAILS, &details)) details.length = 0;
+      if (!CALLBACK(http_filter_get_attribute_int)(envoy, REQUEST_ATTEMPT_COUNT, &attempts)) attempts = 0;
+    }
     penstockResponse(s, all, count, ends, (char *)details.at, details.length, attempts);
     replaces = has_fields(s, all, count);
   } else if ((replaces = has_fields(s, all, count))) {
@@ -396,8 +394,10 @@ void HOOK(http_filter_stream_complete)(void *envoy, stream *s) {
 }
 
 size_t HOOK(http_filter_local_reply)(void *envoy, stream *s, uint32_t status, text details, bool resets) {
-  (void)envoy, (void)status, (void)details, (void)resets;
+  (void)envoy, (void)status, (void)resets;
   s->over = true;
+  s->details_length = details.length < sizeof s->details ? details.length : sizeof s->details;
+  if (s->details_length > 0) memcpy(s->details, details.at, s->details_length);
   return 0;
 }
 

@@ -14,6 +14,9 @@ enum { VERDICT_CONTINUE = 0, VERDICT_RESPOND = 1, VERDICT_WAIT = 2 };
 // bytes. A longer reply is allocated.
 enum { REPLY_ROOM = 640 };
 
+// DETAILS_ROOM is how much is kept of response.code_details. Longer ones end with an error of TLS.
+enum { DETAILS_ROOM = 128 };
+
 // COUNTS is the number of counters of package front.
 enum { COUNTS = 8 };
 
@@ -49,7 +52,9 @@ typedef struct stream {
   uint32_t length;
   uint32_t room;
   char *reply; // own, or allocated
+  uint32_t details_length;
   char own[REPLY_ROOM];
+  char details[DETAILS_ROOM]; // why Envoy made the response, if it did: the beginning of response.code_details
 } stream;
 
 // A reply is a block of fields, each of which has the lengths of its name and value and their text.

@@ -43,3 +43,5 @@ const char *interface_version(void) {
   }
   return CALLBACK(http_get_timing_info) != NULL ? "v0.2.0" : "v0.1.0";
 }
+
+bool gives_all_attributes(void) { return CALLBACK(http_get_header_values) != NULL; }
