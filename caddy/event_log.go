@@ -126,6 +126,12 @@ func (e event) MarshalLogObject(into zapcore.ObjectEncoder) error {
 	if e.Status != 0 {
 		into.AddInt("status", e.Status)
 	}
+	if e.RetryAfterMS != 0 {
+		into.AddInt64("retry_after_ms", e.RetryAfterMS)
+	}
+	if e.LatencyUS != 0 {
+		into.AddInt64("latency_us", e.LatencyUS)
+	}
 	if e.Seconds != 0 {
 		into.AddFloat64("seconds", e.Seconds)
 	}

@@ -78,16 +78,21 @@ type Event struct {
 	Event    int64  `json:"event"`
 	IP       string `json:"ip,omitempty"`
 	Kind     string `json:"kind"`
-	Limit    string `json:"limit,omitempty"`
-	Method   string `json:"method,omitempty"`
-	Node     string `json:"node,omitempty"`
-	Path     string `json:"path,omitempty"`
-	Policy   string `json:"policy,omitempty"`
-	Reason   string `json:"reason,omitempty"`
+	// LatencyUs: how many microseconds the first of the decisions took
+	LatencyUs int64  `json:"latency_us,omitempty"`
+	Limit     string `json:"limit,omitempty"`
+	Method    string `json:"method,omitempty"`
+	Node      string `json:"node,omitempty"`
+	Path      string `json:"path,omitempty"`
+	Policy    string `json:"policy,omitempty"`
+	Reason    string `json:"reason,omitempty"`
 	// Region: of the node
-	Region  string  `json:"region,omitempty"`
-	Rule    string  `json:"rule,omitempty"`
-	Seconds float64 `json:"seconds,omitempty"`
+	Region string `json:"region,omitempty"`
+	// RetryAfterMs: of a denial: how many milliseconds the client was to wait, after the first
+	// of the decisions
+	RetryAfterMs int64   `json:"retry_after_ms,omitempty"`
+	Rule         string  `json:"rule,omitempty"`
+	Seconds      float64 `json:"seconds,omitempty"`
 	// Share: of the decisions that are reported
 	Share   float64 `json:"share"`
 	State   string  `json:"state,omitempty"`

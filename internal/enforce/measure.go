@@ -41,14 +41,23 @@ func (e *Enforcer) measure(plan *core.Plan) {
 // request; 0 if they do not.
 type beginReporter interface{ Began() counter.Micros }
 
+// latencyOf returns the time from the beginning of the plan's request until now, at least 1 µs. It
+// returns 0 if the beginning is not known.
+func latencyOf(plan *core.Plan) counter.Micros {
+	request, ok := plan.Request().(beginReporter)
+	if !ok || request.Began() == 0 {
+		return 0
+	}
+	return max(1, counter.Micros(time.Now().UnixMicro())-request.Began())
+}
+
 // measureLatency counts the time from the beginning of the request until now under each rule. A
 // request whose beginning is not known has no latency.
 func (e *Enforcer) measureLatency(plan *core.Plan, versions []*live.Version) {
-	request, ok := plan.Request().(beginReporter)
-	if !ok || request.Began() == 0 {
+	micros := int64(latencyOf(plan))
+	if micros == 0 {
 		return
 	}
-	micros := time.Now().UnixMicro() - int64(request.Began())
 	outcomes := plan.Outcomes()
 	for i := range outcomes {
 		one := &outcomes[i]

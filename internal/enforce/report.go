@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/core/policy"
 	"github.com/penstock/penstock/internal/enforce/live"
 	"github.com/penstock/penstock/internal/events"
@@ -38,7 +39,7 @@ func (e *Enforcer) reportBy(plan *core.Plan, d *core.Decision, versions []*live.
 	case denied && !settings.Denied:
 	case !denied && (settings.AdmittedPPM == 0 || rand.Int64N(policy.EventsPPMMax) >= settings.AdmittedPPM):
 	default:
-		e.handOver(plan, d, v, 1)
+		e.handOver(plan, d, v, 1, true)
 	}
 }
 
@@ -52,12 +53,13 @@ func (e *Enforcer) ReportDenials(plan *core.Plan, d *core.Decision, v *live.Vers
 	}
 	e.events.Drop(dropped)
 	if v.EventsOf(d.Rule).Denied {
-		e.handOver(plan, d, v, n)
+		e.handOver(plan, d, v, n, false)
 	}
 }
 
-// handOver hands n equal decisions over to the log of events.
-func (e *Enforcer) handOver(plan *core.Plan, d *core.Decision, v *live.Version, n uint64) {
+// handOver hands n equal decisions over to the log of events. The argument here reports whether
+// this process made the decision of the plan, so that its wait and its latency are known.
+func (e *Enforcer) handOver(plan *core.Plan, d *core.Decision, v *live.Version, n uint64, here bool) {
 	k := events.Key{Policy: v.Document.Name, Version: v.ID, Rule: ruleOf(plan, d), Decision: d.Outcome.String(), Kind: d.Client.Kind,
 		Client: d.Client.ID}
 	if e.events.Count(&k, n) {
@@ -67,6 +69,12 @@ func (e *Enforcer) handOver(plan *core.Plan, d *core.Decision, v *live.Version, 
 	settings := v.EventsOf(d.Rule)
 	details := events.Details{Settings: settings, Denied: d.Denied(), Status: d.Status, Limit: limit, Address: plan.Peer(),
 		Tier: d.Client.Tier, Path: endpoint}
+	if here {
+		if d.RetryAfter != counter.Never {
+			details.RetryAfter = d.RetryAfter
+		}
+		details.Latency = latencyOf(plan)
+	}
 	if request := plan.Request(); request != nil {
 		details.Method = request.Method()
 		switch settings.Path {

@@ -140,6 +140,9 @@ func TestReport(t *testing.T) {
 			want := c.shown
 			want.Kind, want.Decision, want.Client, want.IP, want.Method, want.Node, want.Count = c.kind, c.decision, "ip:192.0.2.7", "192.0.2.7", "POST", "n1", 3
 			want.Time, want.Version, want.Status, want.Share = got.Time, got.Version, got.Status, got.Share
+			if want.Limit != "" && c.denies {
+				want.RetryAfterMS = 1000
+			}
 			if got != want || got.Version == "" || (got.Status == 0) != (c.kind == "admitted") {
 				t.Errorf("got  %+v\nwant %+v", got, want)
 			}
@@ -175,6 +178,38 @@ func TestRulesReportOnTheirOwn(t *testing.T) {
 	r := newReportTest(t, "{name: shop, rules: ["+api+"{}"+other)
 	if v := r.versions[0]; !v.Reports() || !v.ReportsDenials() || v.EventsOf("other").Reports() {
 		t.Error("the policy reports the denials of one rule alone")
+	}
+}
+
+// begunRequest is a request that began a millisecond ago.
+type begunRequest struct{ request.Attributes }
+
+func (begunRequest) Began() counter.Micros {
+	return counter.Micros(time.Now().Add(-time.Millisecond).UnixMicro())
+}
+
+// TestEventsHaveWaitAndLatency: an event has the wait of the denied client, and how long the
+// decision took if the beginning of the request is known. If another process made the decision, the
+// event has neither.
+func TestEventsHaveWaitAndLatency(t *testing.T) {
+	r := newReportTest(t, "{name: shop, events: {admitted: 1}, rules: [{name: api, limit: 5/1m}]}")
+	d := r.ask("/", true)
+	if all := r.events(); len(all) != 1 || all[0].RetryAfterMS != 1000 || all[0].LatencyUS != 0 {
+		t.Errorf("a denial: %+v", all)
+	}
+	r.enforcer.ReportDenials(&r.plan, &d, r.versions[0], 3, 0)
+	if all := r.events(); len(all) != 1 || all[0].RetryAfterMS != 0 || all[0].LatencyUS != 0 {
+		t.Errorf("a denial of another process: %+v", all)
+	}
+	for denies, wait := range map[bool]int64{true: 1000, false: 0} {
+		r.store.denies = denies
+		r.plan.Reset()
+		r.plan.Add(r.versions[0].Ruleset, &begunRequest{request.Attributes{PathText: "/", PeerAddr: netip.MustParseAddr("192.0.2.7")}})
+		d, _ = r.enforcer.Ask(&r.plan, r.plan.Checks())
+		r.enforcer.Count(&r.plan, &d, r.versions...)
+		if all := r.events(); len(all) != 1 || all[0].RetryAfterMS != wait || all[0].LatencyUS < 900 || all[0].LatencyUS > 60e6 {
+			t.Errorf("denied %t: %+v", denies, all)
+		}
 	}
 }
 

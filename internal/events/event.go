@@ -42,6 +42,10 @@ type Event struct {
 	Reason   string  // the reason, for KindDegraded and KindDropped
 	Seconds  float64 // how long KindDegraded lasted
 	Count    uint64  // of decisions
+	// RetryAfterMS is how many milliseconds a denied client should wait, and LatencyUS how many
+	// microseconds the decision took; 0 if it is unknown.
+	RetryAfterMS int64 `json:"retry_after_ms"`
+	LatencyUS    int64 `json:"latency_us"`
 }
 
 // Bounds of an event.
@@ -75,6 +79,8 @@ func (e *Event) AppendJSON(dst []byte) []byte {
 	text("kind", e.Kind)
 	e.Texts(text)
 	number("status", float64(e.Status))
+	number("retry_after_ms", float64(e.RetryAfterMS))
+	number("latency_us", float64(e.LatencyUS))
 	number("seconds", e.Seconds)
 	number("share", e.Share)
 	dst = append(dst, `,"count":`...)

@@ -45,6 +45,9 @@ type Details struct {
 	Tier     string
 	Method   string
 	Path     string
+	// RetryAfter is how long the client should wait, and Latency how long the decision took; 0 if
+	// it is unknown.
+	RetryAfter, Latency counter.Micros
 }
 
 // table gathers the decisions of a second.
@@ -82,6 +85,8 @@ type entry struct {
 	limit    *counter.Limit
 	address  netip.Addr
 	at       time.Time // the time of the first decision
+	retry    counter.Micros
+	latency  counter.Micros
 	count    uint64
 }
 
@@ -179,7 +184,7 @@ func (e *entry) fill(k *Key, d *Details, n uint64, at time.Time) {
 	}
 	*e = entry{policy: k.Policy, version: k.Version, rule: k.Rule, decision: k.Decision, text: text, ends: e.ends,
 		whole: len(k.Client), settings: d.Settings, denied: d.Denied, status: d.Status, limit: d.Limit, address: d.Address,
-		at: at, count: n}
+		at: at, retry: d.RetryAfter, latency: d.Latency, count: n}
 }
 
 // The method take returns the events of the second that ends, and begins a new second.
@@ -205,7 +210,8 @@ func (e *entry) event(node string) Event {
 	part := func(i int) string { return text[e.ends[i-1]:e.ends[i]] }
 	shown := Event{Time: e.at, Kind: KindAdmitted, Policy: e.policy, Version: e.version, Rule: e.rule, Decision: e.decision,
 		Status: e.status, Client: ShownClient(text[:e.ends[0]], part(1), e.settings.Address), Tier: part(2),
-		IP: ShownAddress(e.address, e.settings.Address), Method: part(3), Path: part(4), Node: node, Count: e.count}
+		IP: ShownAddress(e.address, e.settings.Address), Method: part(3), Path: part(4), Node: node, Count: e.count,
+		RetryAfterMS: int64((e.retry + counter.Millisecond - 1) / counter.Millisecond), LatencyUS: int64(e.latency)}
 	if e.limit != nil {
 		shown.Limit = e.limit.String()
 	}

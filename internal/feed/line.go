@@ -50,6 +50,9 @@ type Line struct {
 	Seconds  float64   `json:"seconds,omitempty"`
 	Share    float64   `json:"share,omitempty"`
 	Count    int64     `json:"count,omitempty"`
+	// of an event; 0 if it is unknown
+	RetryAfterMS int64 `json:"retry_after_ms,omitempty"`
+	LatencyUS    int64 `json:"latency_us,omitempty"`
 	// of KindUsage
 	Admitted int64 `json:"admitted,omitempty"`
 	Denied   int64 `json:"denied,omitempty"`

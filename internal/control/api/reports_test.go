@@ -31,7 +31,7 @@ func (s *served) walkReports() {
 	for i := range 5 {
 		fmt.Fprintf(&batch, `{"time":%q,"kind":"usage","policy":"shop","rule":"api","tier":"gold","client":"user:%d","admitted":%d,"denied":%[3]d,"units":9}`+"\n",
 			now.Format(time.RFC3339Nano), i, i)
-		fmt.Fprintf(&batch, `{"time":%q,"kind":"denied","policy":"shop","rule":"api","client":"user:%d","status":429,"ip":"192.0.2.1","count":%d}`+"\n",
+		fmt.Fprintf(&batch, `{"time":%q,"kind":"denied","policy":"shop","rule":"api","client":"user:%d","status":429,"ip":"192.0.2.1","retry_after_ms":1500,"latency_us":87,"count":%d}`+"\n",
 			now.Format(time.RFC3339Nano), i, i+1)
 	}
 	for _, endpoint := range []string{"/api/*", ""} {
@@ -54,7 +54,7 @@ func (s *served) walkReports() {
 		}
 	}
 	s.checkAnswer(s.ask(ledger.Viewer, "GET", "/v1/usage?client="+url.QueryEscape("user:3"), ""), 200, `"units":9`)
-	s.checkAnswer(s.ask(ledger.Viewer, "GET", "/v1/events?limit=1", ""), 200, `"ip":"192.0.2.1"`)
+	s.checkAnswer(s.ask(ledger.Viewer, "GET", "/v1/events?limit=1", ""), 200, `"ip":"192.0.2.1"`, `"retry_after_ms":1500,"latency_us":87`)
 	s.checkAnswer(s.ask(ledger.Viewer, "GET", "/v1/usage?month=1999-01", ""), 200, `"usage":[]`)
 	s.checkRegions()
 	s.checkAnswer(s.ask(ledger.Editor, "POST", client("user:3")+"/forgetting", `{"reason":"asked for"}`), 403)

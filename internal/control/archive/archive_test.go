@@ -154,7 +154,8 @@ func (w *world) fill(rows int) {
 		at := w.old.Add(-time.Duration(random.Int64N(int64(9 * 24 * time.Hour))))
 		lines = append(lines,
 			feed.Line{Time: at, Kind: "denied", Policy: text, Rule: fmt.Sprint("r", n%7), Client: fmt.Sprint("user:", n%50), Status: 429, Count: random.Int64N(1 << 50),
-				IP: []string{"", "192.0.2.1", "192.0.2.0/24", "2001:db8::/48"}[n%4], Share: 0.25, Seconds: float64(n) / 3, Path: text, Version: "abc"},
+				IP: []string{"", "192.0.2.1", "192.0.2.0/24", "2001:db8::/48"}[n%4], Share: 0.25, Seconds: float64(n) / 3, Path: text, Version: "abc",
+				RetryAfterMS: random.Int64N(3) * 700, LatencyUS: random.Int64N(3) * 90},
 			feed.Line{Time: at, Kind: feed.KindUsage, Policy: "shop", Rule: text, Client: fmt.Sprint("user:", n), Tier: "gold",
 				Admitted: random.Int64N(9), Denied: random.Int64N(3), Units: random.Int64N(1<<50) - 1<<49})
 	}

@@ -29,6 +29,13 @@ type row interface {
 // and is not part of the digest.
 type later string
 
+// laterRetry and laterLatency are numbers that files of earlier releases do not have, and that may
+// be absent. An absent number is not part of the digest.
+type (
+	laterRetry   int64
+	laterLatency int64
+)
+
 // event is a row of rate_limit_events.
 type event struct {
 	Time     time.Time `parquet:"time,timestamp(microsecond)"`
@@ -52,11 +59,14 @@ type event struct {
 	Seconds  float64   `parquet:"seconds"`
 	Share    float32   `parquet:"share"`
 	Count    int64     `parquet:"count"`
+	// of the first of the decisions
+	RetryAfterMS *laterRetry   `parquet:"retry_after_ms,optional"`
+	LatencyUS    *laterLatency `parquet:"latency_us,optional"`
 }
 
 func (e *event) targets() []any {
 	return []any{&e.Time, &e.Event, &e.Kind, &e.Policy, &e.Version, &e.Rule, &e.Limit, &e.Decision, &e.Status, &e.Client, &e.Tier, &e.IP,
-		&e.Method, &e.Path, &e.State, &e.Reason, &e.Node, &e.Region, &e.Seconds, &e.Share, &e.Count}
+		&e.Method, &e.Path, &e.State, &e.Reason, &e.Node, &e.Region, &e.Seconds, &e.Share, &e.Count, &e.RetryAfterMS, &e.LatencyUS}
 }
 
 func (e *event) normalize() { e.Time = e.Time.UTC() }
@@ -67,7 +77,7 @@ func (e *event) values() []any {
 		ip = prefix
 	}
 	return []any{e.Time, e.Event, e.Kind, e.Policy, e.Version, e.Rule, e.Limit, e.Decision, e.Status, e.Client, e.Tier, ip,
-		e.Method, e.Path, e.State, e.Reason, e.Node, string(e.Region), e.Seconds, e.Share, e.Count}
+		e.Method, e.Path, e.State, e.Reason, e.Node, string(e.Region), e.Seconds, e.Share, e.Count, (*int64)(e.RetryAfterMS), (*int64)(e.LatencyUS)}
 }
 
 func (e *event) measures() []int64 { return []int64{e.Count} }
@@ -122,9 +132,9 @@ var relations = []*relation{
 	{
 		name: "rate_limit_events", short: "events",
 		columns: []string{"at", "event", "kind", "policy", "version", "rule", "limited", "decision", "status", "client", "tier", "ip", "method", "path",
-			"state", "reason", "node", "region", "seconds", "share", "events"},
+			"state", "reason", "node", "region", "seconds", "share", "events", "retry_after_ms", "latency_us"},
 		query: "at, event, kind, policy, version, rule, limited, decision, status, client, tier, coalesce(ip::text, ''), method, path, state, reason, node, region, " +
-			"seconds, share, events",
+			"seconds, share, events, retry_after_ms, latency_us",
 		order: "at, event", after: "(at, event) > (($1::text[])[1]::timestamptz, ($1::text[])[2]::bigint)",
 		sums: []string{"events"}, age: func(k retain.Keep) time.Duration { return k.Events }, files: filesOf[event]{},
 	},
@@ -151,6 +161,16 @@ func appendField(to []byte, value any) []byte {
 		}
 		to = binary.AppendUvarint(to, uint64(len(*v)))
 		return append(to, *v...)
+	case **laterRetry:
+		if *v == nil {
+			return to
+		}
+		return binary.AppendVarint(append(to, 'r'), int64(**v))
+	case **laterLatency:
+		if *v == nil {
+			return to
+		}
+		return binary.AppendVarint(append(to, 'l'), int64(**v))
 	case *int64:
 		return binary.AppendVarint(to, *v)
 	case *int32:

@@ -39,8 +39,8 @@ func (e *earlierEvent) targets() []any {
 		&e.Method, &e.Path, &e.State, &e.Reason, &e.Node, &e.Seconds, &e.Share, &e.Count}
 }
 
-// TestFilesOfEarlierReleasesAreRead: a file without regions has the digest that its release wrote,
-// and its events have no region.
+// TestFilesOfEarlierReleasesAreRead: a file without regions and waits has the digest that its
+// release wrote, and its events have none.
 func TestFilesOfEarlierReleasesAreRead(t *testing.T) {
 	var file bytes.Buffer
 	w, written := parquet.NewGenericWriter[earlierEvent](&file), newSummary()
@@ -63,14 +63,19 @@ func TestFilesOfEarlierReleasesAreRead(t *testing.T) {
 	if err == nil {
 		err = of.compare(read)
 	}
-	if err != nil || len(rows) != 3 || rows[2][16] != "n1" || rows[2][17] != "" || rows[2][18] != 2.0 {
+	if err != nil || len(rows) != 3 || rows[2][16] != "n1" || rows[2][17] != "" || rows[2][18] != 2.0 ||
+		rows[2][21] != (*int64)(nil) || rows[2][22] != (*int64)(nil) {
 		t.Errorf("%v, %v", err, rows)
 	}
-	one, other := newSummary(), newSummary()
-	with := event{Region: "eu"}
-	one.addRow(with.targets(), nil)
-	other.addRow(new(event).targets(), nil)
-	if bytes.Equal(one.digest.Sum(nil), other.digest.Sum(nil)) {
-		t.Error("the digest does not depend on the region")
+	retry, latency, other := laterRetry(0), laterLatency(0), laterRetry(1)
+	digests := map[string]int{}
+	for i, e := range []event{{}, {Region: "eu"}, {RetryAfterMS: &retry}, {RetryAfterMS: &other}, {LatencyUS: &latency}, {RetryAfterMS: &retry, LatencyUS: &latency}} {
+		s := newSummary()
+		s.addRow(e.targets(), nil)
+		digest := string(s.digest.Sum(nil))
+		if before, ok := digests[digest]; ok {
+			t.Errorf("the events %d and %d have the same digest", before, i)
+		}
+		digests[digest] = i
 	}
 }

@@ -110,7 +110,7 @@ func first(ctx context.Context, tx pgx.Tx, b *Batch, at time.Time, redated int64
 }
 
 var eventColumns = []string{"at", "kind", "policy", "version", "rule", "limited", "decision", "status", "client", "tier", "ip", "method", "path",
-	"state", "reason", "node", "region", "seconds", "share", "events"}
+	"state", "reason", "node", "region", "seconds", "share", "events", "retry_after_ms", "latency_us"}
 
 // copyEvents writes the events of a batch.
 func copyEvents(ctx context.Context, tx pgx.Tx, lines []feed.Line) error {
@@ -126,10 +126,19 @@ func copyEvents(ctx context.Context, tx pgx.Tx, lines []feed.Line) error {
 		next++
 		row = append(row[:0], l.Time, l.Kind, l.Policy, l.Version, l.Rule, l.Limit, l.Decision,
 			int16(l.Status), l.Client, l.Tier, network(l.IP), l.Method, l.Path, l.State,
-			l.Reason, l.Node, l.Region, l.Seconds, float32(cmp.Or(l.Share, 1)), l.Count)
+			l.Reason, l.Node, l.Region, l.Seconds, float32(cmp.Or(l.Share, 1)), l.Count,
+			known(l.RetryAfterMS), known(l.LatencyUS))
 		return row, nil
 	}))
 	return err
+}
+
+// known returns a number as a value of a row; nil for 0, which stands for an unknown one.
+func known(n int64) any {
+	if n == 0 {
+		return nil
+	}
+	return n
 }
 
 // network returns an address or a network as a value of a row; nil if there is none.

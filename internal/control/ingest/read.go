@@ -120,7 +120,7 @@ func readLine(text []byte) (l feed.Line, altered bool, err error) {
 		altered = altered || fit != *field
 		*field = fit
 	}
-	for _, n := range [...]*int64{&l.Count, &l.Admitted, &l.Denied, &l.Units} {
+	for _, n := range [...]*int64{&l.Count, &l.Admitted, &l.Denied, &l.Units, &l.RetryAfterMS, &l.LatencyUS} {
 		if *n < 0 && n != &l.Units { // units may have been refunded
 			return l, false, fmt.Errorf("the number %d is below 0", *n)
 		}

@@ -147,6 +147,9 @@ type Event struct {
 	Seconds  float64 `json:"seconds,omitempty"`
 	Share    float32 `json:"share" doc:"of the decisions that are reported"`
 	Count    int64   `json:"count" doc:"how many decisions"`
+	// nil if the node has not reported it
+	RetryAfterMS *int64 `json:"retry_after_ms,omitempty" doc:"of a denial: how many milliseconds the client was to wait, after the first of the decisions"`
+	LatencyUS    *int64 `json:"latency_us,omitempty" doc:"how many microseconds the first of the decisions took"`
 }
 
 // EventQuery selects events. Empty texts select all.
@@ -173,14 +176,14 @@ func (r *Reports) Events(ctx context.Context, q EventQuery) ([]Event, error) {
 		}
 	}
 	rows, err := r.Pool.Query(ctx, "SELECT at, event, kind, policy, version, rule, limited, decision, status, client, tier, coalesce(abbrev(ip), ''), method, path, "+
-		"state, reason, node, region, seconds, share, events FROM rate_limit_events WHERE at >= $1 AND at < $2 AND (at, event) < ($3, $4)"+query+
+		"state, reason, node, region, seconds, share, events, retry_after_ms, latency_us FROM rate_limit_events WHERE at >= $1 AND at < $2 AND (at, event) < ($3, $4)"+query+
 		" ORDER BY at DESC, event DESC LIMIT $5", args...)
 	if err != nil {
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (e Event, err error) {
 		err = row.Scan(&e.At, &e.Event, &e.Kind, &e.Policy, &e.Version, &e.Rule, &e.Limit, &e.Decision, &e.Status, &e.Client, &e.Tier, &e.IP, &e.Method,
-			&e.Path, &e.State, &e.Reason, &e.Node, &e.Region, &e.Seconds, &e.Share, &e.Count)
+			&e.Path, &e.State, &e.Reason, &e.Node, &e.Region, &e.Seconds, &e.Share, &e.Count, &e.RetryAfterMS, &e.LatencyUS)
 		e.At = e.At.UTC()
 		return e, err
 	})
