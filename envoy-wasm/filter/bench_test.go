@@ -3,6 +3,7 @@
 package filter
 
 import (
+	"fmt"
 	"strconv"
 	"testing"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/penstock/penstock/core/counter"
 	corepolicy "github.com/penstock/penstock/core/policy"
 	"github.com/penstock/penstock/internal/envoy/wire"
+	"github.com/penstock/penstock/internal/test/benchpair"
 )
 
 // quickHost is a host whose methods take almost no time.
@@ -111,3 +113,71 @@ func TestARequestAllocatesLittle(t *testing.T) {
 		t.Logf("%v allocations", n)
 	}
 }
+
+// manyHost is a quickHost whose requests come from several addresses.
+type manyHost struct {
+	quickHost
+	peer string
+}
+
+func (m *manyHost) Property(...string) (string, bool) { return m.peer, true }
+
+// BenchmarkReportedAdmission measures what the reports of usage add to a request that the filter
+// admits itself. Of 512 clients, half are denied before, and the others are measured.
+func BenchmarkReportedAdmission(b *testing.B) {
+	for _, clients := range []int{1, 64, 512} {
+		b.Run(fmt.Sprintf("%d clients", clients), func(b *testing.B) {
+			benchpair.Measure(b, []benchpair.Way{{Name: "unreported", Call: admitFunc(b, clients, false)}, {Name: "reported", Call: admitFunc(b, clients, true)}})
+		})
+	}
+}
+
+// admitFunc returns a function that sends a request of the next client.
+func admitFunc(b *testing.B, clients int, usage bool) func() {
+	p := corepolicy.Policy{Name: "shop", Rules: []corepolicy.Rule{
+		{Name: "closed", Action: corepolicy.ActionBlock, Match: corepolicy.Match{Path: []string{"/closed"}}},
+		{Name: "open", Action: corepolicy.ActionAllow, Match: corepolicy.Match{Path: []string{"/api/*"}}}}}
+	host := &manyHost{quickHost: quickHost{now: counter.Second}}
+	f, err := New(host, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	f.Tick()
+	host.answer(Reply{Status: 200, ETag: "v1", Body: compact.AppendPolicy(nil, &p, "v1"), Denials: usage, Usage: usage})
+	id := uint32(0)
+	send := func(client int, headers [][2]string) Action {
+		host.peer = peers[client]
+		host.now += counter.Millisecond // the requests are no burst, in which they would wait
+		id++
+		s := f.NewStream(id)
+		action := s.RequestHeaders(headers)
+		s.Done()
+		return action
+	}
+	denied, admitted, next := get("/closed"), get("/api/orders"), 0
+	n := min(clients, denialsMax)
+	for i := range clients - n {
+		send(i, denied)
+	}
+	call := func() {
+		if send(next%n, admitted) != Continue {
+			b.Fatal("not admitted")
+		}
+		next++
+	}
+	for range n {
+		call()
+	}
+	if r := &f.denials; usage && r.count+r.admits != clients {
+		b.Fatalf("%d clients are to be reported", r.count+r.admits)
+	}
+	return call
+}
+
+// peers are addresses of clients.
+var peers = func() (all [denialsMax]string) {
+	for i := range all {
+		all[i] = fmt.Sprintf("192.0.2.%d:4711", i)
+	}
+	return all
+}()

@@ -25,6 +25,9 @@ const (
 	// are only counted. Requests that would need a further item for admissions are not admitted
 	// from leased units.
 	denialsMax = 256
+	// reportLists is the number of lists of items. A list is searched for each decision, so that it
+	// must be short.
+	reportLists = 64
 	// reportEvery is the time for which denials are gathered.
 	reportEvery = counter.Second
 )
@@ -37,10 +40,10 @@ type gatheredDenials struct {
 	wanted bool // whether the bridge wants denials
 	usage  bool // whether it wants admissions, too
 	since  counter.Micros
-	first  *extra // of a list
-	count  int    // the number of extras in the list that report denials; see denialsMax
-	admits int    // the number of the others, which report admissions
-	lost   int64  // the number of denials without an extra
+	lists  [reportLists]*extra // by the hash of the client and the rule
+	count  int                 // the number of extras that report denials; see denialsMax
+	admits int                 // the number of the others, which report admissions
+	lost   int64               // the number of denials without an extra
 }
 
 // isReport reports whether an extra is a report of denials or admissions.
@@ -74,7 +77,8 @@ func (f *Filter) gatherDecision(a *askingData, d *core.Decision) {
 		}
 		h = hash(h, d.Client.Tier)
 	}
-	for one := r.first; one != nil; one = one.next {
+	list := &r.lists[h%reportLists]
+	for one := *list; one != nil; one = one.next {
 		if one.denials[0].Counter == h {
 			one.denials[0].Cost += sign
 			return
@@ -91,11 +95,12 @@ func (f *Filter) gatherDecision(a *askingData, d *core.Decision) {
 		}
 		return
 	}
-	if *count += 1 + denialsMax - most; r.first == nil {
+	if r.count+r.admits == 0 {
 		r.since = f.elapsedTime()
 	}
+	*count += 1 + denialsMax - most
 	one := new(extra)
-	one.version, one.next, one.item = a.policy.version, r.first, wire.AppendAsk(nil, wire.KindDenied, &a.attrs.Ask, nil)
+	one.version, one.next, one.item = a.policy.version, *list, wire.AppendAsk(nil, wire.KindDenied, &a.attrs.Ask, nil)
 	one.denials[0].Counter, one.denials[0].Cost, one.denials[0].Check = h, sign, -1
 	results := a.plan.Results()
 	for i := range results {
@@ -103,7 +108,7 @@ func (f *Filter) gatherDecision(a *askingData, d *core.Decision) {
 			one.denials[0].Check = i
 		}
 	}
-	r.first = one
+	*list = one
 }
 
 // reportDenials reports the decisions that were gathered for the given time, when the bridge can be
@@ -112,12 +117,14 @@ func (f *Filter) gatherDecision(a *askingData, d *core.Decision) {
 //go:noinline
 func (f *Filter) reportDenials(after counter.Micros) {
 	r := &f.denials
-	if after > 0 && (r.first == nil || f.calls.failures > 0 || len(f.leases.extras) > extrasMax || f.elapsedTime()-r.since < after) {
+	if after > 0 && (r.count+r.admits == 0 || f.calls.failures > 0 || len(f.leases.extras) > extrasMax || f.elapsedTime()-r.since < after) {
 		return
 	}
-	for one := r.first; one != nil; one = one.next {
-		one.denials[0].Max, r.lost = r.lost, 0
-		f.enqueueExtra(one, wire.AppendUnits(one.item, one.denials[:]))
+	for i := range r.lists {
+		for one := r.lists[i]; one != nil; one = one.next {
+			one.denials[0].Max, r.lost = r.lost, 0
+			f.enqueueExtra(one, wire.AppendUnits(one.item, one.denials[:]))
+		}
 	}
-	r.first, r.count, r.admits = nil, 0, 0
+	r.lists, r.count, r.admits = [reportLists]*extra{}, 0, 0
 }
