@@ -6,20 +6,61 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"sync/atomic"
+
+	"github.com/caddyserver/caddy/v2"
 )
 
-// sendWatch records whether a request has been sent to an upstream, at least in part. The upstream
-// may then have processed the request, whatever became of later attempts.
+// Placeholders that reverse_proxy and error routes set.
+const (
+	proxyRetries = "http.reverse_proxy.retries"          // the attempts after the first
+	proxyLatency = "http.reverse_proxy.upstream.latency" // the time until an upstream answered
+	routeError   = "http.error"                          // the error that error routes handle
+)
+
+// sendWatch records whether a request may have been sent to an upstream. The upstream may then have
+// processed the request, whatever became of later attempts.
 type sendWatch struct {
-	begun atomic.Bool // transports write in goroutines of their own
-	trace httptrace.ClientTrace
+	connected atomic.Bool // an HTTP transport had a connection for the request
+	reported  atomic.Bool // the transport reports its attempts; that of FastCGI does not
+	trace     httptrace.ClientTrace
+	replacer  *caddy.Replacer
+	latency   any  // the value of proxyLatency before the request was passed on
+	failed    bool // whether routeError was set before
 }
 
 // watchSending adds a sendWatch to the context of a request and returns it.
 func watchSending(r *http.Request) *sendWatch {
 	watch := new(sendWatch)
-	watch.trace.WroteHeaders = func() { watch.begun.Store(true) }
+	watch.trace.GetConn = func(string) { watch.reported.Store(true) }
+	// WroteHeaders would be too late: over HTTP/2 it may be called after the attempt has failed.
+	watch.trace.GotConn = func(httptrace.GotConnInfo) { watch.connected.Store(true) }
+	watch.replacer = r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
+	watch.latency, watch.failed = watch.marks()
 	// Outer handlers have the same request, so the request is changed in place.
 	*r = *r.WithContext(httptrace.WithClientTrace(r.Context(), &watch.trace))
 	return watch
+}
+
+// marks returns what the placeholders tell about earlier attempts.
+func (w *sendWatch) marks() (latency any, failed bool) {
+	latency, _ = w.replacer.Get(proxyLatency)
+	_, failed = w.replacer.Get(routeError)
+	return latency, failed
+}
+
+// mayHaveSent reports whether an upstream may have received the request, although the last attempt
+// could not connect. If the transport does not report its attempts, that is certain only for the
+// last one, so any other attempt may have sent the request.
+func (w *sendWatch) mayHaveSent() bool {
+	if w.connected.Load() {
+		return true
+	}
+	if latency, failed := w.marks(); latency != w.latency || failed != w.failed {
+		return true // another reverse_proxy has handled the request, too
+	}
+	if w.reported.Load() {
+		return false
+	}
+	retries, known := w.replacer.Get(proxyRetries)
+	return known && retries != 0
 }

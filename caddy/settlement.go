@@ -220,11 +220,11 @@ func (s *settlement) endResponse(w *responder, err error, panics bool) {
 // isLostResponse reports whether an error of reverse_proxy means that a request was sent to the
 // upstream, but no response of it could be accepted. A client can cause that, for instance if the
 // upstream repeats what the client sent until its header is too large. A client cannot make the
-// upstream unreachable. But Go's transport repeats a request whose connection is lost, so the
-// upstream may have received a request whose last attempt could not connect.
+// upstream unreachable. But reverse_proxy and Go's transport may repeat a request, so an upstream
+// may have received a request whose last attempt could not connect.
 func isLostResponse(err error, sending *sendWatch) bool {
 	failed, dial := caddyhttp.HandlerError{}, reverseproxy.DialError{}
-	return errors.As(err, &failed) && (!errors.As(err, &dial) || sending.begun.Load()) &&
+	return errors.As(err, &failed) && (!errors.As(err, &dial) || sending.mayHaveSent()) &&
 		(failed.StatusCode == http.StatusBadGateway || failed.StatusCode == http.StatusGatewayTimeout)
 }
 

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"slices"
 	"strings"
 	"testing"
@@ -108,12 +109,18 @@ func TestOnlyTheUpstreamRefunds(t *testing.T) {
 	unreachable := func(http.ResponseWriter, *http.Request) error {
 		return caddyhttp.Error(http.StatusBadGateway, reverseproxy.NewDialError(errors.New("connection denied")))
 	}
+	// Over HTTP/2, an attempt may fail before the transport reports that it wrote the header.
+	connected := func(w http.ResponseWriter, r *http.Request) error {
+		httptrace.ContextClientTrace(r.Context()).GotConn(httptrace.GotConnInfo{})
+		return unreachable(w, r)
+	}
 	for _, c := range []struct {
 		name, rule string
 		upstream   answeringUpstream
 		cost       int64
 	}{
 		{"an upstream that cannot be reached", noErrors, unreachable, 0},
+		{"a connection before", noErrors, connected, 1},
 		{"no upstream is healthy", noErrors, failingUpstream(503), 0},
 		{"a response of the upstream", noErrors, respondWith(502), 0},
 		{"a response that cannot be accepted", noErrors, failingUpstream(502), 1},
