@@ -60,7 +60,7 @@ type serveArgs struct {
 
 // The method serve serves until ctx ends.
 func (f *bridgeFlags) serve(ctx context.Context, b *bridge.Bridge, s *serveArgs, logger *slog.Logger) error {
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
+	ctx, stop := untilStopped(ctx)
 	defer stop()
 	defer reloadOnSIGHUP(b, logger)()
 	listener, err := s.open(s.http, httpConnectionsMax, logger)

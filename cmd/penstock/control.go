@@ -11,9 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -149,7 +147,7 @@ func (f *controlFlags) serve(ctx context.Context, database string) error {
 		return err
 	}
 	defer listener.Close()
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	ctx, stop := untilStopped(ctx)
 	defer stop()
 	logger.Info("penstock control listens", "address", listener.Addr().String())
 	return control.Run(ctx, control.Options{Database: database, Regions: regions, Listener: listener, TLS: config, Logger: logger, PolicyKey: key,

@@ -10,12 +10,10 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os/signal"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -101,7 +99,7 @@ func (f *regionFlags) run(ctx context.Context, logger *slog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("--listen: %w", err)
 	}
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	ctx, stop := untilStopped(ctx)
 	defer stop()
 	agent := loan.New(loan.Options{Name: f.name, Writeoffs: store, Store: store, Peers: peers, Logger: logger,
 		Policy: func() loan.Policy { return *followed.current.Load() },
