@@ -56,6 +56,7 @@ func TestIdentityProblems(t *testing.T) {
 		{from(policy.CredentialSource{Kind: policy.FromHeader, Name: "x-a"}, policy.CredentialSource{Kind: policy.FromHeader, Name: "X-A"}), "identify[0].from[1]", "from[0] again"},
 		{from(policy.CredentialSource{Kind: policy.FromHeader, Name: "a b"}), "identify[0].from[0]", "not the name of a header"},
 		{from(policy.CredentialSource{Kind: policy.FromHeader, Name: "Host"}), "identify[0].from[0]", "not among a request's header fields"},
+		{from(policy.CredentialSource{Kind: policy.FromHeader, Name: "transfer-encoding"}), "identify[0].from[0]", "not among a request's header fields"},
 		{from(policy.CredentialSource{Kind: policy.FromQuery, Name: ""}), "identify[0].from[0]", "query parameter"},
 		{from(policy.CredentialSource{Kind: policy.FromQuery, Name: strings.Repeat("x", 300)}), "identify[0].from[0]", "query parameter"},
 		{from(policy.CredentialSource{Kind: policy.FromCookie, Name: "a;b"}), "identify[0].from[0]", "not the name of a cookie"},

@@ -298,7 +298,9 @@ func (v *Verifier) header(at, name string) {
 	case name == "" || strings.ContainsFunc(name, match.NotToken):
 		v.problem(at, name, "is not the name of a header", "write one such as X-User")
 	case match.CanonicalHeader(name) == "Host":
-		v.problem(at, name, "is not among a request's header fields", "a rule can count per host")
+		v.problem(at, name, notAField, "a rule can count per host")
+	case isRemoved(name):
+		v.problem(at, name, notAField, removedRemedy)
 	default:
 		v.checkLabel(at, name)
 	}

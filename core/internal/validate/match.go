@@ -74,6 +74,19 @@ func (v *Verifier) hosts(at string, hosts []string) {
 	}
 }
 
+// notAField is a problem of headers that rules do not get, so a rule that names one never applies.
+// removedRemedy is the remedy for those that no other field of a policy can name.
+const (
+	notAField     = "is not among a request's header fields"
+	removedRemedy = "name another; proxies keep this one"
+)
+
+// isRemoved reports whether proxies remove a field when they read the framing of a request.
+func isRemoved(header string) bool {
+	name := match.CanonicalHeader(header)
+	return name == "Transfer-Encoding" || name == "Trailer"
+}
+
 func (v *Verifier) matchedHeaders(at string, headers []policy.HeaderMatch) {
 	for i, m := range headers {
 		place := at + ".header." + m.Name
@@ -83,7 +96,9 @@ func (v *Verifier) matchedHeaders(at string, headers []policy.HeaderMatch) {
 		case len(m.Name) > match.HeaderNameBytesMax || strings.ContainsFunc(m.Name, match.NotToken):
 			v.problem(place, m.Name, "is not a header's name", "write one such as X-Plan, without colon")
 		case match.CanonicalHeader(m.Name) == "Host":
-			v.problem(place, m.Name, "is not among a request's header fields", "use host")
+			v.problem(place, m.Name, notAField, "use host")
+		case isRemoved(m.Name):
+			v.problem(place, m.Name, notAField, removedRemedy)
 		}
 		if !v.checkBounded(place, "", len(m.Values)) {
 			continue
