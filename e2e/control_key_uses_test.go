@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -58,7 +59,10 @@ func (u *keyUser) uses(name string) map[string]time.Time {
 			LastUsedAt time.Time `json:"last_used_at"`
 		}
 	}
-	u.run("show", name, "--json").read(u.t, &shown)
+	status, text := u.send("GET", "/v1/keys/"+name, "")
+	if err := json.Unmarshal([]byte(text), &shown); err != nil || status != http.StatusOK {
+		u.t.Fatalf("the keys of %s: %d %s: %v", name, status, text, err)
+	}
 	uses := map[string]time.Time{}
 	for _, key := range shown.Keys {
 		uses[key.Hash] = key.LastUsedAt
