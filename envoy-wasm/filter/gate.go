@@ -20,6 +20,14 @@ const (
 	// gateQueueMax is the maximum number of requests that wait for one counter, of waitingMax in
 	// all. Further requests are denied with 429.
 	gateQueueMax = sourceMax * 3 / 4
+	// gateSourceMax is the number of requests of one source in all queues from which on no other
+	// request of the source waits for a counter, but is denied with 429. So a source leaves half of
+	// the places in the queue of a counter to others.
+	gateSourceMax = gateQueueMax / 2
+	// gateAheadMax is the number of requests in all queues below which a source is ahead of others
+	// in the queue of a counter. So a client with thousands of requests for a counter that all
+	// clients share does not delay the few requests of another client.
+	gateAheadMax = 16
 )
 
 // gate tracks a counter while calls ask about requests for it. Without such requests the counter
@@ -32,6 +40,8 @@ type gate struct {
 	under       int     // requests in calls
 	length      int     // the last request of the queue
 	first, last *Stream // the queue
+	lastAhead   *Stream // the last of the requests that are ahead: see gateAheadMax
+	ahead       int     // requests of the queue that are ahead
 	following   *gate   // next gate with a queue
 	listed      bool    // whether the gate is in the list of gates with a queue: see follow
 }
@@ -102,23 +112,17 @@ func (f *Filter) enqueue(s *Stream, from *gate) (waits, full bool) {
 	if a.narrow < 0 {
 		return false, false
 	}
-	g := l.gateOf(a)
+	g, own := l.gateOf(a), f.calls.sources.each[s.source].queued
 	switch {
 	case (g.first == nil || g == from) && g.under < g.waveOf(a):
 		g.under++
 		s.gate = g
 		return false, false
-	case g.length >= gateQueueMax:
+	case g.length >= gateQueueMax || own >= gateSourceMax:
 		return false, true
 	}
-	s.state, s.next = queued, nil
-	if g.first == nil {
-		g.first = s
-	} else {
-		g.last.next = s
-	}
-	g.last = s
-	g.length++
+	s.state = queued
+	g.insert(s, own < gateAheadMax)
 	s.addToCount(1)
 	if !g.listed {
 		l.followGate(g)
@@ -127,7 +131,29 @@ func (f *Filter) enqueue(s *Stream, from *gate) (waits, full bool) {
 	return true, false
 }
 
+// The method insert puts a request into the queue: at its end, or behind the requests that are
+// ahead.
+func (g *gate) insert(s *Stream, ahead bool) {
+	before, n := g.last, g.length
+	if ahead {
+		before, n = g.lastAhead, g.ahead
+		g.lastAhead = s
+		g.ahead++
+	}
+	at := &g.first
+	if n > 0 {
+		at = &before.next
+	}
+	s.next, *at = *at, s
+	if s.next == nil {
+		g.last = s
+	}
+	g.length++
+}
+
 // leaveGate stops counting a request at its gate.
+//
+//go:noinline
 func (f *Filter) leaveGate(g *gate) {
 	if g != nil {
 		g.under--
@@ -186,6 +212,7 @@ func (f *Filter) dequeue(g *gate) {
 	s := g.first
 	g.first, s.next = s.next, nil
 	g.length--
+	g.ahead = max(g.ahead-1, 0)
 	s.addToCount(-1)
 	if s.state == queued { // otherwise the request has ended
 		s.state = fresh

@@ -179,3 +179,39 @@ func TestAFloodLeavesHalfOfTheBytes(t *testing.T) {
 		}
 	}
 }
+
+// TestASharedCounterHasPlacesForOthers: with a counter that all clients share, a client with
+// thousands of requests takes at most half of the places in the queue of the counter. The requests
+// of another client are not denied, and are in the next calls.
+func TestASharedCounterHasPlacesForOthers(t *testing.T) {
+	e := newEnvoy(t)
+	p := shopPolicy(t, "1000000/1h")
+	p.Rules[0].Per = nil
+	f := withPolicy(t, e, p)
+	e.properties["source.address"] = "192.0.2.1:4711"
+	e.sendFlood(f, 0, 8000, "/api/x")
+	if n := f.calls.sources.queued; n > gateSourceMax+waveMax {
+		t.Errorf("%d requests of one client wait, want at most %d", n, gateSourceMax)
+	}
+	denied := len(e.responses)
+	e.properties["source.address"] = "192.0.2.2:4711"
+	e.sendFlood(f, 8000, gateAheadMax, "/api/x")
+	if len(e.responses) != denied {
+		t.Errorf("%d requests of another client are denied", len(e.responses)-denied)
+	}
+	for range 2 { // the call under way, and the next one
+		c, _, items := e.check()
+		c.answer(replyWith(slices.Repeat([]wire.Answer{admittedWith(900_000)}, len(items))...))
+		e.settleTurns(f)
+	}
+	for id := uint32(8000); id < 8000+gateAheadMax; id++ {
+		if !slices.Contains(e.resumed, id) {
+			t.Fatalf("request %d of the other client is not among the first %d that are admitted", id, len(e.resumed))
+		}
+	}
+	units := int64(900_000)
+	e.answerAll(f, &units)
+	if n := f.calls.sources.queued; n != 0 || len(e.resumed)+len(e.responses) != 8000+gateAheadMax || len(f.gates.byKey) != 0 {
+		t.Errorf("%d wait, %d are resumed, %d are denied", n, len(e.resumed), len(e.responses))
+	}
+}

@@ -18,7 +18,8 @@ import (
 // more calls than that number plus one would be useless. The other requests wait in this process.
 // When a call is denied, they are denied from memory. When a call is admitted, as many further
 // requests are sent as there are units. So a burst of any size costs about as many calls as the
-// limit admits requests, and requests of other clients do not queue behind it.
+// limit admits requests, and requests of other clients do not queue behind it. At a counter that
+// clients share, their requests wait in turns.
 
 // Bounds of the gates.
 const (
@@ -69,10 +70,8 @@ type gate struct {
 	remaining int64
 	calls     int // under way
 	// queued requests are being denied, so the gate is in use although its queue is empty
-	pins    int
-	waiting int
-	first   *queued
-	last    *queued
+	pins  int
+	queue turns
 }
 
 // The type pass identifies one call at its gate. The zero pass is for a call that does not take
@@ -93,7 +92,7 @@ type queued struct {
 	results []counter.Result
 	source  sources.Source
 	since   counter.Micros
-	next    *queued
+	next    *queued // the next request of the same source
 	turn    turn
 	err     error
 	done    chan struct{} // receives one value, when turn is set
@@ -153,11 +152,11 @@ func (s *Store) enter(k kind, checks []counter.Check, results []counter.Result, 
 	p.shard.mu.Lock()
 	defer p.shard.mu.Unlock()
 	g := p.shard.open(id, c.Limit)
-	if g.first == nil && g.calls < s.maxCalls(g, k, c.Cost) {
+	if g.queue.waiting == 0 && g.calls < s.maxCalls(g, k, c.Cost) {
 		g.calls++
 		return p, nil, nil
 	}
-	if g.waiting >= gateWaitingMax || s.gates.waiting.Load() >= gatesWaitingMax {
+	if g.queue.waiting >= gateWaitingMax || s.gates.waiting.Load() >= gatesWaitingMax {
 		return p, nil, errGateFull
 	}
 	source := s.gates.sourceOf(c, id)
@@ -167,8 +166,8 @@ func (s *Store) enter(k kind, checks []counter.Check, results []counter.Result, 
 	}
 	q = s.queue.Get().(*queued)
 	q.pass, q.kind, q.cost, q.checks, q.results, q.source = p, k, c.Cost, checks, results, source
-	q.since, q.next, q.turn, q.err = s.now(), nil, turnNone, nil
-	g.push(q)
+	q.since, q.turn, q.err = s.now(), turnNone, nil
+	g.queue.push(q)
 	s.gates.waiting.Add(1)
 	return p, q, nil
 }
@@ -225,7 +224,7 @@ func (s *Store) leaveQueue(q *queued) bool {
 	q.shard.mu.Lock()
 	defer q.shard.mu.Unlock()
 	g := q.shard.find(q.id)
-	if g == nil || !g.remove(q) {
+	if g == nil || !g.queue.remove(q) {
 		return false
 	}
 	s.gates.left(q)
@@ -248,82 +247,70 @@ func (s *Store) leaveGate(ctx context.Context, p pass, k kind, checks []counter.
 		g.remaining = results[p.check].Remaining
 		denied = k == takes && s.denials != nil && anyDenied(checks, results)
 	}
-	if g.first == nil || failure == nil && !denied {
+	if g.queue.waiting == 0 || failure == nil && !denied {
 		s.proceed(g)
 		p.shard.close(g)
 		p.shard.mu.Unlock()
 		return
 	}
-	list := g.detach()
+	asked := g.queue
+	g.queue = turns{}
 	g.pins++
 	p.shard.mu.Unlock()
 	if failure != nil {
-		list = s.fail(list, failure)
+		s.fail(&asked, failure)
 	} else {
-		list = s.deny(list)
+		s.deny(&asked)
 	}
 	p.shard.mu.Lock()
 	defer p.shard.mu.Unlock()
 	g.pins--
-	g.attach(list)
+	g.queue.prepend(asked)
 	s.proceed(g)
 	p.shard.close(g)
 }
 
-// The method fail fails those requests that cannot be denied from memory. The method returns nil,
-// because no request remains.
-func (s *Store) fail(list *queued, failure error) *queued {
+// The method fail decides all requests of a queue. Those that cannot be denied from memory fail.
+func (s *Store) fail(queue *turns, failure error) {
 	failure = notSentError{failure}
-	for list != nil {
-		q := list
-		list = q.next
+	for q := queue.pop(); q != nil; q = queue.pop() {
 		if q.kind == takes && s.denyFromMemory(q.checks, q.results, false) {
 			s.decide(q, turnDone, nil)
 			continue
 		}
 		s.decide(q, turnFail, failure)
 	}
-	return nil
 }
 
-// The method deny decides those requests that can be denied from memory. The method returns the
-// others in order.
-func (s *Store) deny(list *queued) *queued {
-	var left, end *queued
-	for misses := 0; list != nil && misses < gateMissesMax; {
-		q := list
-		list = q.next
+// The method deny decides those requests of a queue that can be denied from memory. The others
+// remain.
+func (s *Store) deny(queue *turns) {
+	var left turns
+	for misses := 0; misses < gateMissesMax; {
+		q := queue.pop()
+		if q == nil {
+			break
+		}
 		if q.kind == takes && s.denyFromMemory(q.checks, q.results, false) {
 			misses = 0
 			s.decide(q, turnDone, nil)
 			continue
 		}
 		misses++
-		q.next = nil
-		if end == nil {
-			left = q
-		} else {
-			end.next = q
-		}
-		end = q
+		left.push(q)
 	}
-	if end == nil {
-		return list
-	}
-	end.next = list
-	return left
+	queue.prepend(left)
 }
 
 // The method proceed lets as many requests pass as the counter has room for. The caller holds the
 // lock.
 func (s *Store) proceed(g *gate) {
-	for g.first != nil {
-		q := g.first
+	for q := g.queue.peek(); q != nil; q = g.queue.peek() {
 		late := s.now()-q.since > gateWaitMax
 		if !late && g.calls >= s.maxCalls(g, q.kind, q.cost) {
 			return
 		}
-		g.pop()
+		g.queue.pop()
 		if late {
 			s.decide(q, turnFail, errGateLate)
 			continue
@@ -337,7 +324,7 @@ func (s *Store) proceed(g *gate) {
 // q.
 func (s *Store) decide(q *queued, t turn, err error) {
 	s.gates.left(q)
-	q.next, q.turn, q.err = nil, t, err
+	q.turn, q.err = t, err
 	q.done <- struct{}{}
 }
 
@@ -372,7 +359,7 @@ const gatesKept = 64
 
 // The method close frees a gate that has no calls and no queue. The caller holds the lock.
 func (sh *gateShard) close(g *gate) {
-	if g.calls > 0 || g.pins > 0 || g.first != nil {
+	if g.calls > 0 || g.pins > 0 || g.queue.waiting > 0 {
 		return
 	}
 	for i, other := range sh.busy {
@@ -386,72 +373,6 @@ func (sh *gateShard) close(g *gate) {
 	if len(sh.free) < gatesKept {
 		sh.free = append(sh.free, g)
 	}
-}
-
-// The method push appends a request to the queue.
-func (g *gate) push(q *queued) {
-	if g.last == nil {
-		g.first = q
-	} else {
-		g.last.next = q
-	}
-	g.last = q
-	g.waiting++
-}
-
-// The method pop removes the first request from the queue.
-func (g *gate) pop() {
-	if g.first = g.first.next; g.first == nil {
-		g.last = nil
-	}
-	g.waiting--
-}
-
-// The method remove removes a request from the queue. The method returns false if the request is
-// not in it.
-func (g *gate) remove(q *queued) bool {
-	var before *queued
-	for at := g.first; at != nil; before, at = at, at.next {
-		if at != q {
-			continue
-		}
-		if before == nil {
-			g.first = q.next
-		} else {
-			before.next = q.next
-		}
-		if g.last == q {
-			g.last = before
-		}
-		g.waiting--
-		return true
-	}
-	return false
-}
-
-// The method detach empties the queue and returns its requests.
-func (g *gate) detach() *queued {
-	list := g.first
-	g.first, g.last, g.waiting = nil, nil, 0
-	return list
-}
-
-// The method attach puts requests back into the queue, ahead of those that were queued after the
-// detach.
-func (g *gate) attach(list *queued) {
-	if list == nil {
-		return
-	}
-	end, n := list, 1
-	for ; end.next != nil; n++ {
-		end = end.next
-	}
-	end.next = g.first
-	if g.last == nil {
-		g.last = end
-	}
-	g.first = list
-	g.waiting += n
 }
 
 // callInTurn makes the call of an attempt after it has passed its gate. An attempt for which other
