@@ -137,7 +137,10 @@ type Settle struct {
 // Field is a name and its value.
 type Field struct{ Name, Text string }
 
-// AppendCall begins a call about one version of a policy. Append its items to it.
+// AppendCall begins a call about one version of a policy. Append its items to it. It is not
+// inlined, which saves 400 bytes of the filter.
+//
+//go:noinline
 func AppendCall(dst []byte, version string) []byte {
 	return appendText(append(append(dst, callHead...), plain), version)
 }
