@@ -17,8 +17,8 @@ const (
 	routeError   = "http.error"                          // the error that error routes handle
 )
 
-// sendWatch records whether a request may have been sent to an upstream. The upstream may then have
-// processed the request, whatever became of later attempts.
+// sendWatch records whether a request may have been sent to an upstream. If one attempt was sent,
+// the upstream may have processed the request, even if later attempts have failed.
 type sendWatch struct {
 	connected atomic.Bool // an HTTP transport had a connection for the request
 	reported  atomic.Bool // the transport reports its attempts; that of FastCGI does not
@@ -41,16 +41,16 @@ func watchSending(r *http.Request) *sendWatch {
 	return watch
 }
 
-// marks returns what the placeholders tell about earlier attempts.
+// marks returns the placeholders that change when another reverse_proxy handles the request.
 func (w *sendWatch) marks() (latency any, failed bool) {
 	latency, _ = w.replacer.Get(proxyLatency)
 	_, failed = w.replacer.Get(routeError)
 	return latency, failed
 }
 
-// mayHaveSent reports whether an upstream may have received the request, although the last attempt
-// could not connect. If the transport does not report its attempts, that is certain only for the
-// last one, so any other attempt may have sent the request.
+// mayHaveSent reports whether an upstream may have received a request whose last attempt could not
+// connect. If the transport does not report its attempts, any earlier attempt may have sent the
+// request.
 func (w *sendWatch) mayHaveSent() bool {
 	if w.connected.Load() {
 		return true

@@ -42,8 +42,8 @@ func TestARetriedRequestIsNotRefunded(t *testing.T) {
 	}
 }
 
-// TestAnUnreachableUpstreamRefunds: no upstream received a request if no attempt could connect. If
-// the transport does not report its attempts, only one that is not repeated is known.
+// TestAnUnreachableUpstreamRefunds tests that a request is refunded if no attempt could connect.
+// The FastCGI transport does not report its attempts, so there a request with retries counts.
 func TestAnUnreachableUpstreamRefunds(t *testing.T) {
 	ok := func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }
 	for name, c := range map[string]struct{ proxy, statuses string }{
@@ -96,7 +96,8 @@ func fastcgiUpstream(t *testing.T, h http.HandlerFunc) string {
 	return listener.Addr().String()
 }
 
-// listenOnce starts an upstream that ends when it has received a request. The channel tells that.
+// listenOnce starts an upstream that ends when it has received a request. The channel then receives
+// true. It receives false if the upstream has ended without a request.
 func listenOnce(t *testing.T, address string) (received <-chan bool) {
 	t.Helper()
 	listener, err := net.Listen("tcp", address)

@@ -218,10 +218,11 @@ func (s *settlement) endResponse(w *responder, err error, panics bool) {
 }
 
 // isLostResponse reports whether an error of reverse_proxy means that a request was sent to the
-// upstream, but no response of it could be accepted. A client can cause that, for instance if the
-// upstream repeats what the client sent until its header is too large. A client cannot make the
-// upstream unreachable. But reverse_proxy and Go's transport may repeat a request, so an upstream
-// may have received a request whose last attempt could not connect.
+// upstream, but that the proxy could not accept a response. A client can cause that: for instance,
+// the upstream can repeat so much of the request that its response header is too large. A client
+// cannot make the upstream unreachable. But reverse_proxy and Go's transport may send a request
+// several times. If the last attempt could not connect, an earlier one may have reached the
+// upstream.
 func isLostResponse(err error, sending *sendWatch) bool {
 	failed, dial := caddyhttp.HandlerError{}, reverseproxy.DialError{}
 	return errors.As(err, &failed) && (!errors.As(err, &dial) || sending.mayHaveSent()) &&

@@ -33,7 +33,8 @@ func (c *Client) PutBatch(ctx context.Context, feed string, number int64, o PutB
 	return answer, err
 }
 
-// BatchAnswer is an object of the API: the schema BatchAnswerBody of its OpenAPI document.
+// BatchAnswer is a JSON object of the API. The OpenAPI document describes it in the schema
+// BatchAnswerBody.
 type BatchAnswer struct {
 	// Repeated: the batch was in the database before
 	Repeated bool `json:"repeated"`

@@ -50,8 +50,8 @@ func (c *Client) VerifyChanges(ctx context.Context) (*VerifiedAnswer, error) {
 	return answer, err
 }
 
-// ChangesAnswer is an object of the API: the schema ChangesAnswerBody of its OpenAPI
-// document.
+// ChangesAnswer is a JSON object of the API. The OpenAPI document describes it in the
+// schema ChangesAnswerBody.
 type ChangesAnswer struct {
 	// Changes: the newest first
 	Changes []Change `json:"changes"`
@@ -59,7 +59,8 @@ type ChangesAnswer struct {
 	Next int64 `json:"next,omitempty"`
 }
 
-// Change is an object of the API: the schema Change of its OpenAPI document.
+// Change is a JSON object of the API. The OpenAPI document describes it in the schema
+// Change.
 type Change struct {
 	Action string `json:"action"`
 	Actor  string `json:"actor"`
@@ -78,8 +79,8 @@ type Change struct {
 	What string `json:"what"`
 }
 
-// VerifiedAnswer is an object of the API: the schema VerifiedAnswerBody of its OpenAPI
-// document.
+// VerifiedAnswer is a JSON object of the API. The OpenAPI document describes it in the
+// schema VerifiedAnswerBody.
 type VerifiedAnswer struct {
 	// Changes: how many are as they were written
 	Changes int64 `json:"changes"`

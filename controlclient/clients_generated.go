@@ -176,15 +176,16 @@ func (c *Client) GetRemaining(ctx context.Context, client string, o GetRemaining
 	return answer, err
 }
 
-// ClientsAnswer is an object of the API: the schema ClientsAnswerBody of its OpenAPI
-// document.
+// ClientsAnswer is a JSON object of the API. The OpenAPI document describes it in the
+// schema ClientsAnswerBody.
 type ClientsAnswer struct {
 	Clients []ClientEntry `json:"clients"`
 	// Next: the value of after for the next page; absent on the last
 	Next string `json:"next,omitempty"`
 }
 
-// ClientEntry is an object of the API: the schema Client of its OpenAPI document.
+// ClientEntry is a JSON object of the API. The OpenAPI document describes it in the schema
+// Client.
 type ClientEntry struct {
 	// Client: KIND:ID
 	Client string `json:"client"`
@@ -194,7 +195,8 @@ type ClientEntry struct {
 	UpdatedAt time.Time `json:"updated_at"`
 }
 
-// Record is an object of the API: the schema Record of its OpenAPI document.
+// Record is a JSON object of the API. The OpenAPI document describes it in the schema
+// Record.
 type Record struct {
 	Block  *Mark             `json:"block,omitempty"`
 	Exempt *Mark             `json:"exempt,omitempty"`
@@ -206,13 +208,13 @@ type Record struct {
 	V      int64             `json:"v,omitempty"`
 }
 
-// Mark is an object of the API: the schema Mark of its OpenAPI document.
+// Mark is a JSON object of the API. The OpenAPI document describes it in the schema Mark.
 type Mark struct {
 	Reason string    `json:"reason,omitempty"`
 	Until  time.Time `json:"until,omitzero"`
 }
 
-// Grant is an object of the API: the schema Grant of its OpenAPI document.
+// Grant is a JSON object of the API. The OpenAPI document describes it in the schema Grant.
 type Grant struct {
 	At     time.Time `json:"at"`
 	Reason string    `json:"reason,omitempty"`
@@ -221,7 +223,8 @@ type Grant struct {
 	Window string    `json:"window,omitempty"`
 }
 
-// Limits is an object of the API: the schema Limits of its OpenAPI document.
+// Limits is a JSON object of the API. The OpenAPI document describes it in the schema
+// Limits.
 type Limits struct {
 	Limits []string  `json:"limits"`
 	Reason string    `json:"reason,omitempty"`
@@ -240,7 +243,8 @@ type PatchClient struct {
 	Tier *string `json:"tier,omitempty"`
 }
 
-// Changed is an object of the API: the schema Changed of its OpenAPI document.
+// Changed is a JSON object of the API. The OpenAPI document describes it in the schema
+// Changed.
 type Changed struct {
 	// After: absent if there is none
 	After *Record `json:"after,omitempty"`
@@ -253,7 +257,8 @@ type Changed struct {
 	Revision int64 `json:"revision"`
 }
 
-// PutClient is an object of the API: the schema PutClientBody of its OpenAPI document.
+// PutClient is a JSON object of the API. The OpenAPI document describes it in the schema
+// PutClientBody.
 type PutClient struct {
 	// Reason: why, for the history
 	Reason string `json:"reason"`
@@ -261,7 +266,8 @@ type PutClient struct {
 	Record Record `json:"record"`
 }
 
-// EditClient is an object of the API: the schema EditClientBody of its OpenAPI document.
+// EditClient is a JSON object of the API. The OpenAPI document describes it in the schema
+// EditClientBody.
 type EditClient struct {
 	// Action: one of set-tier, unset-tier, set-tenant, set-limit, unset-limit, grant, ungrant,
 	// block, unblock, exempt, unexempt, note, forget
@@ -287,14 +293,15 @@ type EditClient struct {
 	Window string `json:"window,omitempty"`
 }
 
-// ForgetClient is an object of the API: the schema ForgetClientBody of its OpenAPI
-// document.
+// ForgetClient is a JSON object of the API. The OpenAPI document describes it in the schema
+// ForgetClientBody.
 type ForgetClient struct {
 	// Reason: why, for the history
 	Reason string `json:"reason"`
 }
 
-// Forgotten is an object of the API: the schema Forgotten of its OpenAPI document.
+// Forgotten is a JSON object of the API. The OpenAPI document describes it in the schema
+// Forgotten.
 type Forgotten struct {
 	// Denials: rows of hours; their sums are kept without the name
 	Denials int64 `json:"denials"`
@@ -303,8 +310,8 @@ type Forgotten struct {
 	Usage int64 `json:"usage"`
 }
 
-// RemainingAnswer is an object of the API: the schema RemainingAnswerBody of its OpenAPI
-// document.
+// RemainingAnswer is a JSON object of the API. The OpenAPI document describes it in the
+// schema RemainingAnswerBody.
 type RemainingAnswer struct {
 	Client string `json:"client"`
 	// Counters: a counter of each limit that counts the client
@@ -319,7 +326,8 @@ type RemainingAnswer struct {
 	Region  string        `json:"region,omitempty"`
 }
 
-// Counter is an object of the API: the schema Counter of its OpenAPI document.
+// Counter is a JSON object of the API. The OpenAPI document describes it in the schema
+// Counter.
 type Counter struct {
 	Gossip       bool      `json:"gossip,omitempty"`
 	Granted      int64     `json:"granted,omitempty"`
@@ -337,7 +345,8 @@ type Counter struct {
 	Whose        string    `json:"whose"`
 }
 
-// Penalty is an object of the API: the schema Penalty of its OpenAPI document.
+// Penalty is a JSON object of the API. The OpenAPI document describes it in the schema
+// Penalty.
 type Penalty struct {
 	InForce    bool   `json:"in_force"`
 	Key        string `json:"key"`
@@ -346,7 +355,8 @@ type Penalty struct {
 	WaitMs     int64  `json:"wait_ms"`
 }
 
-// Profile is an object of the API: the schema Profile of its OpenAPI document.
+// Profile is a JSON object of the API. The OpenAPI document describes it in the schema
+// Profile.
 type Profile struct {
 	From      string   `json:"from,omitempty"`
 	OwnLimits []string `json:"own_limits,omitempty"`
@@ -358,13 +368,14 @@ type Profile struct {
 	User      string   `json:"user,omitempty"`
 }
 
-// Gap is an object of the API: the schema Gap of its OpenAPI document.
+// Gap is a JSON object of the API. The OpenAPI document describes it in the schema Gap.
 type Gap struct {
 	What string `json:"what"`
 	Why  string `json:"why"`
 }
 
-// FoundRecord is an object of the API: the schema FoundRecord of its OpenAPI document.
+// FoundRecord is a JSON object of the API. The OpenAPI document describes it in the schema
+// FoundRecord.
 type FoundRecord struct {
 	// Name: KIND:ID of the client or network, or ~key: and the SHA-256 of the API key
 	Name   string          `json:"name"`

@@ -59,8 +59,8 @@ func (c *Client) AllEvents(ctx context.Context, o ListEventsOptions) iter.Seq2[E
 	})
 }
 
-// EventsAnswer is an object of the API: the schema EventsAnswerBody of its OpenAPI
-// document.
+// EventsAnswer is a JSON object of the API. The OpenAPI document describes it in the schema
+// EventsAnswerBody.
 type EventsAnswer struct {
 	// Events: the newest first
 	Events []Event `json:"events"`
@@ -68,7 +68,7 @@ type EventsAnswer struct {
 	Next string `json:"next,omitempty"`
 }
 
-// Event is an object of the API: the schema Event of its OpenAPI document.
+// Event is a JSON object of the API. The OpenAPI document describes it in the schema Event.
 type Event struct {
 	At     time.Time `json:"at"`
 	Client string    `json:"client,omitempty"`

@@ -109,7 +109,8 @@ func (c *Client) EditKeys(ctx context.Context, key string, body EditKeys) (*Edit
 	return answer, err
 }
 
-// KeysAnswer is an object of the API: the schema KeysAnswerBody of its OpenAPI document.
+// KeysAnswer is a JSON object of the API. The OpenAPI document describes it in the schema
+// KeysAnswerBody.
 type KeysAnswer struct {
 	// Keys: in the order of their names
 	Keys []Key `json:"keys"`
@@ -117,7 +118,7 @@ type KeysAnswer struct {
 	Next string `json:"next,omitempty"`
 }
 
-// Key is an object of the API: the schema Key of its OpenAPI document.
+// Key is a JSON object of the API. The OpenAPI document describes it in the schema Key.
 type Key struct {
 	CreatedAt time.Time `json:"created_at"`
 	CreatedBy string    `json:"created_by"`
@@ -134,7 +135,8 @@ type Key struct {
 	UpdatedAt time.Time `json:"updated_at"`
 }
 
-// KeyRecord is an object of the API: the schema KeyRecord of its OpenAPI document.
+// KeyRecord is a JSON object of the API. The OpenAPI document describes it in the schema
+// KeyRecord.
 type KeyRecord struct {
 	Client    string              `json:"client"`
 	ExpiresAt time.Time           `json:"expires_at,omitzero"`
@@ -149,14 +151,16 @@ type KeyRecord struct {
 	V         int64               `json:"v,omitempty"`
 }
 
-// Revocation is an object of the API: the schema Revocation of its OpenAPI document.
+// Revocation is a JSON object of the API. The OpenAPI document describes it in the schema
+// Revocation.
 type Revocation struct {
 	At     time.Time `json:"at"`
 	By     string    `json:"by"`
 	Reason string    `json:"reason"`
 }
 
-// CreateKey is an object of the API: the schema CreateKeyBody of its OpenAPI document.
+// CreateKey is a JSON object of the API. The OpenAPI document describes it in the schema
+// CreateKeyBody.
 type CreateKey struct {
 	// Hash: the SHA-256 of the new key, in 64 lower-case hexadecimal digits; absent to have
 	// the key made
@@ -170,8 +174,8 @@ type CreateKey struct {
 	Record KeyRecord `json:"record"`
 }
 
-// EditedKeysAnswer is an object of the API: the schema EditedKeysAnswerBody of its OpenAPI
-// document.
+// EditedKeysAnswer is a JSON object of the API. The OpenAPI document describes it in the
+// schema EditedKeysAnswerBody.
 type EditedKeysAnswer struct {
 	// Changed: how many of them the edit has changed
 	Changed int64 `json:"changed"`
@@ -181,14 +185,15 @@ type EditedKeysAnswer struct {
 	Keys []Key `json:"keys"`
 }
 
-// NamedKeysAnswer is an object of the API: the schema NamedKeysAnswerBody of its OpenAPI
-// document.
+// NamedKeysAnswer is a JSON object of the API. The OpenAPI document describes it in the
+// schema NamedKeysAnswerBody.
 type NamedKeysAnswer struct {
 	// Keys: those in force first
 	Keys []Key `json:"keys"`
 }
 
-// EditKeys is an object of the API: the schema EditKeysBody of its OpenAPI document.
+// EditKeys is a JSON object of the API. The OpenAPI document describes it in the schema
+// EditKeysBody.
 type EditKeys struct {
 	// Action: forget removes keys that are revoked or have expired; one of rotate, revoke,
 	// disable, enable, forget

@@ -141,8 +141,8 @@ func (c *Client) AllEndpoints(ctx context.Context, o ListEndpointsOptions) iter.
 	})
 }
 
-// MetricsAnswer is an object of the API: the schema MetricsAnswerBody of its OpenAPI
-// document.
+// MetricsAnswer is a JSON object of the API. The OpenAPI document describes it in the
+// schema MetricsAnswerBody.
 type MetricsAnswer struct {
 	// Metrics: the oldest first
 	Metrics []Metric `json:"metrics"`
@@ -150,7 +150,8 @@ type MetricsAnswer struct {
 	Next string `json:"next,omitempty"`
 }
 
-// Metric is an object of the API: the schema Metric of its OpenAPI document.
+// Metric is a JSON object of the API. The OpenAPI document describes it in the schema
+// Metric.
 type Metric struct {
 	// Admitted: requests
 	Admitted int64     `json:"admitted"`
@@ -164,8 +165,8 @@ type Metric struct {
 	Units int64 `json:"units"`
 }
 
-// ActiveAnswer is an object of the API: the schema ActiveAnswerBody of its OpenAPI
-// document.
+// ActiveAnswer is a JSON object of the API. The OpenAPI document describes it in the schema
+// ActiveAnswerBody.
 type ActiveAnswer struct {
 	// Clients: the oldest minute first
 	Clients []Active `json:"clients"`
@@ -173,7 +174,8 @@ type ActiveAnswer struct {
 	Next string `json:"next,omitempty"`
 }
 
-// Active is an object of the API: the schema Active of its OpenAPI document.
+// Active is a JSON object of the API. The OpenAPI document describes it in the schema
+// Active.
 type Active struct {
 	// Admitted: requests
 	Admitted int64     `json:"admitted"`
@@ -188,8 +190,8 @@ type Active struct {
 	Units int64 `json:"units"`
 }
 
-// EndpointsAnswer is an object of the API: the schema EndpointsAnswerBody of its OpenAPI
-// document.
+// EndpointsAnswer is a JSON object of the API. The OpenAPI document describes it in the
+// schema EndpointsAnswerBody.
 type EndpointsAnswer struct {
 	// Endpoints: the oldest first
 	Endpoints []Endpoint `json:"endpoints"`
@@ -197,7 +199,8 @@ type EndpointsAnswer struct {
 	Next string `json:"next,omitempty"`
 }
 
-// Endpoint is an object of the API: the schema Endpoint of its OpenAPI document.
+// Endpoint is a JSON object of the API. The OpenAPI document describes it in the schema
+// Endpoint.
 type Endpoint struct {
 	// Admitted: requests
 	Admitted int64     `json:"admitted"`

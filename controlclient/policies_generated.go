@@ -155,15 +155,16 @@ func (c *Client) RollBackPolicy(ctx context.Context, policy string, when Conditi
 	return call[Revision](ctx, c, r)
 }
 
-// PoliciesAnswer is an object of the API: the schema PoliciesAnswerBody of its OpenAPI
-// document.
+// PoliciesAnswer is a JSON object of the API. The OpenAPI document describes it in the
+// schema PoliciesAnswerBody.
 type PoliciesAnswer struct {
 	// Next: the value of after for the next page; absent on the last
 	Next     string   `json:"next,omitempty"`
 	Policies []Policy `json:"policies"`
 }
 
-// Policy is an object of the API: the schema Policy of its OpenAPI document.
+// Policy is a JSON object of the API. The OpenAPI document describes it in the schema
+// Policy.
 type Policy struct {
 	// Head: the latest revision
 	Head   int64  `json:"head"`
@@ -173,7 +174,8 @@ type Policy struct {
 	Publication Publication `json:"publication"`
 }
 
-// Promotion is an object of the API: the schema Promotion of its OpenAPI document.
+// Promotion is a JSON object of the API. The OpenAPI document describes it in the schema
+// Promotion.
 type Promotion struct {
 	// At: when it is published to all, if nodes go on reporting and it stays within its bound
 	At time.Time `json:"at,omitzero"`
@@ -183,7 +185,8 @@ type Promotion struct {
 	Obstacle string `json:"obstacle,omitempty"`
 }
 
-// Publication is an object of the API: the schema Publication of its OpenAPI document.
+// Publication is a JSON object of the API. The OpenAPI document describes it in the schema
+// Publication.
 type Publication struct {
 	// Candidate: in shadow, or in force for a share of the nodes or of the clients
 	Candidate int64 `json:"candidate,omitempty"`
@@ -205,8 +208,8 @@ type Publication struct {
 	Step string `json:"step,omitempty"`
 }
 
-// PolicyAnswer is an object of the API: the schema PolicyAnswerBody of its OpenAPI
-// document.
+// PolicyAnswer is a JSON object of the API. The OpenAPI document describes it in the schema
+// PolicyAnswerBody.
 type PolicyAnswer struct {
 	Action string    `json:"action"`
 	Actor  string    `json:"actor"`
@@ -225,7 +228,8 @@ type PolicyAnswer struct {
 	Version string `json:"version"`
 }
 
-// PutPolicy is an object of the API: the schema PutPolicyBody of its OpenAPI document.
+// PutPolicy is a JSON object of the API. The OpenAPI document describes it in the schema
+// PutPolicyBody.
 type PutPolicy struct {
 	// File: the name of the file, for the positions of problems
 	File string `json:"file,omitempty"`
@@ -237,7 +241,8 @@ type PutPolicy struct {
 	Text string `json:"text"`
 }
 
-// Revision is an object of the API: the schema Revision of its OpenAPI document.
+// Revision is a JSON object of the API. The OpenAPI document describes it in the schema
+// Revision.
 type Revision struct {
 	Action   string    `json:"action"`
 	Actor    string    `json:"actor"`
@@ -251,7 +256,8 @@ type Revision struct {
 	Version string `json:"version"`
 }
 
-// DiffAnswer is an object of the API: the schema DiffAnswerBody of its OpenAPI document.
+// DiffAnswer is a JSON object of the API. The OpenAPI document describes it in the schema
+// DiffAnswerBody.
 type DiffAnswer struct {
 	// Added: names of rules
 	Added []string `json:"added"`
@@ -267,8 +273,8 @@ type DiffAnswer struct {
 	Words []string `json:"words"`
 }
 
-// ExplainRequest is an object of the API: the schema ExplainRequestBody of its OpenAPI
-// document.
+// ExplainRequest is a JSON object of the API. The OpenAPI document describes it in the
+// schema ExplainRequestBody.
 type ExplainRequest struct {
 	// Attributes: attributes of the proxy
 	Attributes map[string]string `json:"attributes,omitempty"`
@@ -297,8 +303,8 @@ type ExplainRequest struct {
 	User string `json:"user,omitempty"`
 }
 
-// ExplanationAnswer is an object of the API: the schema ExplanationAnswerBody of its
-// OpenAPI document.
+// ExplanationAnswer is a JSON object of the API. The OpenAPI document describes it in the
+// schema ExplanationAnswerBody.
 type ExplanationAnswer struct {
 	Address string `json:"address"`
 	// Client: null if the request has none
@@ -322,8 +328,8 @@ type ExplanationAnswer struct {
 	Unknown []string `json:"unknown,omitempty"`
 }
 
-// ExplainedClient is an object of the API: the schema ExplainedClient of its OpenAPI
-// document.
+// ExplainedClient is a JSON object of the API. The OpenAPI document describes it in the
+// schema ExplainedClient.
 type ExplainedClient struct {
 	ApiKey string `json:"api_key,omitempty"`
 	ID     string `json:"id"`
@@ -335,8 +341,8 @@ type ExplainedClient struct {
 	User      string   `json:"user,omitempty"`
 }
 
-// ExplainedDecision is an object of the API: the schema ExplainedDecision of its OpenAPI
-// document.
+// ExplainedDecision is a JSON object of the API. The OpenAPI document describes it in the
+// schema ExplainedDecision.
 type ExplainedDecision struct {
 	DelayMs int64  `json:"delay_ms,omitempty"`
 	Outcome string `json:"outcome"`
@@ -347,16 +353,16 @@ type ExplainedDecision struct {
 	Why          string `json:"why,omitempty"`
 }
 
-// ExplainedMethod is an object of the API: the schema ExplainedMethod of its OpenAPI
-// document.
+// ExplainedMethod is a JSON object of the API. The OpenAPI document describes it in the
+// schema ExplainedMethod.
 type ExplainedMethod struct {
 	Fate   string `json:"fate"`
 	Method string `json:"method"`
 	Reason string `json:"reason,omitempty"`
 }
 
-// ExplainedPenalty is an object of the API: the schema ExplainedPenalty of its OpenAPI
-// document.
+// ExplainedPenalty is a JSON object of the API. The OpenAPI document describes it in the
+// schema ExplainedPenalty.
 type ExplainedPenalty struct {
 	InForce    bool   `json:"in_force"`
 	Key        string `json:"key"`
@@ -364,7 +370,8 @@ type ExplainedPenalty struct {
 	WaitMs     *int64 `json:"wait_ms"`
 }
 
-// ExplainedRule is an object of the API: the schema ExplainedRule of its OpenAPI document.
+// ExplainedRule is a JSON object of the API. The OpenAPI document describes it in the
+// schema ExplainedRule.
 type ExplainedRule struct {
 	Action string           `json:"action"`
 	Checks []ExplainedCheck `json:"checks,omitempty"`
@@ -381,8 +388,8 @@ type ExplainedRule struct {
 	Unlimited      bool   `json:"unlimited,omitempty"`
 }
 
-// ExplainedCheck is an object of the API: the schema ExplainedCheck of its OpenAPI
-// document.
+// ExplainedCheck is a JSON object of the API. The OpenAPI document describes it in the
+// schema ExplainedCheck.
 type ExplainedCheck struct {
 	Capacity  int64  `json:"capacity"`
 	Cost      int64  `json:"cost"`
@@ -397,8 +404,8 @@ type ExplainedCheck struct {
 	WaitMs *int64 `json:"wait_ms"`
 }
 
-// PublishPolicy is an object of the API: the schema PublishPolicyBody of its OpenAPI
-// document.
+// PublishPolicy is a JSON object of the API. The OpenAPI document describes it in the
+// schema PublishPolicyBody.
 type PublishPolicy struct {
 	// ClientSharePercent: of the clients on all nodes, for the step share in place of
 	// share_percent; 422 names nodes that cannot decide by the client
@@ -421,8 +428,8 @@ type PublishPolicy struct {
 	Step string `json:"step"`
 }
 
-// RevisionsAnswer is an object of the API: the schema RevisionsAnswerBody of its OpenAPI
-// document.
+// RevisionsAnswer is a JSON object of the API. The OpenAPI document describes it in the
+// schema RevisionsAnswerBody.
 type RevisionsAnswer struct {
 	// Next: the value of before for the next page; absent on the last
 	Next int64 `json:"next,omitempty"`
@@ -430,7 +437,8 @@ type RevisionsAnswer struct {
 	Revisions []Revision `json:"revisions"`
 }
 
-// RollBack is an object of the API: the schema RollBackBody of its OpenAPI document.
+// RollBack is a JSON object of the API. The OpenAPI document describes it in the schema
+// RollBackBody.
 type RollBack struct {
 	// Reason: why, for the history
 	Reason   string `json:"reason"`

@@ -18,13 +18,14 @@ func (c *Client) ListRegions(ctx context.Context) (*RegionsAnswer, error) {
 	return answer, err
 }
 
-// RegionsAnswer is an object of the API: the schema RegionsAnswerBody of its OpenAPI
-// document.
+// RegionsAnswer is a JSON object of the API. The OpenAPI document describes it in the
+// schema RegionsAnswerBody.
 type RegionsAnswer struct {
 	Regions []Region `json:"regions"`
 }
 
-// Region is an object of the API: the schema Region of its OpenAPI document.
+// Region is a JSON object of the API. The OpenAPI document describes it in the schema
+// Region.
 type Region struct {
 	// Behind: changes that this Redis does not have yet
 	Behind int64 `json:"behind"`

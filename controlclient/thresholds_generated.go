@@ -97,15 +97,16 @@ func (c *Client) AllNotices(ctx context.Context, threshold string, o ListNotices
 	})
 }
 
-// ThresholdsAnswer is an object of the API: the schema ThresholdsAnswerBody of its OpenAPI
-// document.
+// ThresholdsAnswer is a JSON object of the API. The OpenAPI document describes it in the
+// schema ThresholdsAnswerBody.
 type ThresholdsAnswer struct {
 	// Next: the value of after for the next page; absent on the last
 	Next       string      `json:"next,omitempty"`
 	Thresholds []Threshold `json:"thresholds"`
 }
 
-// Threshold is an object of the API: the schema Threshold of its OpenAPI document.
+// Threshold is a JSON object of the API. The OpenAPI document describes it in the schema
+// Threshold.
 type Threshold struct {
 	// Client: KIND:ID; absent for each client by itself
 	Client string `json:"client,omitempty"`
@@ -125,8 +126,8 @@ type Threshold struct {
 	URL string `json:"url"`
 }
 
-// PutThreshold is an object of the API: the schema PutThresholdBody of its OpenAPI
-// document.
+// PutThreshold is a JSON object of the API. The OpenAPI document describes it in the schema
+// PutThresholdBody.
 type PutThreshold struct {
 	// Client: KIND:ID; absent for each client by itself
 	Client string `json:"client,omitempty"`
@@ -144,8 +145,8 @@ type PutThreshold struct {
 	URL string `json:"url"`
 }
 
-// NoticesAnswer is an object of the API: the schema NoticesAnswerBody of its OpenAPI
-// document.
+// NoticesAnswer is a JSON object of the API. The OpenAPI document describes it in the
+// schema NoticesAnswerBody.
 type NoticesAnswer struct {
 	// Next: the value of after for the next page; absent on the last
 	Next string `json:"next,omitempty"`
@@ -153,7 +154,8 @@ type NoticesAnswer struct {
 	Notices []Notice `json:"notices"`
 }
 
-// Notice is an object of the API: the schema Notice of its OpenAPI document.
+// Notice is a JSON object of the API. The OpenAPI document describes it in the schema
+// Notice.
 type Notice struct {
 	Attempts    int64     `json:"attempts"`
 	Client      string    `json:"client"`

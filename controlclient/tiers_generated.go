@@ -64,14 +64,15 @@ func (c *Client) PutTier(ctx context.Context, tier string, body PutTier) (*Tier,
 	return answer, err
 }
 
-// TiersAnswer is an object of the API: the schema TiersAnswerBody of its OpenAPI document.
+// TiersAnswer is a JSON object of the API. The OpenAPI document describes it in the schema
+// TiersAnswerBody.
 type TiersAnswer struct {
 	// Next: the value of after for the next page; absent on the last
 	Next  string `json:"next,omitempty"`
 	Tiers []Tier `json:"tiers"`
 }
 
-// Tier is an object of the API: the schema Tier of its OpenAPI document.
+// Tier is a JSON object of the API. The OpenAPI document describes it in the schema Tier.
 type Tier struct {
 	// Currency: of the price, such as USD
 	Currency string `json:"currency,omitempty"`
@@ -86,7 +87,8 @@ type Tier struct {
 	UpdatedAt time.Time `json:"updated_at"`
 }
 
-// PutTier is an object of the API: the schema PutTierBody of its OpenAPI document.
+// PutTier is a JSON object of the API. The OpenAPI document describes it in the schema
+// PutTierBody.
 type PutTier struct {
 	// Currency: of the price, such as USD
 	Currency string `json:"currency,omitempty"`

@@ -62,15 +62,15 @@ func (c *Client) RevokeToken(ctx context.Context, token string, reason string) e
 	return err
 }
 
-// TokensAnswer is an object of the API: the schema TokensAnswerBody of its OpenAPI
-// document.
+// TokensAnswer is a JSON object of the API. The OpenAPI document describes it in the schema
+// TokensAnswerBody.
 type TokensAnswer struct {
 	// Next: the value of after for the next page; absent on the last
 	Next   string  `json:"next,omitempty"`
 	Tokens []Token `json:"tokens"`
 }
 
-// Token is an object of the API: the schema Token of its OpenAPI document.
+// Token is a JSON object of the API. The OpenAPI document describes it in the schema Token.
 type Token struct {
 	CreatedAt time.Time `json:"created_at"`
 	CreatedBy string    `json:"created_by"`
@@ -84,7 +84,8 @@ type Token struct {
 	Token string `json:"token"`
 }
 
-// NewToken is an object of the API: the schema NewTokenBody of its OpenAPI document.
+// NewToken is a JSON object of the API. The OpenAPI document describes it in the schema
+// NewTokenBody.
 type NewToken struct {
 	// ExpiresAt: at most two years from now, in whole seconds
 	ExpiresAt time.Time `json:"expires_at"`
@@ -96,8 +97,8 @@ type NewToken struct {
 	Role string `json:"role"`
 }
 
-// NewTokenAnswer is an object of the API: the schema NewTokenAnswerBody of its OpenAPI
-// document.
+// NewTokenAnswer is a JSON object of the API. The OpenAPI document describes it in the
+// schema NewTokenAnswerBody.
 type NewTokenAnswer struct {
 	CreatedAt time.Time `json:"created_at"`
 	CreatedBy string    `json:"created_by"`

@@ -34,7 +34,8 @@ func (c *Client) TopViolators(ctx context.Context, o TopViolatorsOptions) (*TopA
 	return answer, err
 }
 
-// TopAnswer is an object of the API: the schema TopAnswerBody of its OpenAPI document.
+// TopAnswer is a JSON object of the API. The OpenAPI document describes it in the schema
+// TopAnswerBody.
 type TopAnswer struct {
 	// Clients: the one with most denials first
 	Clients []Violator `json:"clients"`
@@ -44,7 +45,8 @@ type TopAnswer struct {
 	To time.Time `json:"to"`
 }
 
-// Violator is an object of the API: the schema Violator of its OpenAPI document.
+// Violator is a JSON object of the API. The OpenAPI document describes it in the schema
+// Violator.
 type Violator struct {
 	// Client: KIND:ID; empty for clients beyond the bound of a node
 	Client string `json:"client"`

@@ -43,15 +43,16 @@ func (c *Client) AllUnpublished(ctx context.Context, o ListUnpublishedOptions) i
 	})
 }
 
-// UnpublishedAnswer is an object of the API: the schema UnpublishedAnswerBody of its
-// OpenAPI document.
+// UnpublishedAnswer is a JSON object of the API. The OpenAPI document describes it in the
+// schema UnpublishedAnswerBody.
 type UnpublishedAnswer struct {
 	// Next: the value of after for the next page; absent on the last
 	Next        string        `json:"next,omitempty"`
 	Unpublished []Unpublished `json:"unpublished"`
 }
 
-// Unpublished is an object of the API: the schema Unpublished of its OpenAPI document.
+// Unpublished is a JSON object of the API. The OpenAPI document describes it in the schema
+// Unpublished.
 type Unpublished struct {
 	// ID: of a client; the SHA-256 of a key, the name of a policy
 	ID string `json:"id"`

@@ -57,7 +57,8 @@ func (c *Client) AllUsage(ctx context.Context, o ListUsageOptions) iter.Seq2[Usa
 	})
 }
 
-// UsageAnswer is an object of the API: the schema UsageAnswerBody of its OpenAPI document.
+// UsageAnswer is a JSON object of the API. The OpenAPI document describes it in the schema
+// UsageAnswerBody.
 type UsageAnswer struct {
 	Month string `json:"month"`
 	// Next: the value of after for the next page; absent on the last
@@ -65,7 +66,7 @@ type UsageAnswer struct {
 	Usage []Usage `json:"usage"`
 }
 
-// Usage is an object of the API: the schema Usage of its OpenAPI document.
+// Usage is a JSON object of the API. The OpenAPI document describes it in the schema Usage.
 type Usage struct {
 	// Admitted: requests
 	Admitted int64 `json:"admitted"`

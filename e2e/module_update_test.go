@@ -276,10 +276,8 @@ func startListening(t testing.TB, settings string) *listening {
 	}
 	l.listener = listener
 	l.write(t, settings)
-	file := filepath.Join(t.TempDir(), "envoy.yaml")
-	overwritten(t, file).edit(head + "  clusters:\n" + clusters + "dynamic_resources: {lds_config: {resource_api_version: V3, " +
-		"path_config_source: {path: " + l.folder + "/listener.yaml, watched_directory: {path: " + l.folder + "}}}}\n")
-	e.run(t, file, "--concurrency", "2", "--use-dynamic-base-id", "--disable-hot-restart")
+	e.runWith(t, head+"  clusters:\n"+clusters+"dynamic_resources: {lds_config: {resource_api_version: V3, "+
+		"path_config_source: {path: "+l.folder+"/listener.yaml, watched_directory: {path: "+l.folder+"}}}}\n")
 	eventually.Until(t, patience, "Envoy listens", func() bool { return l.countLoaded() > 0 })
 	return l
 }
@@ -296,6 +294,14 @@ func (l *listening) write(t testing.TB, settings string) {
 
 // The method countLoaded returns how many versions of the listener Envoy has loaded.
 func (l *listening) countLoaded() int { return l.envoy.stat("listener_manager.lds.update_success") }
+
+// runWith runs an Envoy with a configuration and two workers.
+func (e *envoy) runWith(t testing.TB, configuration string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "envoy.yaml")
+	overwritten(t, file).edit(configuration)
+	e.run(t, file, "--concurrency", "2", "--use-dynamic-base-id", "--disable-hot-restart")
+}
 
 // The type routing is a site whose routes are configured by a file. All requests take a route with
 // settings for the module.
@@ -318,10 +324,8 @@ func startRouting(t testing.TB, settings string) *routing {
 	}
 	r.table = table
 	r.write(t, settings)
-	file := filepath.Join(t.TempDir(), "envoy.yaml")
-	overwritten(t, file).edit(head + "rds: {route_config_name: routed, config_source: {resource_api_version: V3, path_config_source: {path: " +
-		r.folder + "/routes.yaml, watched_directory: {path: " + r.folder + "}}}},\n    http_filters: " + rest)
-	e.run(t, file, "--concurrency", "2", "--use-dynamic-base-id", "--disable-hot-restart")
+	e.runWith(t, head+"rds: {route_config_name: routed, config_source: {resource_api_version: V3, path_config_source: {path: "+
+		r.folder+"/routes.yaml, watched_directory: {path: "+r.folder+"}}}},\n    http_filters: "+rest)
 	return r
 }
 

@@ -122,8 +122,7 @@ func meteredCases() []meteredCase {
 	}
 }
 
-// TestCostsOfResponses sends all cases at once, each as a different client, and compares the
-// charges in Redis.
+// TestCostsOfResponses tests the charges of all cases, and the metrics of settlements.
 func TestCostsOfResponses(t *testing.T) {
 	t.Parallel()
 	cases := meteredCases()
@@ -132,16 +131,7 @@ func TestCostsOfResponses(t *testing.T) {
 		mux.Handle(c.path, c.upstream)
 	}
 	m := startMetered(t, mux)
-	var asking sync.WaitGroup
-	for i, c := range cases {
-		asking.Go(func() { m.costs(t, c, fmt.Sprintf("192.0.2.%d", i+1)) })
-	}
-	asking.Wait()
-	for i, c := range cases { // nothing is settled twice
-		if got := m.countCharged(t, ruleOf(c.path), fmt.Sprintf("192.0.2.%d", i+1)); got != c.charged {
-			t.Errorf("%s: %d charged in the end, want %d", c.path, got, c.charged)
-		}
-	}
+	m.costAll(t, cases)
 	if got := m.metric(`penstock_settlements_total{result="settled"}`); int(got) != len(cases) {
 		t.Errorf("%v settlements, want %d", got, len(cases))
 	}
@@ -153,6 +143,21 @@ func TestCostsOfResponses(t *testing.T) {
 	}
 	if got := m.metric("penstock_unreadable_costs_total"); int(got) != unreadable {
 		t.Errorf("%v costs were unreadable, want %d", got, unreadable)
+	}
+}
+
+// costAll sends all cases at once, each as a different client, and compares the charges in Redis.
+func (m *meteredSite) costAll(t *testing.T, cases []meteredCase) {
+	t.Helper()
+	var asking sync.WaitGroup
+	for i, c := range cases {
+		asking.Go(func() { m.costs(t, c, fmt.Sprintf("192.0.2.%d", i+1)) })
+	}
+	asking.Wait()
+	for i, c := range cases { // nothing is settled twice
+		if got := m.countCharged(t, ruleOf(c.path), fmt.Sprintf("192.0.2.%d", i+1)); got != c.charged {
+			t.Errorf("%s: %d charged in the end, want %d", c.path, got, c.charged)
+		}
 	}
 }
 
@@ -206,7 +211,7 @@ func TestStreamsAreNotHeldBack(t *testing.T) {
 	}
 }
 
-// The function readStreams is one case of [TestStreamsAreNotHeldBack].
+// The function readStreams tests at one front what [TestStreamsAreNotHeldBack] says.
 func readStreams(t *testing.T, start func(t *testing.T, h http.Handler) *meteredSite) {
 	const events = 20
 	document := []string{`{"items":[1`, `,2`, `,3],"usage":{`, `"total_tokens":2002`, `}}`}
@@ -260,7 +265,7 @@ func TestClientsThatLeave(t *testing.T) {
 	}
 }
 
-// The function leaveEarly is one case of [TestClientsThatLeave].
+// The function leaveEarly tests at one front what [TestClientsThatLeave] says.
 func leaveEarly(t *testing.T, start func(t *testing.T, h http.Handler) *meteredSite) {
 	came, left := make(chan struct{}, 16), make(chan struct{}, 16)
 	stays := func(kind string, pieces ...string) http.HandlerFunc {

@@ -8,9 +8,9 @@ import (
 	"syscall"
 )
 
-// untilStopped returns a context that ends when the process is told to stop. The process goes on if
-// its output is not read any more: Go would otherwise end it when it writes there, as is right for
-// commands in a pipeline, but not for servers whose log is read by another process.
+// untilStopped returns a context that ends at SIGINT or SIGTERM. It also makes the process ignore
+// SIGPIPE. Otherwise Go would end the process at the next line of its log after the reader of the
+// log has ended. That is right for a command in a pipeline, but wrong for a server.
 func untilStopped(ctx context.Context) (context.Context, context.CancelFunc) {
 	signal.Ignore(syscall.SIGPIPE)
 	return signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)

@@ -4,7 +4,10 @@
 
 package counter
 
-import "context"
+import (
+	"context"
+	"errors"
+)
 
 // Store keeps counters. Implementations are safe for concurrent use.
 type Store interface {
@@ -16,6 +19,17 @@ type Store interface {
 	// [ErrOverloaded] if it has too many calls to answer, and [ErrInvalid] if the call is not
 	// valid. A denial is a Result, never an error.
 	Take(ctx context.Context, checks []Check, results []Result) error
+}
+
+// Unsent reports whether a store has certainly not executed the call that failed with err, so that
+// the caller may send it again: err, or an error that it wraps, has a method Unsent that returns
+// true.
+func Unsent(err error) bool {
+	failure, ok := errors.AsType[interface {
+		error
+		Unsent() bool
+	}](err)
+	return ok && failure.Unsent()
 }
 
 // Call is one call of [Store.Take] in a batch.

@@ -11,16 +11,17 @@ import (
 // most 64 KiB there, or its share of what all compressed bodies of the process may take.
 const inflatingMax = 256
 
-// The type inflating decompresses bodies one after another, so that they take one processor at
-// most. A body can become 16 MiB, and Envoy's worker serves other requests meanwhile. The zero
-// value is ready to use.
+// The type inflating decompresses bodies in the background, while Envoy's worker serves other
+// requests. A decompressed body can have 16 MiB. Bodies are decompressed one after another, so they
+// use at most one processor. The zero value is ready to use.
 type inflating struct {
 	mu      sync.Mutex
 	waiting atomic.Int32
 }
 
-// The method enter takes a place, and reports whether there is one. Without a place, the worker
-// decompresses the body itself, which slows down the clients that cause so many.
+// The method enter takes one of the places, and reports whether one was free. If none was free,
+// Envoy's worker must decompress the body itself. Responses that need much decompression then delay
+// the next requests of this worker.
 func (i *inflating) enter() bool {
 	if i.waiting.Add(1) <= inflatingMax {
 		return true
@@ -29,7 +30,8 @@ func (i *inflating) enter() bool {
 	return false
 }
 
-// The method run waits for the bodies before, calls work, and gives the place back.
+// The method run calls work after the work of earlier calls has ended. The method then frees the
+// place that enter has taken.
 func (i *inflating) run(work func()) {
 	defer i.waiting.Add(-1)
 	i.mu.Lock()

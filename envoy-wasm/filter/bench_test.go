@@ -132,7 +132,7 @@ func BenchmarkReportedAdmission(b *testing.B) {
 	}
 }
 
-// admitFunc returns a function that sends a request of the next client.
+// admitFunc returns a function that sends one admitted request. Its calls use the clients in turn.
 func admitFunc(b *testing.B, clients int, usage bool) func() {
 	p := corepolicy.Policy{Name: "shop", Rules: []corepolicy.Rule{
 		{Name: "closed", Action: corepolicy.ActionBlock, Match: corepolicy.Match{Path: []string{"/closed"}}},

@@ -20,13 +20,13 @@ const (
 	// gateQueueMax is the maximum number of requests that wait for one counter, of waitingMax in
 	// all. Further requests are denied with 429.
 	gateQueueMax = sourceMax * 3 / 4
-	// gateSourceMax is the number of requests of one source in all queues from which on no other
-	// request of the source waits for a counter, but is denied with 429. So a source leaves half of
-	// the places in the queue of a counter to others.
+	// gateSourceMax is the number of waiting requests, in all queues, beyond which further requests
+	// of the same source are denied with 429 in place of waiting for a counter. So at least half of
+	// a counter's queue remains for other sources.
 	gateSourceMax = gateQueueMax / 2
-	// gateAheadMax is the number of requests in all queues below which a source is ahead of others
-	// in the queue of a counter. So a client with thousands of requests for a counter that all
-	// clients share does not delay the few requests of another client.
+	// A source with fewer than gateAheadMax waiting requests, in all queues, is ahead of others in
+	// the queue of a counter. If all clients share a counter, a client with thousands of requests
+	// then does not delay the few requests of another client.
 	gateAheadMax = 16
 )
 

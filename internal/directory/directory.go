@@ -33,7 +33,7 @@ const (
 	freshFor    = 300 * counter.Second
 	keyFreshFor = 600 * counter.Second // of a key
 	absentFor   = 60 * counter.Second
-	// KeyUsedEvery is the time in which the use of an API key is noted once.
+	// KeyUsedEvery is the shortest time between two uses of an API key that are noted.
 	KeyUsedEvery = 10 * time.Minute
 	// lookEvery is the interval, with a variation of a tenth, at which the history is read for
 	// changes that no message has announced. Thus 3 of 36 s remain for the publication of a

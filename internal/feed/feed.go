@@ -31,8 +31,6 @@ const (
 	SpoolBytesMin     = 1 << 20
 	// eventsPercent is the share of the spool that events may fill; the rest is for usage.
 	eventsPercent = 90
-	// usedKeyTime is the unit of the times at which API keys were used.
-	usedKeyTime = UsageEvery
 	// closeTime is how long a feed that closes goes on sending.
 	closeTime = 2 * time.Second
 )
@@ -275,8 +273,8 @@ func (f *Feed) measuredLatencies(at time.Time) {
 // much of the spool as events. Those that do not fit go back to the meter.
 func (f *Feed) measuredKeys() {
 	uses := f.options.Meter.TakeKeys()
-	for i := range uses {
-		uses[i].Micros -= uses[i].Micros % usedKeyTime.Microseconds()
+	for i := range uses { // equal times share a line
+		uses[i].Micros -= uses[i].Micros % UsageEvery.Microseconds()
 	}
 	slices.SortFunc(uses, func(a, b meter.KeyUse) int {
 		return cmp.Or(cmp.Compare(a.Micros, b.Micros), bytes.Compare(a.Hash[:], b.Hash[:]))

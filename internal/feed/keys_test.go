@@ -47,7 +47,7 @@ func TestUsesOfKeysAreSent(t *testing.T) {
 		t.Fatalf("%d keys arrive, want %d", len(k.keys), len(want))
 	}
 	for key, at := range want {
-		if early := at.Sub(k.keys[key]); early < 0 || early > usedKeyTime {
+		if early := at.Sub(k.keys[key]); early < 0 || early > UsageEvery {
 			t.Fatalf("the key %s was used at %v, not at %v", key, at, k.keys[key])
 		}
 	}

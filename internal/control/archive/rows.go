@@ -162,15 +162,9 @@ func appendField(to []byte, value any) []byte {
 		to = binary.AppendUvarint(to, uint64(len(*v)))
 		return append(to, *v...)
 	case **laterRetry:
-		if *v == nil {
-			return to
-		}
-		return binary.AppendVarint(append(to, 'r'), int64(**v))
+		return appendPresent(to, 'r', *v)
 	case **laterLatency:
-		if *v == nil {
-			return to
-		}
-		return binary.AppendVarint(append(to, 'l'), int64(**v))
+		return appendPresent(to, 'l', *v)
 	case *int64:
 		return binary.AppendVarint(to, *v)
 	case *int32:
@@ -183,4 +177,13 @@ func appendField(to []byte, value any) []byte {
 		return binary.AppendVarint(to, v.UnixMicro())
 	}
 	panic("a row has a column of another type") // the types of rows are above
+}
+
+// appendPresent appends a number that may be absent, after a letter that is different for each such
+// column.
+func appendPresent[T ~int64](to []byte, column byte, n *T) []byte {
+	if n == nil {
+		return to
+	}
+	return binary.AppendVarint(append(to, column), int64(*n))
 }

@@ -217,11 +217,7 @@ func (q *question) fillDegraded(d *core.Decision, err error) {
 // The function chargedNothing reports whether the store has certainly not executed a failed call.
 // The filter may then repeat the question.
 func chargedNothing(err error) bool {
-	failure, ok := errors.AsType[interface {
-		error
-		Unsent() bool
-	}](err)
-	return errors.Is(err, counter.ErrInvalid) || ok && failure.Unsent()
+	return errors.Is(err, counter.ErrInvalid) || counter.Unsent(err)
 }
 
 // The method late returns the status of a request that is denied in an overload although it may

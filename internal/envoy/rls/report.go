@@ -4,7 +4,6 @@ package rls
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -36,7 +35,7 @@ func (s *Service) report(ctx context.Context, last time.Time, c *call, asked, de
 		defer cancel()
 	}
 	err := s.enforcer.Take(ctx, c.reports, c.results[:len(c.reports)])
-	if unsent(err) {
+	if counter.Unsent(err) {
 		s.later.Send(keepChecks(c.reports))
 	}
 	// Another failed report is counted and lost, because the store may have executed it.
@@ -93,15 +92,6 @@ func reports(request *pb.RateLimitRequest) bool {
 		}
 	}
 	return false
-}
-
-// The function unsent reports whether the store has certainly not executed a failed call.
-func unsent(err error) bool {
-	failure, ok := errors.AsType[interface {
-		error
-		Unsent() bool
-	}](err)
-	return ok && failure.Unsent()
 }
 
 // The type keptChecks holds checks to send after the plan is reused. The checks share no memory

@@ -408,7 +408,7 @@ func (s *Service) decide(ctx, until context.Context, c *call, rs *core.Ruleset, 
 	}
 	var decision core.Decision
 	if err != nil {
-		if unsent(err) {
+		if counter.Unsent(err) {
 			s.reportLater(c)
 		}
 		decision = c.plan.Fail(err)

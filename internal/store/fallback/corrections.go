@@ -133,7 +133,7 @@ func (s *Store) oweForced(err error, checks []counter.Check, results []counter.R
 	t := s.pool.Get().(*localCall)
 	defer s.pool.Put(t)
 	clear(results[:len(checks)])
-	sure, all := unsent(err), true
+	sure, all := counter.Unsent(err), true
 	for i := range checks {
 		c := &checks[i]
 		if c.Op != counter.OpForce || !counts(c) {

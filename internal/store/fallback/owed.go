@@ -408,7 +408,7 @@ func chargeOf(c *counter.Check, units int64) counter.Check {
 // The method endCharge ends the charge of a debt. The units remain owed only if the store has
 // certainly not charged them, so nothing is charged twice.
 func (s *Store) endCharge(c *counter.Check, r *counter.Result, err error) {
-	notCharged := unsent(err)
+	notCharged := counter.Unsent(err)
 	if err != nil {
 		r = nil
 	}
@@ -426,14 +426,4 @@ func (s *Store) owes(checks []counter.Check) bool {
 		}
 	}
 	return false
-}
-
-// The function unsent reports whether a failed call was certainly not executed: the error, or an
-// error that it wraps, has a method Unsent that returns true.
-func unsent(err error) bool {
-	failure, ok := errors.AsType[interface {
-		error
-		Unsent() bool
-	}](err)
-	return ok && failure.Unsent()
 }

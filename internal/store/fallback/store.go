@@ -124,7 +124,7 @@ func (s *Store) takeOne(ctx context.Context, t *localCall, checks []counter.Chec
 		s.takeHalves(ctx, calls)
 		return calls[0].Err
 	}
-	return s.or(t, err, unsent(err), checks, results)
+	return s.or(t, err, counter.Unsent(err), checks, results)
 }
 
 // TakeNow answers a call like Take, but only if that is possible without calling the shared store.
@@ -181,7 +181,7 @@ func (s *Store) TakeAll(ctx context.Context, calls []counter.Call) {
 			full = true
 			continue
 		}
-		call.Err = s.or(nil, call.Err, unsent(call.Err), call.Checks, call.Results)
+		call.Err = s.or(nil, call.Err, counter.Unsent(call.Err), call.Checks, call.Results)
 	}
 	if full {
 		s.takeHalves(ctx, calls)
