@@ -302,8 +302,8 @@ func aResponseWithoutACost(t *testing.T, r *filterRig) {
 	r.equal(t, "unreadable", r.count(t, "unreadable_costs"), 1)
 }
 
-// throttledRequest: the second call belongs to the plugin although another request was resumed just
-// before, so its answer arrives.
+// throttledRequest: a request's second call belongs to the plugin, even if another request was
+// resumed just before it. So the answer to the second call arrives.
 func throttledRequest(t *testing.T, r *filterRig) {
 	limit, err := corecounter.ParseLimit("100/1m")
 	if err != nil {

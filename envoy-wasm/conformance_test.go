@@ -21,8 +21,8 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// The function shippedFilter returns the filter as it is shipped. The tests share it, since loading
-// it compiles it.
+// The function shippedFilter returns the filter as it is shipped. The tests share it, because every
+// load compiles the filter.
 func shippedFilter(t testing.TB) proxytest.WasmVMContext {
 	t.Helper()
 	vm, err := shippedOnce()

@@ -2,8 +2,8 @@
 
 // Command envoy-wasm is the WebAssembly filter for Envoy. The command adapts Envoy's callbacks to
 // package filter, which does the work. The command is built with GOOS=wasip1 GOARCH=wasm
-// -buildmode=c-shared -tags penstock_filter. The tag leaves out of package core what needs a store,
-// a calendar or the text of a policy.
+// -buildmode=c-shared -tags penstock_filter. The tag leaves out the parts of package core that need
+// a store, a calendar or the text of a policy.
 //
 // # Promise
 //

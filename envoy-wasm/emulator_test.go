@@ -23,8 +23,8 @@ import (
 	"github.com/penstock/penstock/internal/test/conformance"
 )
 
-// emulator is a worker of Envoy with the filter, based on the SDK's emulator. An emulator adds
-// behavior of Envoy on which the filter depends and which the SDK lacks.
+// emulator is a worker of Envoy with the filter, based on the SDK's emulator. It adds behavior of
+// Envoy on which the filter depends, and which the SDK's emulator lacks.
 type emulator struct {
 	host   proxytest.HostEmulator
 	worker *worker
@@ -169,7 +169,7 @@ func (e *emulator) set(t testing.TB, value string, path ...string) {
 	}
 }
 
-// requestHeaders returns the headers that the filter sees in an Envoy that uses the remote address.
+// requestHeaders returns the headers that the filter sees in an Envoy with use_remote_address.
 func requestHeaders(r *conformance.Request) [][2]string {
 	headers := [][2]string{{":method", r.Method}, {":path", r.Target}, {":authority", r.Host}, {":scheme", "http"}}
 	var forwarded []string

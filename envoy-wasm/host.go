@@ -52,7 +52,7 @@ func (h *host) Call(c filter.Call, answered func(filter.Reply)) error {
 	return nil
 }
 
-// The method called passes on the answer to a call.
+// called is invoked when a call has been answered, and runs the callback of that call.
 func (h *host) called(call uint32, bodyBytes int) {
 	answered := h.answered[call]
 	delete(h.answered, call)
@@ -149,9 +149,9 @@ func (h *host) Shared(record uint32) (value []byte, cas uint32) {
 }
 
 // neverWritten is the version with which a worker writes a value that was never written. Envoy
-// accepts any version for it, and rejects the write if another worker has written the value since:
-// it counts versions up from 1, so that a value has this one only after two billion writes. With 0
-// Envoy would overwrite the value.
+// accepts any version for such a value. If another worker has written the value in the meantime,
+// Envoy rejects the write: versions count up from 1, so a value has the version neverWritten only
+// after two billion writes. With the version 0, Envoy would overwrite the value.
 const neverWritten = 1 << 31
 
 // Share implements [filter.Host].

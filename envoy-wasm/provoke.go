@@ -10,8 +10,9 @@ import (
 )
 
 // The function withProvocation returns a host that panics once, in the method that a request's
-// header X-Provoke names: property, wake, call, resume or respond. The method name fatal causes an
-// error from which Go cannot recover. If the cluster is named panic, the host panics at the start.
+// header X-Provoke names: property, wake, call, resume or respond. The value fatal causes an
+// error from which Go cannot recover. If the cluster is named panic, the host panics at the
+// start.
 func withProvocation(h *host) filter.Host { return &provocation{host: h} }
 
 type provocation struct {

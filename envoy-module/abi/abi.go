@@ -83,8 +83,8 @@ func penstockOpen(at *C.char, length C.size_t, ofRoute C.bool) (id C.uint64_t) {
 	return C.uint64_t(fronts.add(f))
 }
 
-// penstockClose ends a configuration, whose streams have all ended. penstockClose does not wait for
-// the end.
+// penstockClose ends a configuration, whose streams have all ended. penstockClose does not wait
+// until the configuration has ended.
 //
 //export penstockClose
 func penstockClose(id C.uint64_t) {
@@ -225,7 +225,7 @@ func recoverHook() {
 	}
 }
 
-// goString returns the text at an address of C, which it shares.
+// goString returns the text at an address of C, without a copy.
 func goString(at *C.char, length C.size_t) string {
 	return unsafe.String((*byte)(unsafe.Pointer(at)), int(length))
 }

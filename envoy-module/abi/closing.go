@@ -12,7 +12,8 @@ import (
 )
 
 // exitTime is how long the exit of Envoy waits for configurations to end, so that leased units are
-// returned. If the store does not answer within it, they stay charged until their window ends.
+// returned. If the store does not answer within that time, the units stay charged until their
+// window ends.
 const exitTime = time.Second
 
 // The variable closings are the configurations that are being closed. Envoy drops them on its main

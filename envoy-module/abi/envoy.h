@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// Text of Envoy or of the module. It is valid during the call only.
+// Text of Envoy or of the module. It is valid only during the call.
 typedef struct {
   const char *at;
   size_t length;

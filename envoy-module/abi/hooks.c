@@ -22,7 +22,7 @@ typedef struct {
   counters counters; // of the filter
 } config;
 
-// The process ends, so that Envoy's log may no longer exist.
+// Set when the process ends. Envoy's log may no longer exist then.
 static atomic_bool exiting;
 
 static void free_stream(stream *s) {
@@ -30,7 +30,7 @@ static void free_stream(stream *s) {
   free(s);
 }
 
-// release ends one use of a shared stream. The last one frees it.
+// release ends one use of a shared stream. The end of the last use frees the stream.
 static void release(stream *s) {
   pthread_mutex_lock(&s->lock);
   int left = --s->uses;
@@ -53,7 +53,7 @@ void stream_waits(stream *s) {
 }
 
 // The scheduler refers to the worker's event loop, which lives as long as the worker's streams. So
-// it is used under the lock with which Envoy's destroy hook marks the stream.
+// the scheduler is used under the lock with which Envoy's destroy hook marks the stream.
 void stream_wake(stream *s) {
   pthread_mutex_lock(&s->lock);
   if (!s->gone && s->scheduler != NULL) CALLBACK(http_filter_scheduler_commit)(s->scheduler, EVENT_WOKEN);
@@ -127,7 +127,7 @@ static void respond(stream *s) {
 }
 
 // gather reads all headers into room for HEADERS_USUAL of them, or into allocated memory that the
-// caller frees. It returns NULL without memory.
+// caller frees. It returns NULL if no memory can be allocated.
 static header *gather(stream *s, int kind, header *usual, size_t *count) {
   *count = CALLBACK(http_get_headers_size)(s->envoy, kind);
   header *all = usual;
@@ -142,7 +142,8 @@ static void end(void) {
   penstockExit();
 }
 
-// validates reports whether Envoy only validates its configuration. Older versions do not tell.
+// validates reports whether Envoy only validates its configuration. Older versions of Envoy do not
+// tell.
 static bool validates(void) { return CALLBACK(is_validation_mode) != NULL && CALLBACK(is_validation_mode)(); }
 
 const char *HOOK(program_init)(void) {
@@ -177,7 +178,8 @@ void *HOOK(http_filter_config_new)(void *envoy, text name, text settings) {
 
 void HOOK(http_filter_config_destroy)(config *c) { close_config(c); }
 
-// The number of routes' configurations. While it is 0, no request is looked up in its route.
+// The number of routes' configurations. While it is 0, requests do not look for the configuration
+// of their route.
 static atomic_int of_routes;
 
 void *HOOK(http_filter_per_route_config_new)(text name, text settings) {
@@ -193,7 +195,7 @@ void HOOK(http_filter_per_route_config_destroy)(config *c) {
 }
 
 // The stream whose event announces all requests that began to wait in this turn of the worker; NULL
-// for none. The worker calls the event when it has read what had arrived on its connections.
+// for none. The worker handles the event after it has read what had arrived on its connections.
 static _Thread_local stream *announcer;
 
 static void announce(stream *s) {
@@ -203,8 +205,8 @@ static void announce(stream *s) {
   penstockAnnounce(s->front);
 }
 
-// announce_later has the request announced at the end of the turn. Requests of another
-// configuration than the first one's are announced at once.
+// announce_later has the request announced at the end of the turn. A request whose configuration is
+// not that of the turn's first request is announced at once.
 static void announce_later(stream *s) {
   if (announcer == NULL && s->scheduler != NULL) {
     announcer = s;
@@ -249,7 +251,7 @@ void HOOK(http_filter_destroy)(stream *s) {
 size_t HOOK(http_filter_request_headers)(void *envoy, stream *s, bool ends) {
   s->envoy = envoy;
   s->complete = ends;
-  // The route keeps its configuration as long as the request.
+  // The configuration of the route exists as long as the request.
   const config *route = of_routes > 0 ? CALLBACK(get_most_specific_route_config)(envoy) : NULL;
   if (route != NULL) s->front = route->front;
   header usual[HEADERS_USUAL];
@@ -292,8 +294,9 @@ void HOOK(http_filter_scheduled)(void *envoy, stream *s, uint64_t event) {
   }
 }
 
-// set_fields sets the fields of the reply in the response. A response that has none of them gets
-// them added, which costs less: to replace a field, Envoy builds an index of all fields.
+// set_fields sets the fields of the reply in the response. If the response has none of these
+// fields, they are added, which costs less: to replace a field, Envoy builds an index of all
+// fields.
 static void set_fields(stream *s, bool replaces) {
   bool (*set)(void *, int, text, text) = replaces ? CALLBACK(http_set_header) : CALLBACK(http_add_header);
   const char *at = s->reply;

@@ -86,14 +86,14 @@ func appendField(dst []byte, name, value string) []byte {
 	return append(append(dst, name...), value...)
 }
 
-// readField returns copies of the first field of a reply, and what follows it.
+// readField returns a copy of the first field of a reply, and what follows that field.
 func readField(from []byte) (name, value string, rest []byte) {
 	n, v := int(binary.NativeEndian.Uint32(from)), int(binary.NativeEndian.Uint32(from[4:]))
 	from = from[fieldHead:]
 	return string(from[:n]), string(from[n : n+v]), from[n+v:]
 }
 
-// The function room returns the room of the stream's reply, to append to.
+// The function room returns the memory for the stream's reply, as an empty slice to append to.
 func room(s *C.stream) []byte { return unsafe.Slice((*byte)(unsafe.Pointer(s.reply)), int(s.room))[:0] }
 
 // The function keep stores a reply in the stream. A reply that did not fit into the room is in Go's

@@ -14,7 +14,8 @@ enum { VERDICT_CONTINUE = 0, VERDICT_RESPOND = 1, VERDICT_WAIT = 2 };
 // bytes. A longer reply is allocated.
 enum { REPLY_ROOM = 640 };
 
-// DETAILS_ROOM is how much is kept of response.code_details. Longer ones end with an error of TLS.
+// DETAILS_ROOM is how many bytes of response.code_details are kept. Longer details end with an
+// error of TLS.
 enum { DETAILS_ROOM = 128 };
 
 // COUNTS is the number of counters of package front.
@@ -26,8 +27,8 @@ typedef struct {
   bool defined;
 } counters;
 
-// A stream is one request. Envoy's worker uses it, and the goroutine that decides the request while
-// it waits. The last of the two frees it.
+// A stream is one request. Envoy's worker uses it and, while the request waits, so does the
+// goroutine that decides the request. The last of the two frees the stream.
 typedef struct stream {
   void *envoy;
   const counters *counters;
@@ -42,7 +43,7 @@ typedef struct stream {
   int uses;
   bool announces; // an event is under way that announces the requests of this turn
   bool traced;    // Envoy traces the request
-  void *span;     // of the check, within Envoy's trace; NULL unless it is under way
+  void *span;     // of the check, within Envoy's trace; NULL unless the check is under way
   bool answered;  // the module has made the response
   bool over;      // Envoy has made the response, or has ended the stream
   bool complete;  // the request has come to its end
@@ -57,9 +58,9 @@ typedef struct stream {
   char details[DETAILS_ROOM]; // why Envoy made the response, if it did: the beginning of response.code_details
 } stream;
 
-// A reply is a block of fields, each of which has the lengths of its name and value and their text.
-// A response has a block in front: its status, the number of its fields, and the length of the body
-// that follows them.
+// A reply is a block of fields. A field consists of the lengths of its name and its value, the
+// name, and the value. A response begins with its status, the number of its fields, and the length
+// of its body. The body follows the fields.
 typedef struct {
   uint32_t name, value;
 } field_lengths;
@@ -71,16 +72,17 @@ typedef struct {
 
 // stream_waits prepares a stream for stream_wake.
 void stream_waits(stream *s);
-// stream_wake makes Envoy call back the stream, if it exists still. It ends the goroutine's use.
+// stream_wake makes Envoy call back the stream, if the stream still exists. It ends the goroutine's
+// use.
 void stream_wake(stream *s);
 // stream_unwaits ends the goroutine's use without waking the stream.
 void stream_unwaits(stream *s);
-// stream_room makes room for a reply of that length. It returns NULL without memory.
+// stream_room makes room for a reply of that length. It returns NULL if no memory can be allocated.
 char *stream_room(stream *s, uint32_t length);
 
 // span_find notes whether Envoy traces the request of a stream.
 void span_find(stream *s);
-// span_begin begins the span of a check as a child of the request's.
+// span_begin begins the span of a check as a child of the request's span.
 void span_begin(stream *s);
 // span_tag sets an attribute of the span.
 void span_tag(stream *s, const char *name, size_t name_length, const char *value, size_t value_length);

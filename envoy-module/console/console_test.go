@@ -42,7 +42,8 @@ func (c *Console) mustClaim(t *testing.T, s *Settings, name string) (release fun
 	return release
 }
 
-// The function ask returns the status and the body of a request; 0 if nobody listens.
+// The function ask returns the status and the body of the response to a request. The status is 0 if
+// nobody listens.
 func ask(t *testing.T, address, path string, fields ...string) (int, string) {
 	t.Helper()
 	r, err := http.NewRequest(http.MethodGet, "http://"+address+path, nil)
@@ -72,7 +73,7 @@ func isServed(t *testing.T, address, name string) bool {
 }
 
 // TestTheLatestClaimIsServed: an edit of Envoy's configuration makes the next claim before it ends
-// the one before. There is one listener at any time, and none after the last claim.
+// the previous one. There is one listener at any time, and none after the last claim.
 func TestTheLatestClaimIsServed(t *testing.T) {
 	c := newConsole(t, slog.New(slog.DiscardHandler))
 	one, two := freeport.Address(t), freeport.Address(t)
@@ -137,7 +138,8 @@ func TestAnAddressOfAnotherProcess(t *testing.T) {
 }
 
 // TestAnAddressKeepsItsToken: while another process has the address of the latest claim, the
-// address of the previous claim is open. The latest claim needs no token, and admits nobody there.
+// address of the previous claim is open. The latest claim, which has no token, admits nobody at
+// that address.
 func TestAnAddressKeepsItsToken(t *testing.T) {
 	c := newConsole(t, slog.New(slog.DiscardHandler))
 	public, local := freeport.Address(t), freeport.Address(t)

@@ -10,10 +10,10 @@
 // equal addresses share one listener, so an edit of another setting closes no connection. The
 // listener is closed when the last claim ends.
 //
-// If another process has the address, as during a hot restart, the log names it, and the console
-// tries again each second. The front decides requests in the meantime. The address of the previous
-// claim stays open and answers 503, so that a claim without a token serves nothing at an address
-// that was claimed with one. Any other error of an address makes the claim fail.
+// If another process has the address, as during a hot restart, the log names the address, and the
+// console tries again each second. The front decides requests in the meantime. The address of the
+// previous claim stays open and answers 503, so that a claim without a token serves nothing at an
+// address that was claimed with one. Any other error of an address makes the claim fail.
 //
 // # Price
 //

@@ -95,7 +95,7 @@ func (c *Console) certificate(s *server) (*tls.Certificate, error) {
 	return &own.tls.Certificates[0], nil
 }
 
-// The method stop closes the address at once. Requests under way have stopTime.
+// The method stop closes the address at once. Requests under way have the time stopTime to end.
 func (s *server) stop() {
 	s.stopping.Store(true)
 	_ = s.listener.Close()
@@ -124,8 +124,8 @@ func (c *Console) handler(s *server) http.Handler {
 	})
 }
 
-// withToken serves requests with the token of operators, or with that of scrapers if it suffices.
-// withToken answers 503 if the claim in force wants another server.
+// withToken serves requests with the token of operators or, if the argument scrapers is set, with
+// that of scrapers. withToken answers 503 if the claim in force wants another server.
 func (c *Console) withToken(s *server, scrapers bool, next func(*claim) http.Handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		own := c.claimOf(s)

@@ -12,7 +12,8 @@ import (
 )
 
 // TestAbortedRequestsCostUnread: if Envoy responds because the client did not finish its request,
-// the cost is unread, whether the response would name it in a header or in its body.
+// the cost is the rule's setting named unread, whether the response would name the cost in a header
+// or in its body.
 func TestAbortedRequestsCostUnread(t *testing.T) {
 	for where, cost := range map[string]string{"header": "header: X-Cost", "body": "json: usage.total"} {
 		f := openFront(t, "name: "+where+"\nrules: [{name: all, limit: 100/31d, "+

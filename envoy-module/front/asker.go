@@ -17,20 +17,20 @@ import (
 const (
 	// waitingMax is the number of requests in the queue. Further ones are denied as overload.
 	waitingMax = 8192
-	// Once the queue has crowdedFrom requests, no source may have more than sourceMax of them, so
-	// that one client cannot fill the queue.
+	// If the queue has at least crowdedFrom requests, no source may have more than sourceMax of
+	// them, so that one client cannot fill the queue.
 	crowdedFrom = waitingMax / 4
 	sourceMax   = waitingMax / 8
-	// sourceCounts is the number of counts of sources. Several sources can share one.
+	// sourceCounts is the number of counts of sources. Several sources can share a count.
 	sourceCounts = 1024
-	// askersMax is the number of goroutines that ask the store. Each asks about up to batchMax
-	// requests at once.
+	// askersMax is the greatest number of goroutines that ask the store. Each asks about up to
+	// batchMax requests at once.
 	askersMax = 16
 	batchMax  = 64
-	// askersUsual is how many of them ask at the same time. The other requests wait, so that one
-	// call can ask about all that arrive in the meantime. There are as many calls at once as the
-	// store has connections. Another goroutine helps if a request has been in the queue for
-	// helpAfter: a call may wait, for units of others or for the directory.
+	// askersUsual is how many of them usually ask at the same time, as many as the store has
+	// connections. The other requests wait, so that one call can ask about all that arrive in the
+	// meantime. Another goroutine helps if a request has been in the queue for the time helpAfter,
+	// because calls may wait for units of other regions or for the directory.
 	askersUsual = redisstore.LanesDefault
 	helpAfter   = 2 * time.Millisecond
 	// queueTime is how long a request may be in the queue. After that time, the request is denied
@@ -102,7 +102,7 @@ func (a *asker) awaitStart(start func(context.Context)) {
 }
 
 // The method enqueue adds a request to the queue. The method returns false if the queue has no room
-// for it. announced reports whether announce is called later.
+// for it. The argument announced reports whether the method announce is called later.
 func (a *asker) enqueue(s *Stream, announced bool) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -179,7 +179,7 @@ func (a *asker) stop() {
 	a.more.Broadcast()
 }
 
-// The method next waits for requests and appends the first of the queue to into.
+// The method next waits for requests and appends the first ones of the queue to the argument into.
 func (a *asker) next(into []*Stream) []*Stream {
 	a.mu.Lock()
 	defer a.mu.Unlock()

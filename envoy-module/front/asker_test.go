@@ -17,7 +17,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The function wideConfig is a configuration over Redis with a limit that no test reaches.
+// The function wideConfig returns a configuration over Redis with a limit that no test reaches.
 func wideConfig(onError string, redis *redistest.Server) string {
 	return "name: shop\non_error: " + onError + "\nrules: [{name: all, limit: 1000000/31d}]\nstore: {type: redis, url: \"" + redis.URL() +
 		"\", timeout: 10s}\n"
@@ -132,8 +132,8 @@ func errorsOf(t testing.TB, f *Front, kind string) float64 {
 	return m.GetCounter().GetValue()
 }
 
-// The function awaitTaken waits until the store is asked about a request, and returns when the
-// request was taken from the queue.
+// The function awaitTaken waits until the store is asked about a request, and returns the time at
+// which the request was taken from the queue.
 func awaitTaken(t testing.TB, a *asker, s *Stream) (takenAt time.Time) {
 	t.Helper()
 	eventually.Until(t, 10*time.Second, "the store is asked", func() bool {
@@ -231,8 +231,8 @@ func TestTheRequestsOfATurnAreAskedAboutTogether(t *testing.T) {
 	eventually.Until(t, 10*time.Second, "one goroutine has asked", func() bool { asking, waiting := goroutines(); return asking == 0 && waiting == 1 })
 }
 
-// TestSourcesUseAllCounts tests that the clients' addresses use even counts as well as odd ones,
-// although the lowest bit of every source is 1.
+// TestSourcesUseAllCounts tests that the clients' addresses use counts with even and with odd
+// indexes, although the lowest bit of every source is 1.
 func TestSourcesUseAllCounts(t *testing.T) {
 	f, release := openHeld(t, wideConfig("allow", redistest.Start(t)))
 	defer release()

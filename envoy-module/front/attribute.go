@@ -36,7 +36,7 @@ var attributes = map[string]struct {
 }
 
 // AttributeID returns the number of an attribute in Envoy's interface, and whether its value is a
-// number or a boolean. ok is false for an attribute that the module does not read.
+// number or a boolean. The result ok is false for an attribute that the module does not read.
 func AttributeID(name string) (id uint32, isNumber, isBool, ok bool) {
 	a, ok := attributes[name]
 	return a.ID, a.Kind == attributeNumber, a.Kind == attributeBool, ok

@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/internal/enforce/throttle"
 )
 
-// batch is some requests about which the store is asked together.
+// The type batch holds requests about which the store is asked together.
 type batch struct {
 	asker   *asker
 	streams []*Stream // nil once decided
@@ -28,7 +28,7 @@ type batch struct {
 // its own, the last one and the requests behind the batch would wait for the sum.
 const readingMax = time.Second
 
-// run decides the requests.
+// The method run decides the requests.
 func (b *batch) run() {
 	defer func() {
 		if reason := recover(); reason != nil {
@@ -67,8 +67,9 @@ func (b *batch) reset() {
 	}
 }
 
-// begin reads the clients of a request that are not known, and adds the request to the calls. A
-// request that needs no call is decided, and one under a throttle rule waits on its own.
+// The method begin reads those clients of a request that are not known yet, and adds the request to
+// the calls. A request that needs no call is decided at once, and a request under a throttle rule
+// waits on its own.
 func (b *batch) begin(i int, s *Stream) {
 	defer func() {
 		if reason := recover(); reason != nil {
@@ -94,14 +95,14 @@ func (b *batch) begin(i int, s *Stream) {
 	}
 }
 
-// end wakes a request that is decided and no longer listed.
+// The method end wakes a request that is decided and no longer listed.
 func (b *batch) end(i int, v Verdict) {
 	s := b.streams[i]
 	b.streams[i] = nil
 	s.wakeRequest(v)
 }
 
-// each decides all requests that are not decided.
+// The method each decides all requests that are not decided yet.
 func (b *batch) each(decide func(*Stream) Verdict) {
 	b.asker.unlist(b.streams...)
 	for i, s := range b.streams {
@@ -118,7 +119,7 @@ func (b *batch) Panicked(call int, reason any) {
 	b.end(i, b.streams[i].fail(reason))
 }
 
-// The method resolve has the directory read the clients of a request that it does not know, and
+// The method resolve makes the directory read those clients of a request that it does not know, and
 // plans the request again. A request whose clients are not read in time is denied.
 func (b *batch) resolve(s *Stream) {
 	if len(s.plan.Unresolved()) == 0 {
@@ -135,7 +136,8 @@ func (s *Stream) resolveIn(ctx context.Context, p *core.Plan) {
 	s.front.store.directory.Resolve(ctx, p, func() { s.addTo(p) })
 }
 
-// addTo adds the request to a plan. A client that became known may have another version.
+// addTo adds the request to a plan. A client that became known may have another version of the
+// policy.
 func (s *Stream) addTo(p *core.Plan) { s.version = s.version.Add(p, &s.request.View) }
 
 // conclude decides the request by the store's answer.
@@ -149,7 +151,7 @@ func (s *Stream) conclude(err error) (v Verdict) {
 }
 
 // The states of a request that waits. The request's goroutine and the watch race for the state with
-// compare-and-swap, so that exactly one of them wakes it.
+// compare-and-swap, so that exactly one of them wakes the request.
 const (
 	stateWaiting uint32 = iota
 	stateDecided        // the goroutine has decided it
@@ -195,8 +197,8 @@ func (s *Stream) queueUp() {
 	}
 }
 
-// awaitLoan decides a request that waits until other regions lend units. taken reports whether the
-// store was asked.
+// awaitLoan decides a request that waits until other regions lend units. The argument taken reports
+// whether the store was asked.
 func (s *Stream) awaitLoan(taken bool) {
 	var v Verdict
 	defer func() {

@@ -13,8 +13,8 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// triedBytesMax bounds the values of a request that is kept for a trial. A larger request is
-// untried.
+// triedBytesMax is the greatest total length of the values of a request that are copied for a
+// trial. A larger request is not tried.
 const triedBytesMax = 16 << 10
 
 // candidate is a policy that is tried out beside the one in force.
@@ -24,7 +24,7 @@ type candidate struct {
 	runner *shadow.Runner
 }
 
-// openCandidate opens the candidate, if there is one. The policy in force is open.
+// openCandidate opens the candidate, if there is one. The policy in force must be open.
 func (f *Front) openCandidate() error {
 	var source live.Source
 	switch s := f.settings; {
@@ -63,7 +63,8 @@ func (c *candidate) close() error {
 	return c.closePolicy()
 }
 
-// closePolicy closes the policy, and hides it after the last edit, which would show it again.
+// closePolicy closes the policy. Only then it hides the policy in the metrics, because an edit of
+// an open policy would show it again.
 func (c *candidate) closePolicy() error {
 	err := c.policy.Close()
 	c.front.process.metrics.Policies.Hide(c)
@@ -82,8 +83,8 @@ func (c *candidate) fillDefaults(d *policyfile.Document) error {
 	return nil
 }
 
-// The method showChange shows a version that replaces another. The first one is shown by
-// openCandidate, because the policy is assigned only after it is open.
+// The method showChange shows a version that replaces another. The first version is shown by
+// openCandidate, because the field policy is assigned only after the policy is open.
 func (c *candidate) showChange(before, now *live.Version) {
 	if before != nil {
 		c.show(now)
@@ -144,7 +145,7 @@ func (r *trialResponse) Pending() *core.Settlement { return &r.Settlement }
 func (r *trialResponse) Release() { r.Close() }
 
 // tryOut has the candidate decide the request, in the background. If the candidate charges by the
-// response, the trial waits for it.
+// response, the trial waits for the response.
 func (s *Stream) tryOut(denied bool) {
 	if s.candidate == nil {
 		return
@@ -176,8 +177,8 @@ func (r *trialResponse) begin(b *exchange.Beginning) (waits bool) {
 	return true
 }
 
-// The method end starts the trial at the end of the response. passed is false if the request did
-// not reach the upstream; then the trial is dropped.
+// The method end starts the trial at the end of the response. The argument passed is false if the
+// request did not reach the upstream; then the trial is dropped.
 func (r *trialResponse) end(passed bool) {
 	if !passed {
 		r.trial.Drop()

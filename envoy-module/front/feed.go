@@ -140,7 +140,7 @@ func (f *sharedFeed) retry() {
 	f.tryLater()
 }
 
-// tryLater has the spool tried again. The mutex must be held.
+// tryLater schedules another attempt to open the spool. The mutex must be held.
 func (f *sharedFeed) tryLater() {
 	if f.again != nil {
 		f.again.Stop()

@@ -60,8 +60,8 @@ func (p *Process) Open(s *Settings) (*Front, error) {
 	return f, nil
 }
 
-// open begins to serve the operators' routes and to report decisions. The method also publishes
-// this process to the other nodes of the store.
+// The method open begins to serve the operators' routes and to report decisions. The method also
+// publishes this process to the other nodes of the store.
 func (f *Front) open() (err error) {
 	p := f.process
 	p.mu.Lock()
@@ -117,32 +117,32 @@ func (f *Front) openPolicy() (err error) {
 	}
 	if err != nil {
 		err = errors.Join(err, f.policy.Close())
-		// after the policy's last edit, which would show it again
+		// only now, because an edit of an open policy would show it again
 		f.process.metrics.Policies.Hide(f)
 	}
 	return err
 }
 
-// liveOptions returns how the front keeps a policy in force.
+// liveOptions returns the options with which the front keeps a policy in force.
 func (f *Front) liveOptions(source live.Source) live.Options {
 	return live.Options{Source: source, Fronts: []lint.Front{lint.FrontEnvoy}, Region: f.settings.Region, Verifiers: f.process.verifiers, Metrics: f.process.metrics,
 		Logger: f.process.logger, Complete: f.settings.fillDefaults, Prepare: f.prepare, Edited: f.process.metrics.Reloaded, Changed: f.showChange}
 }
 
-// showChange shows a version that replaces another. The first one is shown by openPolicy, because
-// the policy is assigned only after it is open.
+// showChange shows a version that replaces another. The first version is shown by openPolicy,
+// because the field policy is assigned only after the policy is open.
 func (f *Front) showChange(before, now *live.Version) {
 	if before != nil {
 		f.show(now)
 	}
 }
 
-// show shows a version in the metrics.
+// The method show shows a version in the metrics.
 func (f *Front) show(v *live.Version) {
 	f.process.metrics.Policies.Show(f, v.Document, f.policy.Err)
 }
 
-// prepare computes what the front keeps with a version of the policy.
+// The method prepare computes what the front keeps with a version of the policy.
 func (f *Front) prepare(v *live.Version) error {
 	source, err := v.Document.Policy()
 	if err != nil {
@@ -182,14 +182,14 @@ func (s *Stream) Front() *Front { return s.front }
 // call. See [Waker.Announces].
 func (f *Front) Announce() { f.store.asker.announce() }
 
-// enter notes that a request waits.
+// The method enter notes that a request waits.
 func (f *Front) enter() {
 	f.mu.Lock()
 	f.under++
 	f.mu.Unlock()
 }
 
-// leave notes that a request no longer waits.
+// The method leave notes that a request no longer waits.
 func (f *Front) leave() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

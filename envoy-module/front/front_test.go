@@ -80,7 +80,7 @@ func request(path string, more ...string) [][2]string {
 
 const client = "192.0.2.7:4711"
 
-// ask decides a request, and waits for the store if that is necessary.
+// The function ask decides a request, and waits for the store if that is necessary.
 func ask(t testing.TB, f *Front, headers [][2]string) (v Verdict, fields response.Fields, r Response) {
 	t.Helper()
 	s, b := f.NewStream(), newBell()
@@ -192,7 +192,8 @@ func TestStreamsThatEndWhileTheyWait(t *testing.T) {
 	})
 }
 
-// TestAClientThatLeavesAThrottleQueueIsGone: its request ends at once, and it is charged nothing.
+// TestAClientThatLeavesAThrottleQueueIsGone: if a client leaves a throttle queue, its request ends
+// at once and is not charged.
 func TestAClientThatLeavesAThrottleQueueIsGone(t *testing.T) {
 	f := openFront(t, "name: shop\nrules: [{name: all, limit: 4/3m burst 1, action: throttle, throttle: {max_delay: 1m}}]\n")
 	if v, _, _ := ask(t, f, request("/")); v != Continue {
@@ -387,7 +388,7 @@ func TestSettingsSayWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestAnAttributeThatEnvoyLacks tests that a policy that reads it is rejected.
+// TestAnAttributeThatEnvoyLacks tests that a policy that reads such an attribute is rejected.
 func TestAnAttributeThatEnvoyLacks(t *testing.T) {
 	const name = "connection.requested_server_name"
 	s, err := ReadSettings([]byte("name: a\nrules: [{name: r, match: {attr: {" + name + ": [b.example]}}, limit: 1/1m}]"))

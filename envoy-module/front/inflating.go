@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 )
 
-// inflatingMax is the number of compressed bodies that are kept for the background. A body takes at
-// most 64 KiB there, or its share of what all compressed bodies of the process may take.
+// inflatingMax is the greatest number of compressed bodies that wait for the background. Each takes
+// at most 64 KiB, or its share of what all compressed bodies of the process may take.
 const inflatingMax = 256
 
 // The type inflating decompresses bodies in the background, while Envoy's worker serves other
@@ -30,8 +30,8 @@ func (i *inflating) enter() bool {
 	return false
 }
 
-// The method run calls work after the work of earlier calls has ended. The method then frees the
-// place that enter has taken.
+// The method run calls the function work as soon as no other call of run is at work, and then frees
+// the place that enter has taken.
 func (i *inflating) run(work func()) {
 	defer i.waiting.Add(-1)
 	i.mu.Lock()

@@ -48,7 +48,7 @@ func respondCompressed(t testing.TB, f *Front, body []byte) {
 	settling.End()
 }
 
-// remaining returns the units that the next request leaves.
+// The function remaining sends a request, and returns the units that it leaves.
 func remaining(t testing.TB, f *Front) int {
 	t.Helper()
 	_, fields, _ := ask(t, f, request("/"))
@@ -59,9 +59,9 @@ func remaining(t testing.TB, f *Front) int {
 	return n
 }
 
-// TestHooksDoNotDecompress tests that the hooks of a response return while its body, and another
-// one, wait for their decompression, and that both costs are charged in the end. Only with
-// inflatingMax bodies that wait, a hook decompresses one itself.
+// TestHooksDoNotDecompress tests that the hooks of a response return although its body and another
+// one still wait to be decompressed, and that both costs are charged in the end. A hook
+// decompresses a body itself only if inflatingMax bodies wait.
 func TestHooksDoNotDecompress(t *testing.T) {
 	f := openFront(t, "name: shop\nrules: [{name: all, limit: 1000000000/31d fixed_window, cost_after: {json: usage, estimate: 1, default: 1}}]\n")
 	body, inflating := compressed(t, "1000000"), &f.process.inflating

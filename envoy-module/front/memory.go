@@ -39,7 +39,7 @@ func newMemory() *memory {
 	return m
 }
 
-// The method hold applies the limit of a front until release; 0 means that it has none.
+// The method hold applies the limit of a front until the front is released. The limit 0 means none.
 func (m *memory) hold(f *Front, limit int64) {
 	if limit == 0 {
 		return

@@ -39,8 +39,8 @@ func (p *Process) frontsOf(s *sharedStore) (all []*Front) {
 	return all
 }
 
-// The method operated returns the policies in force of a store. Several configurations with the
-// same policy show it once, because they share its counters.
+// The method operated returns the policies in force of a store. A policy that several
+// configurations have is returned once, because they share its counters.
 func (p *Process) operated(s *sharedStore) (all []operator.Policy) {
 	type place struct{ source, version string }
 	known := map[place]bool{}
@@ -64,7 +64,8 @@ func (p *Process) operated(s *sharedStore) (all []operator.Policy) {
 	return all
 }
 
-// The method reload loads the policy files of a store now, and returns why any is rejected.
+// The method reload loads the policy files of a store now, and returns the reasons if any file is
+// rejected.
 func (p *Process) reload(s *sharedStore) error {
 	var problems []error
 	for _, f := range p.frontsOf(s) {

@@ -33,7 +33,7 @@ type Collector struct {
 	Service string `json:"service,omitempty"`
 }
 
-// check returns what is wrong with the settings.
+// The method check returns what is wrong with the settings.
 func (c *Collector) check() error {
 	o, err := c.options()
 	if err == nil {
@@ -69,8 +69,8 @@ type sender struct{ *push.Sender }
 
 func (s sender) close() error { return s.Close() }
 
-// send begins to send metrics to a collector, until end is called. Configurations with the same
-// collector send them once.
+// The method send begins to send metrics to a collector, until the result end is called.
+// Configurations with the same collector send them once.
 func (p *Process) send(c *Collector) (end func() error, err error) {
 	if c == nil {
 		return nil, nil

@@ -54,8 +54,8 @@ type Process struct {
 
 	mu     sync.Mutex
 	stores shares[*sharedStore] // by their settings
-	// pool lets stores with other settings and the same servers count together while Redis does not
-	// answer.
+	// pool lets stores with different settings but the same servers count together while Redis does
+	// not answer.
 	pool   store.Pool
 	fronts []*Front // that are open, the oldest first
 

@@ -7,8 +7,9 @@ package front
 import "strings"
 
 // The function provoke panics if the header X-Provoke of the request names the place: hook,
-// adapter, goroutine or woken. With the word fault after the place, it writes to an address that
-// does not exist instead: the kernel then sends a signal, which Go's runtime makes a panic.
+// adapter, goroutine or woken. If the word fault follows the place, provoke writes to an address
+// that does not exist instead. The kernel then sends a signal, which Go's runtime turns into a
+// panic.
 func provoke(s *Stream, here string) {
 	for _, h := range s.Headers {
 		if h[0] == "x-provoke" {

@@ -20,7 +20,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// The function spoolSettings are settings with a control plane that accepts everything.
+// The function spoolSettings returns settings with a control plane that accepts everything.
 func spoolSettings(t *testing.T) *Settings {
 	t.Helper()
 	plane := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
@@ -61,8 +61,8 @@ func TestASpoolOfAnotherProcess(t *testing.T) {
 	}
 }
 
-// TestASpoolThatCannotBeOpenedYet: once a configuration waits for its spool, no error ends the
-// wait, and the log has the first error only.
+// TestASpoolThatCannotBeOpenedYet: while a configuration waits for its spool, no error ends the
+// wait, and the log has only the first error.
 func TestASpoolThatCannotBeOpenedYet(t *testing.T) {
 	settings, said := spoolSettings(t), new(eventually.Journal)
 	spool := settings.Control.Spool
@@ -177,8 +177,8 @@ func TestARejectedConfigurationChangesNoReports(t *testing.T) {
 	}
 }
 
-// TestAnotherSizeOfAnOpenSpool: a configuration that gives the spool in use another size is told
-// that it keeps the first. The default is the same size, written or not.
+// TestAnotherSizeOfAnOpenSpool: if a configuration gives the spool in use another size, the log
+// says that the spool keeps its first size. The default is the same size, written or not.
 func TestAnotherSizeOfAnOpenSpool(t *testing.T) {
 	settings, said := spoolSettings(t), new(eventually.Journal)
 	r := newReports(said.Logger())

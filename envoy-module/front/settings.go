@@ -70,7 +70,7 @@ type Settings struct {
 	MemoryLimit string `json:"memory_limit,omitempty"`
 
 	// words are a policy that is written in place of a policy file. Beside a policy from elsewhere,
-	// words have only what applies if that policy does not say it: on_error and lease.
+	// words have only the settings that apply if that policy lacks them: on_error and lease.
 	words *policyfile.Document
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/penstock/penstock/internal/usage/inflate"
 )
 
-// Settling is the response of a request whose charge depends on it. Envoy's worker calls its
-// methods, and End once, as the last of them.
+// Settling is the response of a request whose charge depends on the response. Envoy's worker calls
+// its methods. The last call is the only one of End.
 type Settling struct {
 	// Headers has room for the headers of the response and for its trailers, into which the adapter
 	// reads them. The next response reuses the room.
@@ -66,7 +66,7 @@ func (s *Stream) expect() {
 	s.settling = t
 }
 
-// Settling returns the settlement that the response needs, nil if it needs none. Settling then
+// Settling returns the settlement that the response needs, nil if it needs none. The result then
 // belongs to the caller.
 func (s *Stream) Settling() *Settling {
 	if s.late { // the request's goroutine may be writing the settlement, and ends it
@@ -150,9 +150,9 @@ func (t *Settling) Trailers(trailers [][2]string) {
 }
 
 // End ends the response. If the response's end was not read, or if the response has not begun, the
-// cost is the number read so far, or the policy's unread: the upstream may have done its work. A
-// document that was read to its end has its own cost. The charge of a request that did not reach
-// the upstream stays as it is.
+// cost is the number read so far, or the rule's setting named unread: the upstream may have done
+// its work. A document that was read to its end has its own cost. The charge of a request that did
+// not reach the upstream stays as it is.
 func (t *Settling) End() {
 	defer t.front.leave()
 	defer t.Release()
@@ -210,8 +210,8 @@ func (t *Settling) correct() {
 func (t *Settling) Due() []counter.Check { return t.checks }
 
 // Release implements [settle.Job]. Release ends one use of the settlement, and the last one
-// recycles it. After a panic the queue does not release it. So the queue does not keep the front
-// open: the store does not close before its queue is empty.
+// recycles it. After a panic the queue does not release the settlement. A settlement in the queue
+// does not keep the front open, but the store does not close before its queue is empty.
 func (t *Settling) Release() {
 	if t.holds.Add(-1) > 0 {
 		return

@@ -4,8 +4,8 @@ package front
 
 import "sync"
 
-// The type shares are values that several configurations use, by a key. The last one that uses a
-// value closes it. A mutex of the owner guards them.
+// The type shares holds values that several configurations use, by their keys. The end of the last
+// use closes a value. A mutex of the owner guards the values.
 type shares[T interface{ close() error }] map[string]*share[T]
 
 // The type share is a value in use.
@@ -14,8 +14,8 @@ type share[T any] struct {
 	users int
 }
 
-// The method use begins a use of the value of a key, which open opens unless it is in use. The
-// mutex must be held.
+// The method use begins a use of the value of a key. If the value is not in use yet, the function
+// open opens it. The mutex must be held.
 func (s shares[T]) use(key string, open func() (T, error)) (value T, err error) {
 	one := s[key]
 	if one == nil {

@@ -13,7 +13,8 @@ import (
 type Tracer interface {
 	// Begin begins the span. Begin is called at most once, within the hook of [Stream.Decide].
 	Begin()
-	// End ends the span, which has the attributes: names and values. End is called within a hook.
+	// End ends the span, and gives it attributes: pairs of a name and a value. End is called within
+	// a hook.
 	End(attributes [][2]string)
 }
 
@@ -29,7 +30,7 @@ func (s *Stream) beginSpan(checked bool) {
 }
 
 // EndSpan ends the span of the check, if there is one. The adapter calls it once, within the hook,
-// when the request is decided. If the client leaves before, the adapter ends the span itself.
+// when the request is decided. If the client leaves before that, the adapter ends the span itself.
 func (s *Stream) EndSpan() {
 	switch {
 	case s.Tracer == nil:

@@ -100,7 +100,7 @@ func (s *Store) options() (store.Options, error) {
 
 // storeKey returns a text that is the same for configurations that share a store: those with equal
 // settings of the store and the directory, if the files with passwords and certificates have not
-// changed. A configuration without a store shares one with others without a store only.
+// changed. Configurations without settings of a store share a store only with each other.
 func (s *Settings) storeKey() (key string, err error) {
 	if s.Store != nil {
 		settings, err := s.Store.resolve()
@@ -117,8 +117,8 @@ func (s *Settings) storeKey() (key string, err error) {
 	return key, nil
 }
 
-// fillIn replaces each {env.NAME} in a text. fillIn escapes the values unless escape is nil. A
-// variable that is not set is an error, because an empty password would protect nothing.
+// fillIn replaces each {env.NAME} in a text. fillIn escapes the values unless the argument escape
+// is nil. A variable that is not set is an error, because an empty password would protect nothing.
 func fillIn(text string, escape func(string) string) (string, error) {
 	var filled strings.Builder
 	for {

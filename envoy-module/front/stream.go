@@ -71,7 +71,7 @@ type Stream struct {
 	late      bool               // the hooks know that it was given up
 	begun     time.Time          // when Decide was called
 
-	// In the list of requests that wait. The lock of the asker guards these fields.
+	// The place in the list of requests that wait. The lock of the asker guards these fields.
 	next, before  *Stream
 	listed, taken bool
 	takenAt       time.Time
@@ -106,7 +106,7 @@ func (f *Front) NewStream() *Stream {
 // Release ends the hooks' use of the stream.
 func (s *Stream) Release() { s.drop() }
 
-// The method drop ends one use of the stream. The last one recycles it.
+// The method drop ends one use of the stream. The end of the last use recycles the stream.
 func (s *Stream) drop() {
 	if s.holds.Add(-1) > 0 {
 		return
@@ -135,7 +135,7 @@ func (s *Stream) drop() {
 	s.front.streams.Put(s)
 }
 
-// Decide decides the request, or makes it wait. source is Envoy's source.address.
+// Decide decides the request, or makes it wait. The argument source is Envoy's source.address.
 func (s *Stream) Decide(source string, host Host, waker Waker) (v Verdict) {
 	defer s.rescue(&v)
 	f := s.front
@@ -171,7 +171,7 @@ func (s *Stream) Decide(source string, host Host, waker Waker) (v Verdict) {
 	switch {
 	case len(s.plan.Unresolved()) > 0:
 		// Learn reads all unknown clients together. If the goroutines that ask the store read the
-		// clients, each would wait for one client after the other.
+		// clients instead, each would wait for one client after the other.
 		f.store.directory.Learn(s.plan.Source(), s.plan.Unresolved())
 		return s.ask(waker)
 	case len(s.plan.Checks()) == 0:
@@ -220,7 +220,7 @@ func (s *Stream) decideOverloaded(err error) (v Verdict) {
 }
 
 // Woken returns the verdict on a request that waited. A request that was given up is denied as in
-// an overload, unless the store is known to be away. Then on_error decides. In both cases a client
+// an overload. If the store is known to be away, on_error decides instead. In both cases a client
 // that is not known is denied, because the client may be blocked.
 func (s *Stream) Woken() Verdict {
 	state := s.state.Load()
@@ -233,8 +233,8 @@ func (s *Stream) Woken() Verdict {
 	return Continue
 }
 
-// Gone notes that the client has left while the request waited. One that waits for a throttle rule
-// or for a loan stops waiting, and is charged nothing.
+// Gone notes that the client has left while the request waited. A request that waits for a throttle
+// rule or for a loan stops waiting, and is charged nothing.
 func (s *Stream) Gone() {
 	if s.cancel != nil {
 		s.cancel()
@@ -267,7 +267,8 @@ func (s *Stream) applyDecision(d core.Decision) Verdict {
 	return s.respond(s.denial, message)
 }
 
-// The method respond answers the request in place of the upstream. message is for gRPC clients.
+// The method respond answers the request in place of the upstream. The argument message is for gRPC
+// clients.
 func (s *Stream) respond(r response.Response, message string) Verdict {
 	s.response = responseTo(s.request.ContentType, r, message)
 	return Respond

@@ -4,8 +4,8 @@
 
 package front
 
-// The function provoke causes a panic in tests of panics.
+// The function provoke does nothing. In tests of panics, it is replaced by one that panics.
 func provoke(*Stream, string) {}
 
-// Provoke is provoke for the hooks.
+// Provoke does nothing. In tests of panics, it is replaced by one that panics in the adapter.
 func (*Stream) Provoke(string) {}

@@ -84,8 +84,8 @@ func TestUnknownClientsAreReadTogether(t *testing.T) {
 		<-b.rung
 	}
 	// The reads are the one under way, one for all others, and two for "first", which is read again
-	// once the directory follows changes. On a busy machine, some clients arrive after a read has
-	// begun.
+	// as soon as the directory follows changes. On a busy machine, some clients arrive after a read
+	// has begun.
 	if n := f.store.directory.Figures().Reads.Load() - before; n > askersMax/2 {
 		t.Errorf("%d reads for %d clients, want at most %d", n, clients, askersMax/2)
 	}

@@ -2,9 +2,9 @@
 
 package abi
 
-// vm represents the filter. plugins and streams hold those that Envoy has created and not deleted,
-// by their contexts. A callback for any other context would panic, but Envoy makes no such
-// callback.
+// The variable vm represents the filter. The maps hold the plugins and streams that Envoy has
+// created and not deleted, by their contexts. A callback for any other context would panic, but
+// Envoy makes no such callback.
 var (
 	vm      VM
 	plugins = map[uint32]Plugin{}

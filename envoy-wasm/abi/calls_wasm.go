@@ -96,7 +96,7 @@ func Configuration() ([]byte, error) {
 	return data, err
 }
 
-// Read returns the first bytes of a body, at most as many as given.
+// Read returns the beginning of a body. The argument most is the maximum number of bytes.
 func Read(body Body, most int) ([]byte, error) {
 	size = 0
 	return answer(proxyGetBufferBytes(body, 0, uint32(most), &address, &size))
@@ -123,7 +123,7 @@ func (f Fields) Get(name string) (string, error) {
 	return text(data), err
 }
 
-// Replace sets a field in place of all fields of the name.
+// Replace gives a field one value in place of all its values.
 func (f Fields) Replace(name, value string) error {
 	return proxyReplaceHeaderMapValue(f, name, value).err()
 }
@@ -159,13 +159,13 @@ func HTTPCall(cluster string, fields [][2]string, body []byte, millis uint32) (c
 	return number, err
 }
 
-// number is the memory into which Envoy writes a number.
+// The variable number is the memory into which Envoy writes a number.
 var number uint32
 
 // TickEvery sets the interval of the ticks of the plugin in use.
 func TickEvery(millis uint32) error { return proxySetTickPeriodMilliseconds(millis).err() }
 
-// RegisterQueue returns the queue of the given name, whose items cause calls of the plugin in use.
+// RegisterQueue returns the queue of the given name. Its items make Envoy call the plugin in use.
 func RegisterQueue(name string) (queue uint32, err error) {
 	err = proxyRegisterSharedQueue(name, &number).err()
 	return number, err

@@ -8,13 +8,13 @@
 //
 // Register announces the filter. Then each callback of Envoy is passed once, to the [Plugin] or
 // [Stream] that it concerns. The package keeps no data that it returns, so the filter may keep it.
-// It has no state for a stream or a plugin that Envoy has deleted.
+// The package has no state for a stream or a plugin that Envoy has deleted.
 //
 // # Price
 //
-// The ABI's SDK for Go imports fmt and time. With it, the filter would be 0.3 MB larger, and Envoy
-// takes about a second per MB to compile it. For each answer of Envoy, the package allocates the
-// memory that Envoy asks for, and no more; the fields of a message are parts of that memory.
+// The ABI's SDK for Go imports fmt and time. With the SDK, the filter would be 0.3 MB larger, and
+// Envoy takes about a second to compile each MB. For each answer of Envoy, the package allocates
+// the memory that Envoy asks for, and no more; the fields of a message are parts of that memory.
 //
 // # When not to use it
 //

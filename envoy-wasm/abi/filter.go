@@ -20,7 +20,7 @@ type Plugin interface {
 	// QueueReady is called for items in a queue that the plugin has registered.
 	QueueReady(queue uint32)
 	// Called is called with the answer to a call that HTTPCall has sent. The argument bodyBytes is
-	// the length of its body.
+	// the length of the answer's body.
 	Called(call uint32, bodyBytes int)
 	// NewStream returns the stream for a request.
 	NewStream(id uint32) Stream

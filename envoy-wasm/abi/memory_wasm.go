@@ -14,7 +14,7 @@ var (
 	size    uint32 // set to 0 before each call, because Envoy does not write the size of an empty answer
 )
 
-// property holds the path of the property that is asked for. Envoy reads it during the call only.
+// property holds the path of the property that is asked for. Envoy reads it only during the call.
 var property []byte
 
 //go:wasmexport proxy_on_memory_allocate

@@ -4,7 +4,7 @@ package abi
 
 import "strconv"
 
-// Status is the result of a call of Envoy's. As an error it is never 0.
+// Status is the result of a call to Envoy. As an error it is never 0.
 type Status uint32
 
 // The statuses that Envoy's functions return.

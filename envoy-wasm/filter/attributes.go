@@ -14,7 +14,7 @@ type attributes struct {
 	origin uint64 // hash of the connection's address and x-request-id
 }
 
-// The method take reads a request. Header names are lower case, as Envoy has them.
+// The method take fills a from a request. Header names are lower case, as Envoy has them.
 func (a *attributes) take(h Host, p *policy, headers [][2]string, appended bool) {
 	a.Take(&p.reads, headers, h.Now())
 	a.address(h, appended)
@@ -38,8 +38,8 @@ func hash(h uint64, text string) uint64 {
 
 const fnvPrime = 1099511628211 // of the 64-bit FNV hash
 
-// askBytesMax is the maximum length of a question, so that it fits into a call. Envoy accepts 60
-// KiB of headers by default, and can be configured to accept up to 8 MiB.
+// askBytesMax is the maximum length of a question. A question of this length fits into a call.
+// Envoy accepts 60 KiB of headers by default, and can be configured to accept up to 8 MiB.
 const askBytesMax = wire.CallBytesMax - 4096
 
 // size returns an upper bound of the size in bytes of a question about the request.

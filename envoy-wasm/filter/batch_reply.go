@@ -51,10 +51,10 @@ func (f *Filter) countLate(fl *flight) {
 	}
 }
 
-// resendWithoutLeases enqueues again the requests and settlements of a call about leases that the
-// bridge rejected. The bridge has charged and settled nothing. This happens during an upgrade, when
-// bridges of both releases can share one address. The requests of a call that was given up have
-// already been decided.
+// resendWithoutLeases enqueues again the requests and settlements of a call that the bridge
+// rejected because the call was about leases. The bridge has charged and settled nothing. Calls are
+// rejected during an upgrade, when bridges of both releases can share one address. The requests of
+// a call that was given up have already been decided.
 func (f *Filter) resendWithoutLeases(fl *flight) {
 	f.leases.reads, f.leases.leasesOffUntil = false, f.elapsedTime()+leasesOffFor
 	var waits []*Stream
@@ -118,8 +118,8 @@ func (f *Filter) deliver(r *batchItem, got *wire.Answer, why Counter, sent count
 		}
 	}
 	if r.report != nil && got == nil && why == CounterBusy {
-		// The bridge has not read the call. The report is part of the next call, or of one in the
-		// next tick.
+		// The bridge has not read the call. So the report becomes part of the next call, or of one
+		// in the next tick.
 		f.leases.extras = append(f.leases.extras, r.report)
 	}
 	f.lease(r, got, ok, sent)
@@ -170,8 +170,8 @@ func whyOf(r Reply) Counter {
 	return CounterUnanswered
 }
 
-// bridgeAnswered reports whether a bridge answered. If Envoy cannot reach a bridge, it answers 503
-// or 504 itself.
+// bridgeAnswered reports whether a bridge answered. If Envoy cannot reach a bridge, Envoy itself
+// answers 503 or 504.
 func (r *Reply) bridgeAnswered() bool {
 	return r.Status != 0 && r.Status != 504 && (r.Status != 503 || r.busy())
 }

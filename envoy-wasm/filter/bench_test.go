@@ -34,7 +34,7 @@ func (q *quickHost) Warn(string)                             {}
 func (q *quickHost) Shared(uint32) ([]byte, uint32)          { return nil, 0 }
 func (q *quickHost) Share(uint32, []byte, uint32) bool       { return true }
 
-// serveFunc returns a function that runs n requests, which share a call, from begin to end.
+// serveFunc returns a function that runs n requests, which share a call, from beginning to end.
 func serveFunc(t testing.TB, rules, n int) func() {
 	t.Helper()
 	limit, err := counter.ParseLimit("1000/1m")
@@ -123,7 +123,8 @@ type manyHost struct {
 func (m *manyHost) Property(...string) (string, bool) { return m.peer, true }
 
 // BenchmarkReportedAdmission measures what the reports of usage add to a request that the filter
-// admits itself. Of 512 clients, half are denied before, and the others are measured.
+// admits itself. Of 512 clients, half have been denied before the measurement, and the requests of
+// the others are measured.
 func BenchmarkReportedAdmission(b *testing.B) {
 	for _, clients := range []int{1, 64, 512} {
 		b.Run(fmt.Sprintf("%d clients", clients), func(b *testing.B) {
@@ -132,7 +133,8 @@ func BenchmarkReportedAdmission(b *testing.B) {
 	}
 }
 
-// admitFunc returns a function that sends one admitted request. Its calls use the clients in turn.
+// admitFunc returns a function that sends one admitted request. One call after the other uses the
+// next client.
 func admitFunc(b *testing.B, clients int, usage bool) func() {
 	p := corepolicy.Policy{Name: "shop", Rules: []corepolicy.Rule{
 		{Name: "closed", Action: corepolicy.ActionBlock, Match: corepolicy.Match{Path: []string{"/closed"}}},

@@ -52,8 +52,8 @@ func TestCallsAreBoundedInBytes(t *testing.T) {
 	}
 }
 
-// TestTooLargeRequestsAreDenied: requests with limits that are too large for a question are
-// denied, because under on_error: allow a long header would otherwise bypass the limits. A request
+// TestTooLargeRequestsAreDenied: a request that has limits is denied if it is too large for a
+// question. Otherwise, under on_error: allow, a long header would bypass the limits. A request
 // without limits passes.
 func TestTooLargeRequestsAreDenied(t *testing.T) {
 	long := strings.Repeat("a", askBytesMax)
@@ -196,8 +196,8 @@ func TestDecidedRequestsKeepNoHeaders(t *testing.T) {
 	}
 }
 
-// TestWaitingHeadersAreBounded: the headers of a waiting request are released when it is decided or
-// has ended.
+// TestWaitingHeadersAreBounded: the headers of waiting requests take at most heldBytesMax, and are
+// released when the requests are decided or have ended.
 func TestWaitingHeadersAreBounded(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, shopPolicy(t, "10/1m"))

@@ -10,9 +10,9 @@ import (
 // checkPath is the path of the bridge that decides requests.
 const checkPath = "/v1/check"
 
-// After failuresMax consecutive failed calls, the filter makes no call for openFor. After openFor,
-// the filter makes calls without questions, to detect that the bridge is back. So requests do not
-// wait for a bridge that hangs.
+// After failuresMax consecutive failed calls, the filter makes no call for the time openFor. After
+// that, the filter makes calls without questions, to detect that the bridge is back. So requests do
+// not wait for a bridge that hangs.
 const (
 	failuresMax = 3
 	openFor     = 500 * counter.Millisecond
@@ -30,8 +30,8 @@ const (
 	settlingMax  = 16384 // further settlements are not sent, so their reservations remain charged
 )
 
-// The type calls are the calls of one worker to the bridge. One is under way at a time, and
-// requests that arrive in the meantime share the next one.
+// The type calls holds the calls of one worker to the bridge. Apart from overdue calls, at most one
+// is under way, and requests that arrive in the meantime share the next one.
 type calls struct {
 	waiting       []*Stream        // requests without a call, in the order of their turns
 	sources       sources          // the sources of the requests in the queues
@@ -56,10 +56,10 @@ type calls struct {
 
 // The type flight is a call with the questions of several requests.
 //
-// After its deadline, the next call is made although this one is still under way, and its requests
-// continue to wait. The waiting requests are decided without an answer once the bridge counts as
-// down or the call as lost. A later answer still proves that the bridge is up, and the filter uses
-// the units in it.
+// After the deadline of a flight, the next call is made although the flight is still under way, and
+// the requests of the flight continue to wait. They are decided without an answer as soon as the
+// bridge counts as down or the call as lost. A later answer still proves that the bridge is up, and
+// the filter uses the units in it.
 type flight struct {
 	items   []batchItem
 	sent    counter.Micros // a time on the clock of leases
@@ -88,8 +88,8 @@ func (c *calls) keepBytes(a *askingData) {
 }
 
 // enqueueForBatch puts the request into the queue for the next calls, at the place of its turn.
-// enqueueForBatch returns false if the host rejects that call; in that case the request must be
-// decided at once.
+// enqueueForBatch returns false if the host cannot schedule a call; in that case the request must
+// be decided at once.
 //
 //go:noinline
 func (s *Stream) enqueueForBatch() bool {
@@ -125,8 +125,8 @@ func (f *Filter) keepSettlement(d *dueSettlement) {
 // returns, so the caller must put its item into the queue first.
 func (f *Filter) scheduleFlush() bool { return f.calls.flight != nil || f.requestFlush() }
 
-// Flush ends a turn: it decides the requests that arrived in it, and makes the next call unless one
-// is under way.
+// Flush ends a turn: it decides the requests that arrived in the turn, and makes the next call
+// unless one is under way.
 func (f *Filter) Flush() {
 	defer f.guard()
 	f.beginResuming()

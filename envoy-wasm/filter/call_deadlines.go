@@ -15,7 +15,7 @@ const (
 	// lateMax is additional time for a call, because an Envoy whose ticks are late also reads the
 	// answer late.
 	lateMax = 2 * counter.Second
-	// overdueMax is the greatest number of overdue calls with which another call is made.
+	// overdueMax is the greatest number of overdue calls. At that number, no further call is made.
 	overdueMax = 8
 )
 
@@ -78,12 +78,12 @@ const tickMost = tickFast * 3 / 2
 
 // checkDeadlines ends the waits for calls that take too long.
 //
-// A call that passes its deadline is overdue, and the next call is made although it is still under
-// way. A bridge that answers nothing for [Filter.silentFor] counts as down, and on_error decides
-// all requests that wait. If the bridge answers other calls while one call is unanswered for that
-// long, the requests of this call are answered 503, because a client could cause this. The time
-// between two ticks counts as at most tickMost. If Envoy's ticks are late, it also reads the answer
-// late, which is not the bridge's fault.
+// A call that passes its deadline is overdue. The next call is made although that call is still
+// under way. A bridge that answers nothing for [Filter.silentFor] counts as down, and on_error
+// decides all requests that wait. If the bridge answers other calls while one call is unanswered
+// for that long, the requests of this call are answered 503, because a client could cause this. The
+// time between two ticks counts as at most tickMost. An Envoy whose ticks are late also reads the
+// answer late, which is not the bridge's fault.
 func (f *Filter) checkDeadlines() {
 	c, now := &f.calls, f.elapsedTime()
 	for i := len(c.overdue) - 1; i >= 0; i-- { // the loop begins with the last call, because giveUp removes calls
@@ -101,7 +101,7 @@ func (f *Filter) checkDeadlines() {
 	}
 }
 
-// checkDeadline ends the wait for a call once the bridge has been silent for too long.
+// checkDeadline ends the wait for a call that has taken too long.
 func (f *Filter) checkDeadline(fl *flight, now counter.Micros) {
 	fl.waited += min(now-fl.looked, tickMost)
 	fl.looked = now
@@ -113,7 +113,7 @@ func (f *Filter) checkDeadline(fl *flight, now counter.Micros) {
 	}
 }
 
-// bridgeDown decides by on_error the requests of all calls, and makes no call for openFor.
+// bridgeDown decides by on_error the requests of all calls. No call is made for the time openFor.
 func (f *Filter) bridgeDown() {
 	c := &f.calls
 	c.failures = failuresMax
@@ -126,12 +126,13 @@ func (f *Filter) bridgeDown() {
 	}
 }
 
-// isAhead reports whether an instant is in the future. An instant further ahead than most counts as
-// past, because the clock must have gone back.
+// isAhead reports whether an instant is in the future. An instant that is ahead by more than the
+// argument most counts as past, because the clock must have gone back.
 func isAhead(instant, now, most counter.Micros) bool { return now < instant && instant-now <= most }
 
-// The method expire decides a request in a throttle queue whose own call has no answer. If the
-// bridge has answered another call since, and within [Filter.silentFor], it is not down.
+// The method expire decides a request in a throttle queue whose own call has no answer. If
+// the bridge has answered another call later, and within [Filter.silentFor], it is not
+// down.
 //
 //go:noinline
 func (s *Stream) expire() {

@@ -70,7 +70,7 @@ func TestParseConfigRejects(t *testing.T) {
 		`{"clu\u0073ter": "a"}`:               "not a flat object",
 		`{"deadline": 50}`:                    `deadline: "50" is no duration`,
 		`{"cluster":"a","cluster":"b"}`:       "cluster is listed twice",
-		// a limit on the message, in addition to the mistake above
+		// a second mistake is reported in addition to the first
 		"deadline: 0\npoll: 0": `poll: "0" is no duration`,
 	} {
 		if _, err := ParseConfig([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {

@@ -19,17 +19,17 @@ const (
 	verdictsMax     = 4096
 	verdictBytesMax = 4 << 20
 	rememberedMax   = counter.Minute // the bridge states 10 s
-	// trustedFor is how long a cached verdict admits requests from leased units, from when the
-	// bridge was asked. After that, the filter calls the bridge again. Without that call, the
-	// filter would not notice that a key was revoked as long as other requests renew the lease.
-	// With a directory of clients, which may have the key, a verdict is used for at most
-	// recordTrusted in any decision.
+	// trustedFor is how long a cached verdict admits requests from leased units. The time counts
+	// from the question to the bridge. After that, the filter calls the bridge again. Without that
+	// call, the filter would not notice that a key was revoked as long as other requests renew the
+	// lease. Under a policy with a directory, which may have the key, no decision uses a verdict
+	// for longer than recordTrusted.
 	trustedFor = counter.Second
 )
 
 // verdictCache caches the verdicts of the bridge for one way to identify. A verdictCache verifies
-// nothing: an unknown credential counts as absent, and the request is decided again once the bridge
-// has verified it.
+// nothing: an unknown credential counts as absent, and the request is decided again after the
+// bridge has verified the credential.
 type verdictCache struct {
 	way      int
 	filter   *Filter

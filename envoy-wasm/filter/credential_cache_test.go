@@ -24,7 +24,7 @@ func withKeys(t *testing.T) corepolicy.Policy {
 	return p
 }
 
-// withVerdict returns an answer with the bridge's verdict on a credential added.
+// withVerdict adds the bridge's verdict on a credential to an answer.
 func withVerdict(a wire.Answer, state corepolicy.CredentialState, ttl counter.Micros) wire.Answer {
 	way := wire.Way{State: state}
 	if state == corepolicy.CredentialValid {

@@ -34,8 +34,8 @@ func (s *Stream) decideUnasked(why Counter) Action {
 	return s.decide(d)
 }
 
-// The method degrade decides by on_error. A request whose credential cannot be verified could come
-// from any client.
+// The method degrade decides by on_error. The ruleset anybody decides a request whose credential
+// cannot be verified, because it could come from any client.
 func (a *askingData) degrade(f *Filter) core.Decision {
 	if a.unsure && a.policy.anybody != nil {
 		a.planRequest(f, a.policy.anybody)
@@ -67,14 +67,16 @@ func (s *Stream) denyOverflow() Action {
 const (
 	recordsMax  = 1 << 16
 	recordBytes = 24 // the hash, the expiry and the units
-	// attempts, since workers write concurrently; a request that cannot be counted is denied
+	// attempts, because workers write concurrently; a request that cannot be counted is
+	// denied
 	recordTries = 64
 	recordWays  = 4
 	keyRecord   = recordsMax // the record that holds the key of the hash
 )
 
 // recordKey returns the key of the hash of records, and creates one if there is none. recordKey
-// reads the key each time, because if two workers create a key at once, the first one is kept.
+// reads the key each time, because if two workers create a key at once, the first one is
+// kept.
 func (f *Filter) recordKey() (k hashKey) {
 	value, cas := f.host.Shared(keyRecord)
 	if len(value) != 16 {
@@ -125,8 +127,8 @@ func (f *Filter) recordOf(h uint64, now counter.Micros) (least record) {
 
 // countLetThrough counts a request that on_error lets through. countLetThrough reports whether the
 // request exceeds a limit; in that case the results are those of a denial, and the request is not
-// counted. If known is set, the count begins at the usage that the bridge reported last. A request
-// under a throttle rule has already waited until that usage expired.
+// counted. If known is set, the count begins at the usage that the bridge reported last. It is not
+// set for a request of a throttle queue, which has waited until that usage expired.
 func (f *Filter) countLetThrough(a *askingData, known bool) (exceeded bool) {
 	checks, results := a.plan.Checks(), a.plan.Results()
 	now := f.host.Now()
@@ -195,9 +197,9 @@ func setNumber(b []byte, n uint64) {
 	}
 }
 
-// endOfUse returns when units that are used now become available again: after a window or, for a
-// token bucket, after its fill time. The window begins with the first use, since the clock of the
-// store's window is unknown.
+// endOfUse returns the time at which units that are used now become available again: after a window
+// or, for a token bucket, after its fill time. The window begins with the first use, since the
+// clock of the store's window is unknown.
 func endOfUse(c *counter.Check, now counter.Micros) counter.Micros {
 	l := c.Limit
 	span := l.Window()

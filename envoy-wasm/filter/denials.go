@@ -9,15 +9,15 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// The bridge does not see the requests that the filter denies without asking, nor those that it
-// admits from leased units or because no limit counts them. If the bridge reports denials as
-// events, or counts usage, it requests reports in its answers. The filter then reports these
-// decisions once a second, with one item for each client and rules that contains the first request
-// and the number of requests.
+// The bridge does not see the requests that the filter denies without a question. It does not see
+// either those that the filter admits from leased units or because no limit counts them. If the
+// bridge reports denials as events, or counts usage, it requests reports in its answers. Then the
+// filter reports these decisions once a second, in one item for each client and its rules. The item
+// contains the first request and the number of requests.
 //
-// A report is sent once, because the bridge may have counted it although its answer is missing. It
-// is sent again if the bridge was too busy to read the call. Requests that on_error admits are not
-// reported, because the bridge may have counted them.
+// If the answer to a report is missing, the report is not sent again, because the bridge may have
+// counted it. A report is sent again if the bridge was too busy to read the call. Requests that
+// on_error admits are not reported, because the bridge may have counted them.
 
 const (
 	// denialsMax is the greatest number of items for denials in one second, and of items for
@@ -25,8 +25,8 @@ const (
 	// are only counted. Requests that would need a further item for admissions are not admitted
 	// from leased units.
 	denialsMax = 256
-	// reportLists is the number of lists of items. A list is searched for each decision, so that it
-	// must be short.
+	// reportLists is the number of lists of items. A list is searched for each decision, so it must
+	// be short.
 	reportLists = 64
 	// reportEvery is the time for which denials are gathered.
 	reportEvery = counter.Second
@@ -49,7 +49,8 @@ type gatheredDenials struct {
 // isReport reports whether an extra is a report of denials or admissions.
 func (e *extra) isReport() bool { return e.wants == nil && e.version != "" }
 
-// mayGather reports whether an admission of the request can be reported, if the bridge wants that.
+// mayGather reports whether the bridge wants no admissions, or this one has room in a
+// report.
 func (r *gatheredDenials) mayGather(a *askingData) bool {
 	return !r.usage || r.admits < denialsMax && a.attrs.size() <= fetchBytesMax
 }
@@ -111,8 +112,8 @@ func (f *Filter) gatherDecision(a *askingData, d *core.Decision) {
 	*list = one
 }
 
-// reportDenials reports the decisions that were gathered for the given time, when the bridge can be
-// called. With 0, it reports them in any case.
+// reportDenials reports the gathered decisions if the first of them is at least as old as the
+// argument after, and the bridge can be called. If after is 0, it reports them in any case.
 //
 //go:noinline
 func (f *Filter) reportDenials(after counter.Micros) {

@@ -51,7 +51,7 @@ func readDenialReports(t *testing.T, e *fakeEnvoy, f *Filter, wanted bool) (all 
 }
 
 // TestDenialsAreReported: the denials that the filter decides without asking are reported once a
-// second, one item for each client and rule with their number, if the bridge wants them.
+// second if the bridge wants them. Each client and rule has one item, with the number of denials.
 func TestDenialsAreReported(t *testing.T) {
 	for _, wanted := range []bool{true, false} {
 		e := newEnvoy(t)
@@ -97,7 +97,8 @@ func TestDenialsAreReported(t *testing.T) {
 	}
 }
 
-// TestDenialsBeyondTheBound: denials of more clients than denialsMax in a second are counted.
+// TestDenialsBeyondTheBound: if more than denialsMax clients are denied in a second, the number of
+// the other denials is reported.
 func TestDenialsBeyondTheBound(t *testing.T) {
 	e := newEnvoy(t)
 	p := shopPolicy(t, "100/1m")

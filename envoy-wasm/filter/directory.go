@@ -13,12 +13,12 @@ import (
 
 // recordTrusted is how long the filter may decide by what it remembers of a client: a record, the
 // verdict on a credential, a denial, or held units. The time counts from the question whose answer
-// contained the record. After that, the filter asks the bridge again, even if the client has no
-// limit. So a change holds within a second.
+// contained the record. After that time, the filter asks the bridge again, even if the client has
+// no limit. So a change takes effect within a second.
 const recordTrusted = counter.Second / 2
 
 // Bounds of the records that a worker remembers. A client may be in recordPlaces places; a new
-// client takes the place of the client with the oldest record. If the texts of new records exceed
+// client takes the one of them that has the oldest record. If the texts of new records exceed
 // recordTextMax, all records are forgotten, because a record takes up to 16 bytes for each byte of
 // its text.
 const (
@@ -58,7 +58,7 @@ func (d *directory) FindAddr(addr netip.Addr, _ counter.Micros) *corepolicy.Clie
 	return d.findKnown(d.key.sum(b[:]))
 }
 
-// findKnown returns the record of the client with that hash.
+// findKnown returns the record of the client with the given hash.
 func (d *directory) findKnown(client uint64) *corepolicy.ClientRecord {
 	f, known := d.filter, &d.known[client%recordsKept]
 	for place := uint64(1); place < recordPlaces && known.client != client; place++ {

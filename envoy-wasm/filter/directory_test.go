@@ -24,7 +24,7 @@ func directedPolicy(t *testing.T) corepolicy.Policy {
 	return p
 }
 
-// patronFilter is a filter with the policy directed, and the answers of its bridge.
+// patronFilter is a filter with the policy directedPolicy, and the answers of its bridge.
 type patronFilter struct {
 	*fakeEnvoy
 	f     *Filter
@@ -88,7 +88,7 @@ func (p *patronFilter) wantAsked(path, user string, a wire.Answer) int {
 	return p.wantAskedFor(path, user, 0, a)
 }
 
-// wantAskedFor is like wantAsked, with an answer that arrives after a while.
+// wantAskedFor is like wantAsked, with an answer that arrives after the given time.
 func (p *patronFilter) wantAskedFor(path, user string, while counter.Micros, a wire.Answer) int {
 	p.t.Helper()
 	id := p.ask(path, user)
@@ -108,8 +108,9 @@ func (p *patronFilter) wantAskedFor(path, user string, while counter.Micros, a w
 
 var blocked = &corepolicy.ClientRecord{Blocked: true}
 
-// TestRecordsAreTrustedForHalfASecond: the filter first asks the bridge about a client, even if it
-// has no limit. The filter then decides by its records for half a second, and asks again.
+// TestRecordsAreTrustedForHalfASecond: the filter first asks the bridge about a client, even if the
+// client has no limit. The filter then decides by the client's records for half a second, and asks
+// again.
 func TestRecordsAreTrustedForHalfASecond(t *testing.T) {
 	p := newPatron(t)
 	if got := p.wantAsked("/free", "ann", addRecords(wire.Answer{}, counter.Minute, nil, nil)); got != 200 {

@@ -8,21 +8,22 @@
 //
 // The filter identifies and matches each request. If the filter holds leased units for all limits
 // of the request, or if one of the limits has just denied a similar request, it decides the request
-// itself with package lease. The limits are never exceeded. Otherwise a request with a limit waits
-// for at most one call. A worker has one call under way, and requests that arrive in the meantime
-// share the next one. Only a few requests for one counter share a call, and a denial of one of them
-// applies to the others that wait (see gate).
+// itself with package lease. The limits are never exceeded. Any other request with a limit waits
+// for a call to the bridge. Usually, a worker has one call under way, and requests that arrive in
+// the meantime share the next one. Only a few requests for one counter share a call, and a denial
+// of one of them applies to the others that wait (see gate).
 //
 // For a policy with a directory of clients, the bridge sends the records of a request's client. The
 // filter uses them for half a second, and then asks the bridge again, even if it could decide from
 // memory. The same holds for the bridge's verdict on a credential, which may be a key of the
-// directory. So a block and a revocation hold within a second. Without the bridge, old records
-// decide.
+// directory. So a block and a revocation take effect within a second. Without the bridge, old
+// records decide.
 //
-// Each call has a deadline. If the bridge does not answer in time, on_error of the policy decides,
-// and requests that it lets through are still limited. No request waits longer than about three
-// deadlines for a bridge that is down, and none is lost. All queues and caches are bounded;
-// requests beyond a bound are denied.
+// Each call has a deadline, after which the next call is made. If the bridge answers nothing for a
+// second, or for the deadline if that is longer, on_error of the policy decides, and requests that
+// it lets through are still limited. For a bridge that is down, no request waits much longer than
+// 1.5 seconds or three deadlines, whichever is more, and no request is lost. All queues and caches
+// are bounded; requests beyond a bound are denied.
 //
 // # Price
 //

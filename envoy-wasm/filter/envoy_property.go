@@ -69,8 +69,8 @@ func isText(value string) bool {
 	return utf8.ValidString(value) && strings.IndexFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }) < 0
 }
 
-// propertyPath splits the name of an attribute: metadata.filter_metadata.ns.key. Parts that contain
-// dots are written in brackets:
+// propertyPath splits the name of an attribute at its dots: metadata.filter_metadata.ns.key. Parts
+// that contain dots themselves are written in brackets:
 // metadata.filter_metadata.[envoy.filters.http.jwt_authn].payload.sub.
 func propertyPath(name string) (path []string) {
 	for name != "" {

@@ -24,7 +24,7 @@ func (f *Filter) fillBatch() {
 		version = c.waiting[taken].asking.policy.version
 	}
 	c.body = wire.AppendCall(c.body[:0], version)
-	// questions come before items for which no request waits, which could leave no room for a long
+	// questions come first, because items for which no request waits could leave no room for a long
 	// question
 	if asks {
 		c.waiting[taken].appendToBatch()

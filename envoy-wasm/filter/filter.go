@@ -30,11 +30,11 @@ type Filter struct {
 		under bool
 		lost  bool // no bridge had the policy that Envoy provided, so the filter polls from then on
 	}
-	// The following fields describe the request that is being decided. The fields hold the time,
-	// whether a credential has no verdict or an old one, and whether a record (or the verdict on a
-	// credential under a policy with a directory) is unknown or old. The fields also hold the
+	// The following fields describe the request that is being decided: the time, whether a
+	// credential has no verdict (unsure) or an old one (stale), and whether a record, or under a
+	// policy with a directory a verdict, is unknown or old (dated). The field known combines the
 	// fingerprints of the verified credentials and of the records. If the request is decided again
-	// after the bridge has verified its credentials, they also hold the bridge's verdicts.
+	// after the bridge has verified its credentials, bridgeVerdicts holds the bridge's verdicts.
 	now            counter.Micros
 	unsure         bool
 	stale          bool
@@ -68,8 +68,8 @@ func New(host Host, configuration []byte) (*Filter, error) {
 }
 
 // Succeed takes over the policy of another filter of this worker with the same bridge, and reports
-// whether there is one. Envoy creates a new filter at every change of its configuration. Without
-// Succeed, the new filter would have no policy until the bridge answers.
+// whether the filter has a policy. Envoy creates a new filter at every change of its configuration.
+// Without Succeed, the new filter would have no policy until the bridge answers.
 func (f *Filter) Succeed(other *Filter) bool {
 	if f.policy == nil && f.polls() && other.source != nil && f.config.sameBridge(&other.config) {
 		if next, err := f.load(other.source); err == nil {
@@ -90,7 +90,7 @@ func (f *Filter) Start() error {
 	return nil
 }
 
-// Tick ends the waits whose time is over, and polls for a new policy when it is due.
+// Tick ends the waits whose time is over, and polls for a new policy when a poll is due.
 func (f *Filter) Tick() {
 	defer f.guard()
 	f.ended.abandon() // by this time, a redirect would have continued the stream
@@ -112,13 +112,13 @@ const policyPath = "/v1/policy"
 const missingPoll = counter.Second
 
 // The method polls reports whether the filter polls the bridge for policies. If Envoy provides the
-// policy, it also provides the next one, but only when Envoy reaches its control plane again. So
-// after a policy that no bridge had, the filter polls the bridges permanently. A single poll is not
+// policy, it also provides the next one, but only when Envoy reaches its control plane again. So if
+// no bridge had the filter's policy, the filter polls the bridges permanently. A single poll is not
 // enough, because one of several bridges might not have read an edit yet, and Envoy does not send
 // the same policy again.
 func (f *Filter) polls() bool { return f.config.Policy == nil || f.poll.lost }
 
-// pollPolicy polls the bridge for a new policy when it is due.
+// pollPolicy polls the bridge for a new policy when a poll is due.
 func (f *Filter) pollPolicy() {
 	if !f.polls() || f.poll.under {
 		return

@@ -97,8 +97,8 @@ func TestCallsAreShared(t *testing.T) {
 	equalCounts(t, e, map[string]int{"allowed": 3, "denied": 2, "remembered": 1, "bridge_unanswered": 1, "policy_loaded": 1})
 }
 
-// TestAGoneRequestIsSkipped: a batched request that ends before the call is sent, or while it is in
-// flight, is skipped.
+// TestAGoneRequestIsSkipped: a batched request that ends before the call is sent, or while the call
+// is in flight, is skipped.
 func TestAGoneRequestIsSkipped(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, shopPolicy(t, "10/1m"))
@@ -191,8 +191,8 @@ func TestOnErrorDeny(t *testing.T) {
 	equalCounts(t, e, map[string]int{"denied": 1, "bridge_unreachable": 1, "policy_loaded": 1})
 }
 
-// TestAHungBridgeCostsAFewDeadlines: after a few deadlines no request waits for the bridge until it
-// answers an empty call.
+// TestAHungBridgeCostsAFewDeadlines: after a few failed calls no request waits for the bridge,
+// until the bridge answers an empty call.
 func TestAHungBridgeCostsAFewDeadlines(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, shopPolicy(t, "10/1m"))

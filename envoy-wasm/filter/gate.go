@@ -7,11 +7,12 @@ import (
 	"github.com/penstock/penstock/core/slim"
 )
 
-// Few calls answer the requests for one counter. The narrowest check of a request selects the
-// counter. The number of requests for it in calls is at most the counter's room plus one; the
-// others wait in a queue of that counter. A denial applies to all queued requests of the same cost.
-// After an admission, the next requests go into calls. A client that sends ten thousand requests at
-// once therefore costs the bridge, and the other requests in the same calls, only a few questions.
+// A gate admits only a few requests for one counter into calls. The narrowest check of a request
+// selects the counter. At most the counter's room plus one are in calls at a time; the others
+// wait in a queue of that counter. A denial applies to all queued requests of the same cost.
+// After an admission, the next requests go into calls. A client that sends ten thousand requests
+// at once therefore costs the bridge, and other requests in these calls, only a few
+// questions.
 
 const (
 	// waveMax is the greatest number of requests for one counter in calls at a time. waveMax is a
@@ -20,9 +21,9 @@ const (
 	// gateQueueMax is the maximum number of requests that wait for one counter, of waitingMax in
 	// all. Further requests are denied with 429.
 	gateQueueMax = sourceMax * 3 / 4
-	// gateSourceMax is the number of waiting requests, in all queues, beyond which further requests
-	// of the same source are denied with 429 in place of waiting for a counter. So at least half of
-	// a counter's queue remains for other sources.
+	// gateSourceMax is the greatest number of waiting requests of one source, in all queues, with
+	// which another request of the source may wait for a counter. Beyond it, requests are denied
+	// with 429. So at least half of a counter's queue remains for other sources.
 	gateSourceMax = gateQueueMax / 2
 	// A source with fewer than gateAheadMax waiting requests, in all queues, is ahead of others in
 	// the queue of a counter. If all clients share a counter, a client with thousands of requests
@@ -104,9 +105,9 @@ func (g *gate) waveOf(a *askingData) int {
 	return int(min(g.room/a.plan.Checks()[a.narrow].Cost+1, waveMax))
 }
 
-// The method enqueue puts the request into the queue of its gate while enough requests like it are
-// in calls, and otherwise counts it as one of them. The argument from is the gate in whose queue
-// the request waited, or nil. The result full reports that the queue is full.
+// The method enqueue puts the request into the queue of its gate if enough requests like it are in
+// calls, and otherwise counts it as one of them. The argument from is the gate in whose queue the
+// request waited, or nil. The result full reports that the queue is full.
 func (f *Filter) enqueue(s *Stream, from *gate) (waits, full bool) {
 	l, a := &f.gates, s.asking
 	if a.narrow < 0 {

@@ -166,8 +166,8 @@ func TestALateAnswerIsNotAskedForAgain(t *testing.T) {
 	}
 }
 
-// TestOnErrorEndsAtTheLimit: without the bridge, each client is allowed its limit over all workers,
-// and again in the next window.
+// TestOnErrorEndsAtTheLimit: without the bridge, each client is allowed its limit once for all
+// workers together, and once more in the next window.
 func TestOnErrorEndsAtTheLimit(t *testing.T) {
 	e, other := newEnvoy(t), newEnvoy(t)
 	f, g := withPolicy(t, e, shopPolicy(t, "5/1h")), withPolicy(t, other, shopPolicy(t, "5/1h"))

@@ -11,8 +11,8 @@ func (f *Filter) End() {
 	defer f.guard()
 	// Envoy keeps the timer of a removed filter, which would wake the worker for nothing
 	defer f.tickEvery(0)
-	// this comes first, so that it happens even if the rest fails, because all workers share the
-	// gauge
+	// this comes first, because all workers share the gauge, which must be right even if the rest
+	// fails
 	f.reportHeld(0)
 	f.calls.woken = true // after that, the filter must not request a flush
 	f.releaseAll(f.elapsedTime())
@@ -21,8 +21,8 @@ func (f *Filter) End() {
 
 // Inherit takes over the settlements, refunds and reports that an ended filter of this worker still
 // had to send. Inherit returns false if the two filters use different bridges. The units of items
-// that no filter inherits are lost until their windows end. After a panic they are lost too, so
-// that items are never inherited twice.
+// that no filter inherits are lost until their windows end. After a panic they are lost too,
+// because items must never be inherited twice.
 func (f *Filter) Inherit(ended *Filter) bool {
 	defer f.guard()
 	if !f.config.sameBridge(&ended.config) {

@@ -39,7 +39,7 @@ type fakeEnvoy struct {
 	shares     func(slot uint32) // called before each Share; nil means no call
 }
 
-// The method trip panics if the test requested a panic in this method.
+// The method trip panics if the test has requested a panic in the given method.
 func (e *fakeEnvoy) trip(method string) {
 	if e.panics == method {
 		e.panics = ""

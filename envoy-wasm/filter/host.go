@@ -10,12 +10,13 @@ import (
 
 // Host is the filter's interface to Envoy. The methods of a Host do not block.
 type Host interface {
-	// Call sends a request to the bridge; answered is called later, once, with status 0 if there
-	// was no answer. An error means that nothing was sent, and answered is not called.
+	// Call sends a request to the bridge. The function answered runs later, once, with status 0
+	// if there was no answer. If Call returns an error, nothing was sent, and answered does not
+	// run.
 	Call(c Call, answered func(Reply)) error
 	// Wake makes Envoy call [Filter.Flush] soon. Only Flush may make calls that outlive a stream.
 	Wake() error
-	// TickEvery makes Envoy call [Filter.Tick] at that interval from now on.
+	// TickEvery makes Envoy call [Filter.Tick] at the given interval from now on.
 	TickEvery(millis uint32) error
 	// Resume makes a paused request continue.
 	Resume(stream uint32)
@@ -34,8 +35,8 @@ type Host interface {
 	// Shared returns a value that all workers share, and its version for Share. The value is nil,
 	// and its version 0, if it was never written.
 	Shared(record uint32) (value []byte, cas uint32)
-	// Share writes a value unless its version has changed, which includes that another worker has
-	// written it for the first time. Share reports whether it wrote.
+	// Share writes a value unless its version has changed. The first write of the value by another
+	// worker is a change too. Share reports whether it wrote.
 	Share(record uint32, value []byte, cas uint32) bool
 	// Warn writes a line into Envoy's log.
 	Warn(line string)
@@ -58,7 +59,7 @@ const NodesHeader = wire.NodesHeader
 // DenialsHeader is the header by which a bridge requests reports of denials.
 const DenialsHeader = wire.DenialsHeader
 
-// WantsUsage is its value if the bridge requests reports of admissions, too.
+// WantsUsage is the value of DenialsHeader if the bridge requests reports of admissions, too.
 const WantsUsage = wire.WantsUsage
 
 // Reply is an answer of the bridge.

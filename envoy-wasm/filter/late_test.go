@@ -37,8 +37,8 @@ func TestALateAnswerAdmitsNoMore(t *testing.T) {
 	}
 }
 
-// TestACallThatIsLost: if one call is never answered while the bridge answers others, its requests
-// get 503 and no other request is delayed.
+// TestACallThatIsLost: if one call is never answered while the bridge answers others, the requests
+// of that call get 503 and no other request is delayed.
 func TestACallThatIsLost(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, shopPolicy(t, "100/1h"))

@@ -11,9 +11,9 @@ import (
 // A worker leases units of busy counters, for rules with lease: auto, and caches recent denials.
 // It uses package lease, like Caddy and the bridge. If all limits of a request are leased, or one
 // of them recently denied a request, the filter decides the request without a call. For any other
-// request it calls the bridge. Since the bridge has leases for all workers, a lease on only one of
-// several limits would not save a call. Units that are granted with a request come from the store,
-// and are refunded there.
+// request it calls the bridge. A lease on only one of several limits would not save a call, and the
+// bridge itself has leases for all workers. Units that are granted with a request come from the
+// store, and are refunded there.
 //
 // Leases use the worker's monotonic clock. If that clock goes back nevertheless, the elapsed time
 // is unknown, and the filter stops using its held units.
@@ -120,7 +120,7 @@ func (f *Filter) elapsedTime() counter.Micros {
 }
 
 // holdLease returns the lease of the counter of a check. If begin is set, it starts a lease if
-// there is none. The result is nil if there is none, or no room for one.
+// there is none. The result is nil if there is still none: begin is not set, or there is no room.
 //
 //go:noinline
 func (l *leases) holdLease(c *counter.Check, begin bool) *heldLease {
@@ -142,7 +142,7 @@ func (l *leases) holdLease(c *counter.Check, begin bool) *heldLease {
 	return h
 }
 
-// findRoom returns an unused lease, or nil if all are in use.
+// findRoom returns an unused lease, or nil if it finds none.
 func (l *leases) findRoom() *heldLease {
 	if len(l.all) < heldMax {
 		h := new(heldLease)
@@ -233,8 +233,8 @@ func (f *Filter) reportHeld(units int64) {
 	}
 }
 
-// The method gather collects the refunds of a counter. The method sends them once the counter holds
-// no units, or after gatherTime.
+// The method gather collects the refunds of a counter. The method sends them as soon as the counter
+// holds no units, or after gatherTime.
 func (f *Filter) gather(h *heldLease, backs []lease.Refund, now counter.Micros) {
 	for _, b := range backs {
 		if len(h.backs) == 0 {

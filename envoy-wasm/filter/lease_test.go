@@ -85,8 +85,8 @@ func TestColdCountersCallTheBridge(t *testing.T) {
 	}
 }
 
-// TestSeveralLimits: a request is decided from leased units only if all its limits are leased. No
-// units are held of a limit that occurs together with one that cannot be leased.
+// TestSeveralLimits: a request is decided from leased units only if all its limits are leased. If
+// one of the limits cannot be leased, no units of the others are held.
 func TestSeveralLimits(t *testing.T) {
 	b := newLedger(t, shopLeased(t, "2000/1m fixed_window", "9000/1h fixed_window"), 2000, 9000)
 	if n := b.requests(1000, counter.Millisecond); n != 1000 || b.counts[CounterLeased] < 800 {
@@ -293,7 +293,7 @@ func hotRequest(t testing.TB, host *quickHost) func() {
 	c, l := &h.counter, &limit
 	s.Done()
 	c.CancelCall()
-	// This is a practically endless supply of units.
+	// The function fill grants a practically endless supply of units.
 	fill := func() {
 		a, ok := c.Ask(f.elapsedTime(), l, 1)
 		if !ok {

@@ -48,7 +48,7 @@ func newLedger(t *testing.T, p corepolicy.Policy, left ...int64) *ledgerBridge {
 	return b
 }
 
-// answer answers one item.
+// The method answer answers one item.
 func (b *ledgerBridge) answer(item *wire.Item) (a wire.Answer) {
 	b.kinds[item.Kind]++
 	if item.Ask.Peer.IsValid() {

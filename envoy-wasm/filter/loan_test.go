@@ -59,7 +59,7 @@ func TestARequestThatLacksUnits(t *testing.T) {
 }
 
 // TestALoanDelaysNoOtherRequest: the other requests of the call get their answers at once, and the
-// next call does not wait for the one that lacks units.
+// next call does not wait for the request that lacks units.
 func TestALoanDelaysNoOtherRequest(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, shopPolicy(t, "10/1h fixed_window"), "poll: 60m")
@@ -121,8 +121,8 @@ func TestABurstThatLacksUnits(t *testing.T) {
 	}
 }
 
-// TestARequestThatCannotWaitForALoanIsDenied: if too many requests have calls of their own, or none
-// can be made, on_error does not let it through.
+// TestARequestThatCannotWaitForALoanIsDenied: on_error does not let a request that lacks units
+// through if too many requests have calls of their own, or if no call can be made.
 func TestARequestThatCannotWaitForALoanIsDenied(t *testing.T) {
 	for _, prepare := range []func(e *fakeEnvoy, f *Filter){
 		func(e *fakeEnvoy, _ *Filter) { e.refuses = errNo },
@@ -140,9 +140,9 @@ func TestARequestThatCannotWaitForALoanIsDenied(t *testing.T) {
 	}
 }
 
-// TestNoLoanIsAwaitedWithoutEnd: a request waits no longer than the bridge lets it, and the time
-// for which a bridge may be silent. on_error then lets no request through that exceeds the limit of
-// the region.
+// TestNoLoanIsAwaitedWithoutEnd: a request waits for at most the time that the bridge permits plus
+// the time for which a bridge may be silent. After that, on_error lets no request through that
+// exceeds the limit of the region.
 func TestNoLoanIsAwaitedWithoutEnd(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, shopPolicy(t, "1/1h fixed_window"), "poll: 60m")

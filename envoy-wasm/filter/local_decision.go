@@ -21,7 +21,7 @@ type checkPart struct {
 // result done reports whether the request is decided.
 func (s *Stream) decideLocally() (action Action, done bool) {
 	f, a := s.f, s.asking
-	a.forgetParts() // the time at which the request joined a queue
+	a.forgetParts() // they are from the time at which the request joined a queue
 	deny, admit := a.plan.LocalDecision()
 	if a.denies = deny && !a.unsure && !a.dated; !a.denies {
 		return Continue, false
@@ -155,8 +155,9 @@ func (a *askingData) fillDenied(now counter.Micros) {
 	}
 }
 
-// wantUnits adds to the request's question the units to take for its counters. If one of the
-// counters is not hot, the next request must make a call anyway, so no units are taken in advance.
+// wantUnits adds to the request's question the units to take for its counters. If one of them is
+// not busy enough for a lease, the next request must make a call anyway, so no units are taken in
+// advance.
 func (a *askingData) wantUnits(now counter.Micros) {
 	checks, hot := a.plan.Checks(), true
 	for i := range a.parts {
@@ -205,7 +206,7 @@ func unitsOf(c *counter.Check, w *wantedUnits) wire.Units {
 	return u
 }
 
-// ageOf returns the age of that many units, as stated in their receipt.
+// ageOf returns the age of granted units, as stated in their receipt.
 func (w *wantedUnits) ageOf(granted int64) counter.Micros {
 	switch {
 	case w.limit.Algorithm() != counter.TokenBucket:

@@ -225,7 +225,7 @@ func TestAnUnknownPolicyIsReplacedBeforeTheDecision(t *testing.T) {
 	other.User = []corepolicy.Source{{Kind: corepolicy.SourceHeader, Name: "X-User"}}
 	for name, c := range map[string]struct {
 		next    corepolicy.Policy
-		version string // the deadline of the call after the poll
+		version string // the version of the policy in the call after the poll
 		want    map[string]int
 	}{
 		"other limit":  {shopPolicy(t, "20/1m"), "v2", map[string]int{"allowed": 1, "policy_unknown": 3, "policy_loaded": 2}},

@@ -38,7 +38,7 @@ func TestAClockThatGoesBackWhileThrottled(t *testing.T) {
 	}
 }
 
-// TestAWakeThatFlushesAtOnce: a host can call Flush within Wake, like an emulator. If the call
+// TestAWakeThatFlushesAtOnce: a host can call Flush within Wake, as the emulator does. If the call
 // cannot be made, the request is decided within Wake.
 func TestAWakeThatFlushesAtOnce(t *testing.T) {
 	e := newEnvoy(t)
@@ -105,8 +105,8 @@ func TestBridgesOfBothKinds(t *testing.T) {
 	}
 }
 
-// TestRequestsDoNotWaitBehindRefunds: a request is in the next call, however many returned units
-// are in it and however long it is.
+// TestRequestsDoNotWaitBehindRefunds: a request is part of the next call, however long the request
+// is and however many refunds wait.
 func TestRequestsDoNotWaitBehindRefunds(t *testing.T) {
 	for _, path := range []string{"/api/x", "/api/" + strings.Repeat("x", 250<<10)} {
 		e := newEnvoy(t)
@@ -142,8 +142,8 @@ func anyPath(p corepolicy.Policy) corepolicy.Policy {
 	return p
 }
 
-// TestUnitsOfAFormerPolicy: a prefetch under a former policy is sent without waiting for another
-// request.
+// TestUnitsOfAFormerPolicy: a question for units in advance under a former policy is sent without
+// waiting for another request.
 func TestUnitsOfAFormerPolicy(t *testing.T) {
 	e := newEnvoy(t)
 	p := shopLeased(t, "2000/1m fixed_window")
@@ -169,8 +169,8 @@ func TestUnitsOfAFormerPolicy(t *testing.T) {
 	c.answer(replyWith(admittedWith(1)))
 }
 
-// TestLongRequestsFetchNothing: nothing is prefetched for long requests, because each of them would
-// be kept in memory, one for each counter.
+// TestLongRequestsFetchNothing: no units are taken in advance for long requests, because one such
+// request for each counter would be kept in memory.
 func TestLongRequestsFetchNothing(t *testing.T) {
 	b := newLedger(t, anyPath(shopLeased(t, "20000/1m fixed_window")), 20000)
 	b.path = "/api/" + strings.Repeat("x", 2*fetchBytesMax)

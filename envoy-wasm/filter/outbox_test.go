@@ -11,8 +11,8 @@ import (
 )
 
 // nestingHost is a host that runs resumes and replies at the end of a callback, like Envoy. A local
-// reply passes the filter, and further actions run at the end of that callback, nested in the
-// reply.
+// reply passes through the filter, and further actions run at the end of that callback, nested in
+// the reply.
 type nestingHost struct {
 	*fakeEnvoy
 	streams    map[uint32]*Stream
@@ -57,9 +57,9 @@ func (n *nestingHost) request(f *Filter, id uint32, path string) {
 	n.runActions()
 }
 
-// TestAnswersAreNotWithinEachOther: a thousand requests are answered in one turn, by one reply,
-// after the bridge died, or at their deadline. Each request is answered once, with little nesting,
-// since the stack of a virtual machine is small.
+// TestAnswersAreNotWithinEachOther: a thousand requests are answered together: in one turn, by one
+// reply, after the bridge died, or at their deadline. Each request is answered once, with little
+// nesting, since the stack of a virtual machine is small.
 func TestAnswersAreNotWithinEachOther(t *testing.T) {
 	const many = 1000
 	for name, end := range map[string]func(n *nestingHost, f *Filter){

@@ -115,7 +115,7 @@ func (s *Stream) denyOversized() Action {
 }
 
 // badTarget answers 400 to a request whose path or host the upstream might read differently.
-// on_error could let it through.
+// on_error does not apply, because it could let the request through.
 func (s *Stream) badTarget() Action {
 	s.state = decided
 	s.releaseAsking()

@@ -12,7 +12,7 @@ import (
 )
 
 // TestAPanicDecidesARequestByOnError: if any method of the host panics while a request arrives,
-// on_error decides it.
+// on_error decides the request.
 func TestAPanicDecidesARequestByOnError(t *testing.T) {
 	for _, deny := range []bool{false, true} {
 		for _, method := range []string{"Now", "Property", "Wake"} {

@@ -18,7 +18,8 @@ type policy struct {
 	ruleset *core.Ruleset
 	anybody *core.Ruleset // the rules for clients whose credentials cannot be verified (see rulesForUnverified); nil if they decide in the same way as ruleset
 	reads   exchange.Reads
-	// for each entry of identify, its cache if the bridge verifies it; otherwise nil
+	// for each entry of identify, the cached verdicts, or nil if there can be
+	// none
 	ways   []*verdictCache
 	inputs uint64 // the hash of reads
 	// directory holds the records of clients; nil for a policy without a directory.
@@ -26,8 +27,8 @@ type policy struct {
 }
 
 // The method load compiles a compact policy. Cached verdicts on credentials are kept if the number
-// of ways to identify is the same, because a policy that identifies differently has a different
-// version, and the bridge then sends new verdicts.
+// of ways to identify is the same. If the ways differ, so do the versions of the policies, and the
+// bridge sends new verdicts.
 func (f *Filter) load(coded []byte) (*policy, error) {
 	source, version, err := compact.ReadPolicy(coded)
 	if err != nil {

@@ -2,10 +2,10 @@
 
 package filter
 
-// If the route enables it, Envoy handles an upstream's redirect itself. The stream ends without a
-// response. Immediately afterwards, in the same worker, another stream begins with another path.
-// Both streams are one request of one client, so the request is decided once, by the path that the
-// client requested.
+// If the route enables internal redirects, Envoy follows an upstream's redirect itself. The stream
+// ends without a response. Immediately afterwards, in the same worker, another stream begins with
+// another path. Both streams are one request of one client, so the request is decided once, by the
+// path that the client requested.
 //
 // The second stream is recognized by a value in Envoy's filter state that counts the redirects.
 // Clients cannot write it, because only Envoy's own filters fill the filter state. The header
@@ -32,10 +32,10 @@ func (s *Stream) continueFrom(before *Stream) Action {
 	return Continue
 }
 
-// The method abandon settles a request whose client did not wait for the end of the response. The
-// client may also have left before a response began, if no other stream continues the request. The
-// upstream may have done its work, so the cost is the number that was read so far, or the policy's
-// setting unread.
+// The method abandon settles a request whose client did not wait for the end of the response. It
+// also settles a request that ended before its response began, if no other stream continues the
+// request. The upstream may have done its work, so the cost is the number that was read so far, or
+// the policy's setting named unread.
 func (s *Stream) abandon() {
 	if s == nil || s.due == nil {
 		return

@@ -99,8 +99,8 @@ func (s *Stream) beginCosts(status int, headers [][2]string, ends bool) {
 	}
 }
 
-// aborts reports whether Envoy made the response for a reason that a client can cause, or a request
-// that could not reach an upstream has had more than one attempt.
+// The method aborts reports whether Envoy made the response for a reason that a client can cause,
+// or after more than one attempt to reach an upstream that could not be reached.
 func (s *Stream) aborts() bool {
 	details, _ := s.f.host.Property("response", "code_details")
 	if !exchange.Unreached(details) {

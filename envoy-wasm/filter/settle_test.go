@@ -151,8 +151,9 @@ func settles(t *testing.T, c upstreamResponse) {
 	}
 }
 
-// TestAClientThatDoesNotWaitForTheResponse: if a client leaves before the response begins, its
-// request costs unread, which is reported with the next request or tick.
+// TestAClientThatDoesNotWaitForTheResponse: if a client leaves before the response begins, the cost
+// of its request is the policy's setting named unread. The cost is reported with the next request
+// or tick.
 func TestAClientThatDoesNotWaitForTheResponse(t *testing.T) {
 	want := &wire.Settle{Headers: []wire.Field{{Name: "X-Cost", Text: ">"}}}
 	for name, then := range map[string]func(*fakeEnvoy, *Filter){
@@ -238,9 +239,9 @@ func TestATunnelCostsUnread(t *testing.T) {
 }
 
 // TestNoRefundForAResponseOfEnvoy: a request that reached the upstream is refunded only by a
-// response of the upstream. If Envoy could not accept that response, or did not wait for it, the
-// client may have caused that. If Envoy could not reach the upstream, the request is refunded,
-// unless an earlier attempt may have reached it.
+// response of the upstream. If Envoy could not accept that response, or did not wait for it, there
+// is no refund, because the client may have caused that. If Envoy could not reach the upstream, the
+// request is refunded, unless an earlier attempt may have reached it.
 func TestNoRefundForAResponseOfEnvoy(t *testing.T) {
 	for _, c := range []struct {
 		details  string

@@ -7,7 +7,7 @@ package filter
 // part of the next call. A client also leaves half of the places in the queues to others.
 
 const (
-	// sourcesMax is the number of counts of sources. Several sources can share one.
+	// sourcesMax is the number of counts of sources. Several sources can share a count.
 	sourcesMax  = 1 << sourcesBits
 	sourcesBits = 10
 	// sourceMax is the maximum number of requests of one source in the queues. Further requests are
@@ -38,13 +38,14 @@ type sourceState struct {
 // indexOf returns the index of a source: see core.Plan.Source.
 func (l *sources) indexOf(source uint32) uint16 { return uint16(source * l.key >> (32 - sourcesBits)) }
 
-// sourceFull reports whether the source of the request has its part of the queues.
+// sourceFull reports whether the source of the request has used up its part of the queues.
 func (s *Stream) sourceFull() bool {
 	from := &s.f.calls.sources.each[s.source]
 	return from.queued >= sourceMax || from.held+s.asking.attrs.Bytes > sourceBytesMax
 }
 
-// holdForSource sets the number of bytes that the request holds among those of its source.
+// holdForSource sets how many of the bytes that the source holds count for the
+// request.
 //
 //go:noinline
 func (s *Stream) holdForSource(bytes int) {

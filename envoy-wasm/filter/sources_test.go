@@ -66,8 +66,8 @@ func TestAFloodDelaysItsOwnAddress(t *testing.T) {
 	}
 }
 
-// TestEachWorkerHasOtherNeighbors: two sources that share a count in one filter rarely do in
-// another one.
+// TestEachWorkerHasOtherNeighbors: two sources that share a count in one filter rarely share one in
+// another filter.
 func TestEachWorkerHasOtherNeighbors(t *testing.T) {
 	const victim, n = 7, 1 << 16
 	neighbors, still := 0, 0

@@ -84,8 +84,8 @@ type askingData struct {
 	wants          []wantedUnits // units to ask for with the request
 }
 
-// askingMax is the greatest number of asking values that are kept for reuse. Each takes a few KB,
-// and up to 60 KiB after a request with a path of that length.
+// askingMax is the greatest number of askingData values that are kept for reuse. Each takes a few
+// KB, and up to 60 KiB after a request with a path of that length.
 const askingMax = 64
 
 // NewStream returns a new request.
@@ -174,7 +174,7 @@ func (s *Stream) proceed(from *gate) Action {
 	return s.decideUnasked(CounterUnreachable)
 }
 
-// newAsking returns an asking, new or reused.
+// newAsking returns an askingData, which is new or reused.
 func (f *Filter) newAsking() *askingData {
 	last := len(f.idle) - 1
 	if last < 0 {
@@ -185,7 +185,7 @@ func (f *Filter) newAsking() *askingData {
 	return a
 }
 
-// releaseAsking frees the request's asking for reuse.
+// releaseAsking frees the request's askingData for reuse.
 func (s *Stream) releaseAsking() {
 	a := s.asking
 	s.dropAsking()
@@ -199,7 +199,7 @@ func (s *Stream) releaseAsking() {
 	s.f.idle = append(s.f.idle, a)
 }
 
-// dropAsking discards the request's asking.
+// dropAsking discards the request's askingData.
 //
 //go:noinline
 func (s *Stream) dropAsking() {
@@ -301,11 +301,12 @@ func (s *Stream) take(answer *wire.Answer) {
 }
 
 const (
-	// againMax is the number of times that the question of one request is repeated. If Envoy
-	// alternates between two bridges, another call might have reached the other bridge in between.
+	// againMax is the number of times that the question of one request is repeated. If
+	// Envoy alternates between two bridges, the first repetition may reach the same bridge
+	// again.
 	againMax = 2
-	// pollsMax is the number of polls for which a request waits. After each of them, its question
-	// can be repeated againMax times again.
+	// pollsMax is the number of polls for which a request waits. After each poll, its question can
+	// be sent againMax+1 more times.
 	pollsMax = 4
 	askedMax = (againMax+1)*(pollsMax+1) - 1
 )
@@ -313,8 +314,9 @@ const (
 // askAnother repeats the question of a request whose policy the bridge did not have, or for which
 // the bridge was too busy. The bridge charged nothing, and another bridge behind the same name
 // might have the policy. If no bridge has the policy, the request waits for the next poll, because
-// a client whose burst delays the polls could otherwise get requests through uncounted. The method
-// returns false after againMax attempts, or after the attempts that follow the last poll.
+// a client whose burst delays the polls could otherwise get requests through uncounted.
+// The method returns false after askedMax repetitions, or sooner: see
+// againMax.
 //
 //go:noinline
 func (s *Stream) askAnother(why Counter) bool {

@@ -7,8 +7,8 @@ import (
 	"github.com/penstock/penstock/internal/lease"
 )
 
-// TickMillis is how often [Filter.Tick] is called while anything waits. No request waits longer
-// than two ticks beyond its deadline.
+// TickMillis is the time between two calls of [Filter.Tick] while anything waits, in milliseconds.
+// No request waits longer than two ticks beyond its deadline.
 const TickMillis = 10
 
 // Ticks take processor time in every worker, and most of them have nothing to do. Ticks are
@@ -65,7 +65,7 @@ func (f *Filter) isBusy() bool {
 		c.flight != nil || len(c.overdue) > 0 || c.probing
 }
 
-// tickEvery sets the pace. If the host fails, the next call tries again.
+// tickEvery sets the interval of ticks. If the host fails, the next call tries again.
 func (f *Filter) tickEvery(every counter.Micros) {
 	defer f.guard()
 	if f.pace.every != every && f.host.TickEvery(millis(every)) == nil {

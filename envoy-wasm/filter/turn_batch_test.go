@@ -147,8 +147,8 @@ func TestArrivalsWithoutAnEnd(t *testing.T) {
 	}
 }
 
-// TestAPanicAtTheEndOfATurn: on_error decides the request that panics, and the others are decided
-// as usual.
+// TestAPanicAtTheEndOfATurn: on_error decides the request whose decision panics, and the others are
+// decided as usual.
 func TestAPanicAtTheEndOfATurn(t *testing.T) {
 	for _, method := range []string{"Count", "Resume", "Now", "Elapsed"} {
 		e := newEnvoy(t)

@@ -20,12 +20,12 @@ func usageLedger(t *testing.T) *ledgerBridge {
 	return b
 }
 
-// edit answers the filter's poll with another version of the policy.
+// The method edit answers the filter's poll with another version of the policy.
 func (b *ledgerBridge) edit(p corepolicy.Policy) {
 	b.f.pollEnded(Reply{Status: 200, ETag: `"v2"`, Body: compact.AppendPolicy(nil, &p, "v2"), Denials: true, Usage: true})
 }
 
-// asked returns the number of requests that the bridge decided.
+// The method asked returns the number of requests that the bridge decided.
 func (b *ledgerBridge) asked() int { return b.kinds[wire.KindAsk] + b.kinds[wire.KindLease] }
 
 // checkCounted checks that the bridge knows of each admitted request, by its decision or by a
@@ -75,8 +75,8 @@ func TestABusyBridgeGetsTheReportAgain(t *testing.T) {
 	}
 }
 
-// TestReportsOfAFormerPolicy: what was admitted under a former policy is reported under it, also by
-// the filter that succeeds an ended one.
+// TestReportsOfAFormerPolicy: what was admitted under a former policy is reported under that
+// policy, also by a filter that succeeds an ended one.
 func TestReportsOfAFormerPolicy(t *testing.T) {
 	b := usageLedger(t)
 	admitted := b.requests(500, counter.Millisecond)
@@ -132,8 +132,9 @@ func TestRequestsWithoutALimitAreReported(t *testing.T) {
 	}
 }
 
-// TestManyRequestsWithoutALimitAreReported: requests of more clients than a report has are each
-// reported, although the bridge is not asked, and denials of many clients take no room from them.
+// TestManyRequestsWithoutALimitAreReported: if more clients than fit into one report send requests
+// without a limit, each client is reported although the bridge is not asked. Denials of many
+// clients take no room from these reports.
 func TestManyRequestsWithoutALimitAreReported(t *testing.T) {
 	b := usageLedger(t)
 	p := shopLeased(t, "20000/1m fixed_window")
@@ -154,8 +155,8 @@ func TestManyRequestsWithoutALimitAreReported(t *testing.T) {
 	}
 }
 
-// TestLongRequestsWithoutALimitAreReported: a client does not avoid its usage by a long question. A
-// long one takes the room of several others.
+// TestLongRequestsWithoutALimitAreReported: a client does not avoid the count of its usage by long
+// questions. A long question takes the room of several others.
 func TestLongRequestsWithoutALimitAreReported(t *testing.T) {
 	b := usageLedger(t)
 	p := shopLeased(t, "20000/1m fixed_window")
@@ -177,8 +178,7 @@ func TestLongRequestsWithoutALimitAreReported(t *testing.T) {
 }
 
 // TestABusyBridgeIsNotPressed: while a bridge is too busy to read a report, the filter does not
-// send it again and again. The questions of requests reach the bridge, also those of a later
-// policy.
+// send it again and again. The questions of requests reach the bridge, even under a later policy.
 func TestABusyBridgeIsNotPressed(t *testing.T) {
 	b := usageLedger(t)
 	admitted := b.requests(500, counter.Millisecond)
