@@ -23,14 +23,18 @@ func init() { caddy.RegisterModule(Admin{}) }
 //	GET  /penstock/client    a client's counters and penalty, charging nothing (client=user:u_42)
 //	POST /penstock/reset     forget a client's counters
 //	POST /penstock/lift      lift a client's penalty
-//	GET  /penstock/top       the rules and clients with most denials of all nodes, approximately (n=20)
+//	GET  /penstock/top       the rules and clients with most denials of all nodes, approximately
+//	                         (n=20)
 //	GET  /penstock/nodes     the nodes that count in the same Redis
-//	GET  /penstock/events    the latest events of all nodes (client=user:u_42, rule=api, after=PLACE)
+//	GET  /penstock/events    the latest events of all nodes
+//	                         (client=user:u_42, rule=api, after=PLACE)
 //	GET  /penstock/record    a client's record in the directory, and its latest changes
-//	GET  /penstock/records   a page of all clients that have a record (kind=user, blocked=true, n=100, after=PLACE)
+//	GET  /penstock/records   a page of all clients that have a record
+//	                         (kind=user, blocked=true, n=100, after=PLACE)
 //	POST /penstock/edit      change a client's record
 //	POST /penstock/import    write records of clients and API keys that were exported
-//	GET  /penstock/keys      the API keys of a name in the directory, or a page of all (name=acme, after=NAME)
+//	GET  /penstock/keys      the API keys of a name in the directory, or a page of all
+//	                         (name=acme, after=NAME)
 //	POST /penstock/key       create, rotate or revoke API keys in the directory
 //	POST /penstock/reload    read the policy files again
 //
@@ -43,9 +47,9 @@ func (Admin) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{ID: "admin.api.penstock", New: func() caddy.Module { return new(Admin) }}
 }
 
-// Provision registers the metrics with the admin endpoint of a configuration. After a configuration
-// is rejected, the app of the previous configuration runs on, but Caddy serves the registry of the
-// rejected one, which may be empty.
+// Provision registers the metrics with the admin endpoint of a configuration. After Caddy has
+// rejected a configuration, the previous one continues to run, but Caddy serves the registry of the
+// rejected one, to which no app may have added metrics.
 func (*Admin) Provision(ctx caddy.Context) error { return registerMetrics(ctx.GetMetricsRegistry()) }
 
 // Routes returns the endpoints.

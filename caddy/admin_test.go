@@ -82,8 +82,8 @@ func TestAdminShowsAClientsCountersWithoutSpending(t *testing.T) {
 	}
 }
 
-// TestAdminSelectsClients: the selection parameters besides the name apply to every kind
-// of client.
+// TestAdminSelectsClients: the parameters tier, user, tenant and host, which describe a client
+// besides its name, apply to clients of every kind.
 func TestAdminSelectsClients(t *testing.T) {
 	s := start(t, `:PORT {
 	penstock {

@@ -20,7 +20,8 @@ func TestServingAllocatesLittle(t *testing.T) {
 		// An admitted request takes four allocations: the record, the function for placeholders,
 		// the header texts, and a new key in the map of variables.
 		"admitted": {"1000000000", 4},
-		// A denied request takes the same four, one for the length of the body, and one more.
+		// A denied request takes the same four and two more, one of them for the length of the
+		// body.
 		"refused": {"1", 6},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -80,7 +80,7 @@ type App struct {
 	logged   sync.Map       // the warnings about access logs, by server and credential
 	reports  eventsOut
 	feedKey  string       // the spool of the feed in use; "" if there is none
-	unmeter  func()       // ends that usage is counted
+	unmeter  func()       // ends the counting of usage
 	sites    sitePolicies // the policies that the handlers of each site enforce
 
 	mu             sync.Mutex               // guards the maps, which change when a policy file is edited
@@ -123,7 +123,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 	if err != nil {
 		return err
 	}
-	if a.Control != nil { // from now on, because requests may come before Start opens the feed
+	if a.Control != nil { // usage is counted from now on, because requests may come before Start opens the feed
 		a.unmeter = usageMeter.Use()
 	}
 	return registerMetrics(ctx.GetMetricsRegistry())
@@ -150,7 +150,7 @@ func (a *App) completePolicy(d *policyfile.Document) error {
 	return a.name(d)
 }
 
-// addSourced opens the policy of the app that is in a file or in Redis.
+// addSourced opens the app's policy in a file or in Redis, if there is one.
 func (a *App) addSourced() error {
 	policies, tried, err := a.openSourced(a.Policy, a.PolicyRedis, appPlace, a.completePolicy)
 	a.policies, a.tried = append(a.policies, policies...), append(a.tried, tried...)
@@ -192,7 +192,7 @@ func (a *App) openPolicy(d *policyfile.Document) error {
 	return err
 }
 
-// name gives the name of the app to an app policy that has no name.
+// The method name gives the name of the app to an app policy that has no name.
 func (a *App) name(d *policyfile.Document) error {
 	d.Name = cmp.Or(d.Name, a.Name)
 	if d.Name == "" {

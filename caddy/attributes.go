@@ -49,8 +49,8 @@ func (a *attributes) reset(r *http.Request) {
 }
 
 // servesTarget reports whether Caddy will serve the path and host of the request's target as they
-// appear here. A target that the server could not parse as a path is opaque. The target's path is
-// empty here, but proxies forward it unchanged.
+// appear here. A target that the server could not parse as a path is opaque. The path of an opaque
+// target is empty here, but proxies forward the target unchanged.
 func (a *attributes) servesTarget() bool {
 	return !a.opaque && core.ServesTarget(a.r.Method, a.path, a.r.Host)
 }
@@ -63,7 +63,7 @@ func (a *attributes) servesTarget() bool {
 func sentPath(u *url.URL) string {
 	switch {
 	case u.RawPath != "" && isEncoded(u.RawPath):
-		return u.RawPath // this does what EscapedPath does, which decodes the path first
+		return u.RawPath // EscapedPath returns the same, but decodes the path first
 	case len(u.Path) > policy.PathBytesMax:
 		return u.Path
 	}
@@ -142,7 +142,7 @@ func (a *attributes) Remote() netip.Addr {
 	return addr.Addr()
 }
 
-// Began returns when the handler received the request; 0 unless usage is counted.
+// Began returns the time at which the handler received the request, or 0 unless usage is counted.
 func (a *attributes) Began() counter.Micros { return a.began }
 
 func (a *attributes) Now() counter.Micros { return counter.Micros(time.Now().UnixMicro()) }

@@ -71,7 +71,7 @@ func (b *block) read() error {
 	return nil
 }
 
-// problem records a problem of the setting that the dispenser is at.
+// The method problem records a problem of the setting that the dispenser is at.
 func (b *block) problem(word, why, remedy string) {
 	b.problemAt(place(b.d), word, why, remedy)
 }
@@ -88,7 +88,7 @@ func (b *block) skip() {
 	}
 }
 
-// document returns the policy, or an error that lists all problems.
+// The method document returns the policy, or an error that lists all problems.
 func (b *block) document() (*policyfile.Document, error) {
 	d, err := policyfile.FromNode(b.tree)
 	if len(b.problems) > 0 {
@@ -105,8 +105,9 @@ func (b *block) document() (*policyfile.Document, error) {
 	return d, nil
 }
 
-// ruleWords are the settings that a block accepts for the limit on its first line. A setting that
-// also belongs to a policy applies to the policy there.
+// ruleWords are the settings that a block accepts for the limit on its first line. Settings that
+// rules and policies share, such as lease, are not among them, because in a block they apply to the
+// policy.
 var ruleWords = []string{"match", "per", "limit", "tiers", "group", "priority", "missing", "unverified", "cost", "cost_after",
 	"count_if", "refund_on", "action", "throttle", "response", "retry_after", "retry_jitter", "expose",
 	"quota"}
@@ -259,8 +260,8 @@ func (b *block) matchWords(into *syntax.Node) {
 	}
 }
 
-// matchNames maps the match conditions that take a name and values to the problem and remedy
-// reported if the name is missing.
+// matchNames holds, for each match condition that takes a name and values, the problem and the
+// remedy that are reported if the name is missing.
 var matchNames = map[string][2]string{
 	"header": {"names no header", "write header X-Name VALUE"},
 	"attr":   {"names no attribute", "write attr NAME VALUE"},

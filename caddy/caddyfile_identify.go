@@ -33,8 +33,8 @@ func (b *block) identifyWay(at string) {
 	b.extend(b.tree, "identify", syntax.List(at, syntax.Map(at).Set(kind, at, b.namedMethod("identify "+kind, kind, identifyRemedy))), at)
 }
 
-// namedMethod reads the arguments after the kind of a way to identify. An attribute takes a name, a
-// header or cookie takes a name and optionally unverified, and other kinds take a block.
+// namedMethod reads what follows the kind in an entry of identify. An attr takes a name, a header
+// or cookie takes a name and optionally unverified, and other kinds take a block.
 func (b *block) namedMethod(path, kind, remedy string) *syntax.Node {
 	d := b.d
 	at := place(d)
@@ -61,8 +61,8 @@ func (b *block) namedMethod(path, kind, remedy string) *syntax.Node {
 	return inner
 }
 
-// source reads "tenant attr NAME|header NAME unverified|host_label N", or a block with one source
-// on each line. The settings user and tier have the same forms.
+// The method source reads "tenant attr NAME|header NAME unverified|host_label N", or a block with
+// one source on each line. The settings user and tier have the same forms.
 func (b *block) source(word string) {
 	d := b.d
 	if d.NextArg() {

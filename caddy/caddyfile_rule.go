@@ -8,7 +8,7 @@ import (
 	"github.com/penstock/penstock/internal/policyfile/syntax"
 )
 
-// rule reads a rule: its name, optional limits and an optional block.
+// The method rule reads a rule: its name, optional limits and an optional block.
 func (b *block) rule() {
 	d := b.d
 	at := place(d)

@@ -15,9 +15,7 @@ import (
 	"github.com/penstock/penstock/internal/meter"
 )
 
-// usageMeter counts what clients use, for all configurations of this process. Control configures
-// the control plane that receives the data of this node: the events that policies report, and the
-// usage of each client.
+// usageMeter counts what clients use, for all configurations of this process.
 var usageMeter = meter.New()
 
 // Control names a control plane that receives the data of this node: the events that policies

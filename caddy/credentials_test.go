@@ -14,7 +14,8 @@ import (
 	"testing"
 )
 
-// keysFile writes a file of API keys. An entry holds the further fields of a key.
+// keysFile writes a file of API keys. Each entry has a key, and the lines of the file that belong
+// to it besides its hash.
 func keysFile(t *testing.T, entries map[string]string) string {
 	t.Helper()
 	var text strings.Builder

@@ -25,7 +25,8 @@ type answer struct {
 	grpcMessage string
 }
 
-// responseTo builds the response except for the rate limit fields. The body belongs to the scratch.
+// responseTo builds the response except for the rate limit fields. The body is stored in s, and the
+// next call overwrites it.
 func (s *scratchSpace) responseTo(r *http.Request, d *core.Decision) answer {
 	s.body = response.AppendProblem(s.body[:0], &s.plan, d)
 	a := answer{status: d.Status, contentType: response.ContentType(d), body: s.body, challenge: response.Challenge(d)}
@@ -63,8 +64,8 @@ func rejectTarget(w http.ResponseWriter) {
 }
 
 // isEarly reports whether a request came before the TLS handshake was complete (0-RTT over HTTP/3).
-// The address of such a request is not verified, and it may be a copy of an earlier request. So the
-// request may have been sent by someone other than the client that is counted.
+// The address of such a request is not verified, and the request may be a copy of an earlier one.
+// So the request may have been sent by someone other than the client that is counted.
 func isEarly(r *http.Request) bool { return r.TLS != nil && !r.TLS.HandshakeComplete }
 
 // earlyData is the response to a request in early data. Browsers send such a request again after
@@ -73,7 +74,7 @@ const earlyData = `{"type":"about:blank","title":"Too Early","status":425,` +
 	`"detail":"The request came before the TLS handshake was complete. Send it again."}`
 
 // rejectEarly answers a request in early data. rejectEarly bypasses error routes, which could serve
-// it.
+// the request.
 func rejectEarly(w http.ResponseWriter) {
 	earlyRequests.Inc()
 	w.Header()["Content-Type"] = []string{"application/problem+json"}

@@ -108,7 +108,8 @@ func (s *scratchSpace) resolve(p *core.Plan, d *directory.Directory) {
 	}
 }
 
-// addTo adds the request to a plan. A client that became known may have another version.
+// addTo adds the request to a plan. For a client that has just become known, another version of a
+// policy may apply.
 func (s *scratchSpace) addTo(p *core.Plan) {
 	for i, v := range s.versions {
 		s.versions[i] = v.Add(p, &s.attrs)

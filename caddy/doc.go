@@ -13,8 +13,8 @@
 //
 // # Price
 //
-// Each request is decided once. The memory store does no I/O, and Redis costs one round trip. The
-// handler adds two allocations to Caddy's own.
+// Each request is decided once. The memory store does no I/O, and Redis costs one round trip. For
+// an admitted request, the handler adds at most four allocations to Caddy's own.
 //
 // # When not to use it
 //

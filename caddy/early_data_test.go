@@ -121,7 +121,7 @@ func (s *server) statusOverHTTP3(transport *http3.Transport, method string) int 
 	return response.StatusCode
 }
 
-// quicTransport returns an HTTP/3 client at an address. If deaf is set, the client receives
+// quicTransport returns an HTTP/3 client at an address. If isDeaf is set, the client receives
 // nothing.
 func (s *server) quicTransport(from net.IP, sessions tls.ClientSessionCache, isDeaf bool) *http3.Transport {
 	s.t.Helper()

@@ -54,8 +54,8 @@ func delegateErrors(ctx caddy.Context, server *caddyhttp.Server) bool {
 // routes. The answer handler goes at the end of the last route and of each terminal route, such as
 // the routes of a site. The handler that merges fields goes first.
 //
-// addAnswer changes nothing once the normal routes are set up, because Caddy is then setting up the
-// error routes. A list that grows during that step would lose its remaining routes.
+// addAnswer changes nothing after the normal routes have been set up, because Caddy then sets up
+// the error routes. A list that grows during that step would lose its remaining routes.
 func addAnswer(config *caddyhttp.HTTPErrorConfig, routes caddyhttp.RouteList) bool {
 	if config == nil || len(config.Routes) == 0 {
 		return false
@@ -78,7 +78,7 @@ func addAnswer(config *caddyhttp.HTTPErrorConfig, routes caddyhttp.RouteList) bo
 	return true
 }
 
-// isProvisioning reports whether Caddy has not yet created all handlers of a route.
+// isProvisioning reports whether Caddy still has to create the handlers of a route.
 func isProvisioning(route caddyhttp.Route) bool {
 	return len(route.HandlersRaw) > 0 && len(route.Handlers) == 0
 }
@@ -123,8 +123,8 @@ func (a Answer) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp
 	return nil
 }
 
-// mergeFields removes the rate limit fields that were set before the error from the header.
-// mergeFields merges them back when the error response is written.
+// mergeFields removes from the header the rate limit fields that were set before the error. When
+// the error response is written, mergeFields merges them back.
 func mergeFields(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	vars, _ := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)
 	rec, ok := vars[recordVar].(*record)

@@ -40,14 +40,14 @@ func init() { caddy.RegisterModule(new(Handler)) }
 //
 // If a client disconnects while its request waits in a throttle queue, the request is neither
 // admitted nor denied. The request is charged nothing, and the log records status 499. The handler
-// notices the disconnect once it has read the request body, or at the end of the wait.
+// notices the disconnect as soon as the request body has been read, or else at the end of the wait.
 type Handler struct {
 	// The namespace of the counters of this handler's rules. In memory, each site has a namespace
 	// by default. With a shared store the default is the name of the app, and it is an error if the
 	// app has no name.
 	Name string `json:"name,omitempty"`
 
-	// The identifier of this site. Handlers of one site without a name share a namespace, and
+	// The identifier of this site. Handlers of one site that have no name share a namespace, and
 	// penstock_status reports the limits of its own site. The Caddyfile writes the addresses of the
 	// site here. Default: the name of the server.
 	Site string `json:"site,omitempty"`
@@ -148,7 +148,7 @@ func (h *Handler) fillDefaults(d *policyfile.Document) error {
 	return h.name(d)
 }
 
-// addSourced opens the policy of the handler that is in a file or in Redis.
+// addSourced opens the handler's policy in a file or in Redis, if there is one.
 func (h *Handler) addSourced() error {
 	policies, tried, err := h.app.openSourced(h.Policy, h.PolicyRedis, h.place(), h.fillDefaults)
 	h.policies, h.tried = append(h.policies, policies...), append(h.tried, tried...)

@@ -16,7 +16,7 @@ import (
 
 // describeCounting returns the windows, algorithms and number of shards of a rule across all tiers,
 // such as "60s sw, 86400s fw, 8 shards". These three properties are part of the keys, so a rule
-// whose value changes on reload gets new counters.
+// gets new counters if a reload changes one of them.
 func describeCounting(rule *policyfile.Rule) string {
 	var ways []string
 	count := func(limits policyfile.Words) {

@@ -35,7 +35,7 @@ func TestReloadSaysWhichCountersStartAfresh(t *testing.T) {
 		{"50/1d 9/1h", 0},              // the order may change too
 		{"50/1d 9/2h", 1},              // another window is logged
 		{"50/1d 9/2h", 1},              // logged once
-		{"50/1d fixed_window 9/2h", 2}, // a change of the algorithm was already logged in earlier releases
+		{"50/1d fixed_window 9/2h", 2}, // another algorithm is logged
 		// a new tier may count in the same way as the rule
 		{"50/1d fixed_window 9/2h {\n tiers gold 90/2h\n}", 2},
 		{"50/1d fixed_window 9/2h {\n tiers gold 90/3h\n}", 3}, // or it may count by another window

@@ -32,8 +32,8 @@ type placedPolicy struct {
 type ruleName struct{ namespace, rule string }
 
 // The method open puts a policy into force. A policy that is defined twice in the same place, such
-// as in a site with two listeners, is opened once, so that a request is charged once. A rule name
-// that another policy in the namespace uses is an error.
+// as in a site with two listeners, is opened only once, so that a request is charged only once. A
+// rule name that another policy in the namespace uses is an error.
 func (a *App) open(source live.Source, place string, complete func(*policyfile.Document) error) (*live.Policy, error) {
 	document, err := source.Load()
 	if err != nil {

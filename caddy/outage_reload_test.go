@@ -15,8 +15,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// outageSite is a site with three counters that every request can choose by its path. SETTINGS are
-// settings of the store.
+// outageSite is a site with three counters. The path of a request decides which of them counts it.
+// SETTINGS are settings of the store.
 const outageSite = `{
 	penstock {
 		store redis URL {
@@ -75,7 +75,7 @@ func TestAReloadRemembersAnOutage(t *testing.T) {
 			redis.Resume()
 			waitUntil(t, "Redis decides again", func() bool { return s.get("/probe").Header.Get("X-RateLimit-Limit") != "" })
 			last := s.burst("/full", 100)
-			// On a busy machine a request can fail that was counted.
+			// On a busy machine, a request that was counted can fail.
 			if sum := byRedis + before + after[0] + after[1] + last; sum > 1000 || sum < 990 {
 				t.Errorf("%d requests are admitted of 1000: %d by Redis, %d without it, %d after reloads, %d when it is back", sum,
 					byRedis, before, after, last)
@@ -118,8 +118,8 @@ func TestReloadsUnderLoadRememberAnOutage(t *testing.T) {
 	}
 }
 
-// burst sends n requests, 16 at a time, and returns the number of those that are admitted. A
-// request is sent again if a reload has closed its connection.
+// The method burst sends n requests, 16 at a time, and returns the number of those that are
+// admitted. A request is sent again if a reload has closed its connection.
 func (s *server) burst(path string, n int) int {
 	var left, admitted atomic.Int64
 	left.Store(int64(n))
@@ -137,7 +137,7 @@ func (s *server) burst(path string, n int) int {
 	return int(admitted.Load())
 }
 
-// admits sends a request, and reports whether it is admitted.
+// The method admits sends a request, and reports whether it is admitted.
 func (s *server) admits(path string) bool {
 	for range 100 {
 		r, err := client.Get("http://127.0.0.1:" + strconv.Itoa(s.port) + path)

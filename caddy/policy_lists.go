@@ -58,8 +58,8 @@ func knownLists(all policyfile.Lists, d *policyfile.Document) (known policyfile.
 	return known
 }
 
-// checkSettings checks the settings of an app that has no rules of its own, which apply to every
-// handler. The handlers may define how clients are identified, so every field of a client is
+// checkSettings checks the settings of an app that has no rules of its own. Such settings apply to
+// every handler. The handlers may define how clients are identified, so every field of a client is
 // accepted here. checkLists reports the fields for which no policy has a source.
 func (a *App) checkSettings() error {
 	d := a.document(a.Name)

@@ -32,8 +32,8 @@ type PolicyWords struct {
 	TrustedProxies policyfile.Words `json:"trusted_proxies,omitempty"`
 
 	// The number of proxies in front of this server. The client's address is that many places to
-	// the left of the peer, in X-Forwarded-For followed by the peer. If the chain is shorter, it is
-	// the address of the peer. Use this instead of `trusted_proxies`.
+	// the left of the peer, in X-Forwarded-For followed by the peer. If the chain is shorter, the
+	// client's address is that of the peer. Use this instead of `trusted_proxies`.
 	TrustedHops *int `json:"trusted_hops,omitempty"`
 
 	// The source of the user if the credential names none: one source, or a list tried in order.
@@ -100,8 +100,8 @@ func wordsOf(d *policyfile.Document) PolicyWords {
 		Across: d.Across, Headers: d.Headers, Events: d.Events}
 }
 
-// document returns the settings as a policy with the given name. The method copies the rules, so
-// that naming them does not change the configuration.
+// The method document returns the settings as a policy with the given name. The method copies the
+// rules, so that naming them does not change the configuration.
 func (w *PolicyWords) document(name string) *policyfile.Document {
 	return &policyfile.Document{Name: name, Enabled: w.Enabled, Identify: w.Identify, TrustedProxies: w.TrustedProxies,
 		TrustedHops: w.TrustedHops, User: w.User, Tenant: w.Tenant, Tier: w.Tier, Rules: append([]policyfile.Rule(nil), w.Rules...),
@@ -112,7 +112,7 @@ func (w *PolicyWords) document(name string) *policyfile.Document {
 // The method empty reports whether no setting is given.
 func (w *PolicyWords) empty() bool { return reflect.ValueOf(*w).IsZero() }
 
-// fillFromBlock fills in settings that a block's policy file omits with those of the block.
+// fillFromBlock copies to d, the policy file of a block, those settings of the block that d omits.
 func (w *PolicyWords) fillFromBlock(d *policyfile.Document) {
 	if d.Enabled == nil {
 		d.Enabled = w.Enabled
@@ -121,7 +121,7 @@ func (w *PolicyWords) fillFromBlock(d *policyfile.Document) {
 	fillFromApp(d, w)
 }
 
-// fillFromApp fills in settings that a policy omits with those of the app.
+// fillFromApp copies to the policy d those settings of the app that d omits.
 func fillFromApp(d *policyfile.Document, from *PolicyWords) {
 	if d.Identify == nil {
 		d.Identify = from.Identify

@@ -34,7 +34,8 @@ type PublishedPolicy struct {
 	Node string `json:"node,omitempty"`
 }
 
-// source returns the source of the policy in Redis or, if trial is set, of its candidate.
+// The method source returns the source of the policy in Redis or, if trial is set, of its
+// candidate.
 func (p *PublishedPolicy) source(a *App, trial bool) (*redispolicy.Source, error) {
 	if a.store.opened.Redis == nil {
 		return nil, fmt.Errorf("policy redis %s: the counters are in memory, and the policy is to come from Redis; write store redis "+

@@ -42,8 +42,8 @@ type record struct {
 // clientDetails describes a client that has a long identifier, a user, a tenant or a tier.
 type clientDetails struct{ client, user, tenant, tier string }
 
-// The type verdict holds the part of a decision that the placeholders need. A verdict is less than
-// half of the decision's size, because every request keeps one.
+// The type verdict holds the part of a decision that the placeholders need. Every request keeps a
+// verdict, so a verdict has less than half of the decision's size.
 type verdict struct {
 	outcome    core.Outcome
 	rule       string
@@ -122,7 +122,8 @@ func (rec *record) responder(w http.ResponseWriter) *responder {
 	return own
 }
 
-// placeholder resolves {http.penstock.*}. Reads are rare, so values are computed on demand.
+// The method placeholder resolves {http.penstock.*}. Reads are rare, so values are computed on
+// demand.
 func (rec *record) placeholder(key string) (any, bool) {
 	name, ok := strings.CutPrefix(key, "http.penstock.")
 	if !ok {

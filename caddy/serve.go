@@ -112,8 +112,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	return err
 }
 
-// The method decide asks the store if there are checks. The method reports whether the client
-// disconnected while the request waited.
+// The method decide decides the request. If the plan has checks, the method asks the store. The
+// result gone is true if the client disconnected while the request waited.
 func (h *Handler) decide(r *http.Request, s *scratchSpace) (d core.Decision, gone bool) {
 	if len(s.plan.Checks()) == 0 {
 		return s.plan.Decide(), false
@@ -137,7 +137,7 @@ func (h *Handler) askStore(s *scratchSpace, checks []counter.Check) (d core.Deci
 func (h *Handler) deny(w *responder, r *http.Request, s *scratchSpace, d *core.Decision) error {
 	defer s.release()
 	h.emit(r, d)
-	// A response to a gRPC request has the status 200, and each client can send a GET as gRPC. A
+	// A response to a gRPC request has the status 200, and any client can send a GET as gRPC. A
 	// cache would serve the response to other clients.
 	w.Header()["Cache-Control"] = []string{"no-store"}
 	a := s.responseTo(r, d)

@@ -12,7 +12,8 @@ import (
 )
 
 // TestTheRealCostCountsWhileRedisIsFrozen: while Redis does not answer, the node decides. The cost
-// that the upstream reports is charged to the node's own share, and to Redis once it answers again.
+// that the upstream reports is charged to the node's own share, and to Redis as soon as Redis
+// answers again.
 func TestTheRealCostCountsWhileRedisIsFrozen(t *testing.T) {
 	redis := redistest.Start(t)
 	s := start(t, `{

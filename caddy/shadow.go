@@ -19,7 +19,7 @@ import (
 
 var shadowTotal = shadow.NewTotal()
 
-// The variable readers read requests for trials.
+// The variable readers holds attributes for reuse, through which trials read requests.
 var readers = sync.Pool{New: func() any { return new(attributes) }}
 
 func startShadows(store counter.Store) *shadow.Runner {
@@ -56,9 +56,9 @@ func (rec *record) passObserved(w http.ResponseWriter, r *http.Request, waiting 
 }
 
 // tryRequest reads the request and leaves the rest of the trial to a worker, because the request
-// must not be read once its handler has returned. If the candidate charges by the response, it
-// returns the settlement that starts the trial. The client is known at this point, unless no policy
-// in force applies.
+// must not be read once its handler has returned. If the candidate charges by the response,
+// tryRequest returns the settlement that starts the trial. The client is known at this point,
+// unless no policy in force applies.
 func (a *App) tryRequest(candidate *live.Policy, r *http.Request, denied bool) (waiting *settlement) {
 	attrs := readers.Get().(*attributes)
 	attrs.reset(r)
@@ -94,8 +94,8 @@ func (a *App) openShadowFile(path, place string, complete func(*policyfile.Docum
 	return a.openShadow(live.File(resolved), place, complete)
 }
 
-// openShadow opens a candidate for an app or a handler. openShadow calls complete, which the owner
-// passes, first.
+// openShadow opens a candidate for an app or a handler. openShadow first calls the function
+// complete, which the owner passes.
 func (a *App) openShadow(source live.Source, place string, complete func(*policyfile.Document) error) (*live.Policy, error) {
 	if a.shadows == nil {
 		a.shadows = startShadows(a.store)

@@ -103,8 +103,8 @@ func TestSitesInMemoryCountApart(t *testing.T) {
 	equal(t, "c, another", s.statuses(3, "/", "Host", "c.test"), "200 200 429")
 }
 
-// TestOneSiteOfTwoListeners: a site on two listeners has its handler in two servers, and counts
-// once.
+// TestOneSiteOfTwoListeners: a site on two listeners has its handler in two servers, and both count
+// in the same counters.
 func TestOneSiteOfTwoListeners(t *testing.T) {
 	other := strconv.Itoa(freePort(t))
 	s := start(t, `:PORT, :`+other+` {

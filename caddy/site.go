@@ -15,8 +15,8 @@ import (
 
 // siteOf returns the addresses of the site block that contains a directive, as written, or "".
 //
-// Caddy gives directives no public access to them. The directives are needed to recognize a second
-// penstock directive in one site, and the same site after a reload. siteOf therefore uses
+// Caddy gives directives no public access to these addresses, which are needed to recognize a
+// second penstock directive in one site, and the same site after a reload. siteOf therefore uses
 // reflection. If Caddy renames the field, sites of one server share a namespace, and a test fails.
 func siteOf(h httpcaddyfile.Helper) string {
 	block := reflect.ValueOf(h).FieldByName("parentBlock")

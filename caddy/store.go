@@ -185,9 +185,9 @@ func (s *Store) literalSecret() bool {
 	return false
 }
 
-// openStore returns a store with the settings, and its key in the pool. openStore shares a store
-// that is in use with the same settings and file contents. The caller deletes the key from the pool
-// when it is done.
+// openStore returns a store with the settings, and its key in the pool. If a store with the same
+// settings and file contents is in use, openStore returns that store. The caller deletes the key
+// from the pool when it is done.
 func openStore(s *store.Settings, d *Directory) (string, *pooledStore, error) {
 	key, err := s.Key()
 	if err != nil {

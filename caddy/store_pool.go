@@ -28,8 +28,8 @@ var stores = caddy.NewUsagePool()
 var outages store.Pool
 
 // pooledStore is a store that one or several configurations use. A pooledStore stays open until no
-// configuration uses it and their requests have ended. Caddy lets requests continue after a reload,
-// and some of them wait in a throttle queue or serve a stream.
+// configuration uses it, and the requests of those that used it have ended. Caddy lets requests
+// continue after a reload, and some of them wait in a throttle queue or serve a stream.
 type pooledStore struct {
 	counter.Store
 	opened   *store.Store // the layers of the store, for metrics

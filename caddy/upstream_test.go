@@ -19,7 +19,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// askRemaining asks penstock_status how much of the first limit is left, until it answers.
+// askRemaining asks penstock_status how much of the first limit is left, and asks again while the
+// answer is 429.
 func (s *server) askRemaining() int64 {
 	s.t.Helper()
 	var told struct{ Limits []struct{ Remaining int64 } }
@@ -34,8 +35,8 @@ func (s *server) askRemaining() int64 {
 	return told.Limits[0].Remaining
 }
 
-// overRedis starts a site with the given rules and an upstream over Redis. The timeout is long,
-// because the machine may be busy.
+// overRedis starts a site that counts in Redis, with the given rules and an upstream. The timeout
+// is long, because the machine may be busy.
 func overRedis(t *testing.T, rules string, h http.HandlerFunc) *server {
 	t.Helper()
 	return start(t, `{
