@@ -43,7 +43,7 @@ func (b *bridgeTarget) check() error {
 	return nil
 }
 
-// process returns the bridge as the target of a request.
+// The method process returns the bridge as the target of a request.
 func (b *bridgeTarget) process() (p *process, err error) {
 	p = &process{name: "the bridge", flag: "--bridge", at: b.url, is: "a bridge that serves operators",
 		takes: "the address of --admin-listen, or of --listen with --admin-token-file", remedy: "is it running, with --admin-listen or --admin-token-file?"}
@@ -70,7 +70,7 @@ func (b *bridgeTarget) process() (p *process, err error) {
 	return p, nil
 }
 
-// token returns the token of operators, or "" if there is none.
+// The method token returns the token of operators, or "" if there is none.
 func (b *bridgeTarget) token() (string, error) {
 	if b.tokenFile == "" {
 		return os.Getenv(adminTokenVariable), nil

@@ -148,8 +148,8 @@ func (a *admin) send(ctx context.Context, method, path string, query url.Values,
 
 // process is a running process to which a command sends its request.
 type process struct {
-	name, flag, at string // the value of the flag
-	is, takes      string // the kind of address, and where the user finds it
+	name, flag, at string // at is the value of the flag
+	is, takes      string // what must be at the address, and which address the flag takes
 	remedy         string // what to do if the process does not answer
 	base           url.URL
 	client         *http.Client

@@ -126,8 +126,8 @@ func newBridge() *cobra.Command {
 	return cmd
 }
 
-// The method checkNegative returns an error if a bound is below 0. Some packages would read them as
-// the default, others would ignore them.
+// The method checkNegative returns an error if a bound is below 0. Some packages would read a
+// negative bound as the default, others would ignore it.
 func (f *bridgeFlags) checkNegative() error {
 	var problems []error
 	for _, bound := range []struct {

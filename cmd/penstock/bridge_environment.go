@@ -20,7 +20,7 @@ const (
 	refillRateDefault = "1.0"
 )
 
-// fromEnvironment sets options that the flags omit from environment variables. If there is no
+// fromEnvironment reads environment variables for the options that the flags omit. If there is no
 // policy file, it returns the policy that the variables describe. An empty variable counts as
 // unset.
 func (f *bridgeFlags) fromEnvironment(getenv func(string) string, logger *slog.Logger) (*policyfile.Document, error) {
@@ -67,7 +67,7 @@ func (f *bridgeFlags) redisFrom(getenv func(string) string, logger *slog.Logger)
 	return err
 }
 
-// bucket returns the limit of a token bucket, exactly: 0.5 tokens a second are 1/2s.
+// The function bucket returns the exact limit of a token bucket: 0.5 tokens a second are 1/2s.
 func bucket(size, rate string) (string, error) {
 	tokens, err := strconv.ParseInt(size, 10, 64)
 	if err != nil || tokens < 1 {

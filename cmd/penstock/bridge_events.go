@@ -10,7 +10,7 @@ import (
 	"github.com/penstock/penstock/internal/events"
 )
 
-// eventsVariable is the environment variable that replaces --events.
+// eventsVariable is the environment variable that is read if --events is not given.
 const eventsVariable = "PENSTOCK_EVENTS"
 
 // openEvents adds a log of events to the bridge's options. The caller closes it after the bridge.

@@ -111,12 +111,13 @@ func (s *serveArgs) serveEnvoy(b *bridge.Bridge, ended chan<- error, logger *slo
 }
 
 // grpcWorkers is the number of goroutines that wait for requests. With a new goroutine for each
-// request, growing its stack would take a sixth of the cost of the request. When all of them are
+// request, growing its stack would take a sixth of the cost of the request. When all workers are
 // busy, each further request gets a new goroutine.
 const grpcWorkers = 64
 
-// serveGRPC serves gRPC at an entrance. patience is the maximum duration of a request,
-// measured from the arrival of its headers; 0 means no limit. Later errors are sent to ended.
+// serveGRPC serves gRPC at an entrance. The parameter patience is the maximum duration of a
+// request, measured from the arrival of its headers; 0 means no limit. Later errors are sent to the
+// channel ended.
 func (s *serveArgs) serveGRPC(at listen.Address, register func(*grpc.Server), patience time.Duration, ended chan<- error, logger *slog.Logger,
 	options ...grpc.ServerOption) (*grpc.Server, error) {
 	listener, err := s.open(at, grpcConnectionsMax, logger)
@@ -156,7 +157,7 @@ type grpcGuard struct {
 	logger    *slog.Logger
 }
 
-// The method enter rejects a request without the token before it reads more than the head.
+// The method enter rejects a request without the token before the server reads more than the head.
 // Health.Check needs no token; Health.Watch does. A request that does not arrive in time is
 // cancelled.
 func (g *grpcGuard) enter(ctx context.Context, info *tap.Info) (context.Context, error) {
@@ -179,7 +180,7 @@ func (g *grpcGuard) enter(ctx context.Context, info *tap.Info) (context.Context,
 	switch {
 	case patience == 0:
 		return ctx, nil
-	// Health.Watch never ends once its request has arrived.
+	// A Health.Watch whose request has arrived never ends.
 	case info.FullMethodName == healthpb.Health_Watch_FullMethodName:
 		watched, cancel := context.WithCancel(ctx)
 		return context.WithValue(watched, lateness{}, time.AfterFunc(patience, cancel)), nil
@@ -227,7 +228,7 @@ func (g *grpcGuard) callUnary(ctx context.Context, request any, _ *grpc.UnarySer
 	return next(ctx, request)
 }
 
-// stream does the same for streams.
+// The method stream does the same for streams.
 func (g *grpcGuard) stream(server any, s grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
 	defer g.rescue(&err)
 	return next(server, pendingStream{s})

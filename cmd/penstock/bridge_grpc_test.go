@@ -199,7 +199,7 @@ func TestGRPCWithoutTheToken(t *testing.T) {
 func sendHalfCall(client *http.Client, address, method string) (string, error) {
 	body, rest := io.Pipe()
 	defer rest.Close()
-	go func() { _, _ = rest.Write([]byte{0, 0, 0}) }() // ends with the request
+	go func() { _, _ = rest.Write([]byte{0, 0, 0}) }() // the write ends with the request
 	request, err := http.NewRequest(http.MethodPost, "http://"+address+method, body)
 	if err != nil {
 		return "", err

@@ -29,7 +29,7 @@ func (f *operatorFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.tokenFile, "admin-token-file", "", "a `FILE` that holds the token of operators")
 }
 
-// readToken returns the token of operators, or "" if there is none. readToken must differ from the
+// readToken returns the token of operators, or "" if there is none. The token must differ from the
 // token of filters.
 func (f *operatorFlags) readToken(ofFilters string) (string, error) {
 	token, err := listen.ReadToken("--admin-token", f.token, "--admin-token-file", f.tokenFile)
@@ -43,7 +43,8 @@ func (f *operatorFlags) readToken(ofFilters string) (string, error) {
 // The method requireToken reports whether operators must send a token.
 func (f *operatorFlags) requireToken() bool { return f.token != "" || f.tokenFile != "" }
 
-// entrance adds the address for operators, and reports whether other machines can reach it.
+// The method entrance adds the address for operators, and reports whether other machines can reach
+// it.
 func (f *operatorFlags) entrance(e *entrances) (beyond bool, err error) {
 	if f.listen == "" {
 		return false, nil

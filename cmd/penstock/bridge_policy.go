@@ -14,7 +14,7 @@ import (
 	"github.com/penstock/penstock/internal/store/redisstore"
 )
 
-// publishedPrefix is the prefix of a --policy that is in Redis.
+// publishedPrefix is the prefix of the value of --policy if the policy is in Redis.
 const publishedPrefix = "redis:"
 
 // publishedFlags are the flags for a policy that a control plane publishes.
@@ -38,7 +38,7 @@ func (f *publishedFlags) check(policy string) error {
 	return nil
 }
 
-// source returns the source of a policy in Redis. If there is no Redis, store is nil.
+// The method source returns the source of a policy in Redis. If there is no Redis, store is nil.
 func (f *publishedFlags) source(policy string, store *redisstore.Store, logger *slog.Logger) (*redispolicy.Source, error) {
 	name := strings.TrimPrefix(policy, publishedPrefix)
 	if store == nil {

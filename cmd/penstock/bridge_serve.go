@@ -122,7 +122,8 @@ func drain(hurry context.Context, b *bridge.Bridge, server *http.Server, envoy *
 	return err
 }
 
-// The function reloadOnSIGHUP reads the policy file at each SIGHUP, until end is called.
+// The function reloadOnSIGHUP reads the policy file at each SIGHUP, until the returned function end
+// is called.
 func reloadOnSIGHUP(b *bridge.Bridge, logger *slog.Logger) (end func()) {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)

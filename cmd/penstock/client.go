@@ -22,7 +22,7 @@ import (
 	"github.com/penstock/penstock/internal/operator"
 )
 
-// clientEdits are the commands that change a client's record: "penstock client block user:u_42 …".
+// clientEdits are the commands that change a client's record, such as "penstock client block".
 type clientEdits struct {
 	admin   *admin
 	control controlClient
@@ -55,8 +55,9 @@ func addClientEdits(parent *cobra.Command, a *admin) {
 	}
 }
 
-// The method edit returns the command of an action. arguments is the number of arguments after the
-// client; -1 stands for any number. If ends is true, the change may have an end.
+// The method edit returns the command of an action. The parameter arguments is the number of
+// arguments after the client; -1 stands for any number. If the parameter ends is true, the change
+// may have an end.
 func (c *clientEdits) edit(action directory.Action, use, short string, arguments int, ends bool) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short, Args: cobra.MinimumNArgs(1)}
 	if arguments >= 0 {
@@ -175,7 +176,7 @@ func (c *clientEdits) show() *cobra.Command {
 	return cmd
 }
 
-// history returns the command that prints the latest changes.
+// The method history returns the command that prints the latest changes.
 func (c *clientEdits) history() *cobra.Command {
 	cmd := &cobra.Command{Use: "history [CLIENT]", Short: "Print the latest changes of a client's record, or of all", Args: cobra.MaximumNArgs(1)}
 	n := cmd.Flags().IntP("number", "n", 20, "how many changes")
@@ -197,7 +198,8 @@ func (c *clientEdits) history() *cobra.Command {
 	return cmd
 }
 
-// The method print prints a value as JSON, or calls people to print it as text.
+// The method print prints a value as JSON if --json is set. Otherwise it calls the function people,
+// which prints the value as text.
 func (c *clientEdits) print(w io.Writer, value any, people func(io.Writer)) error {
 	if !c.asJSON {
 		people(w)

@@ -66,8 +66,8 @@ func (c *counterFlags) query() url.Values {
 	return query
 }
 
-// clientCommand returns a command about the counters of one client. people prints the answer for
-// people.
+// clientCommand returns a command about the counters of one client. The function people prints the
+// answer as text.
 func (a *admin) clientCommand(name, short string, people func(*usageReport, io.Writer, time.Time) error) *cobra.Command {
 	var which counterFlags
 	cmd := &cobra.Command{Use: name, Short: short, Args: noArgs, Example: "  penstock " + name + " --client user:u_42"}
@@ -88,7 +88,7 @@ func (a *admin) clientCommand(name, short string, people func(*usageReport, io.W
 }
 
 // showReport sends a request about the counters of a client. showReport prints the answer, as it is
-// or for people, and warns about properties of the client that are unknown.
+// or by the function people, and warns about properties of the client that are unknown.
 func (a *admin) showReport(cmd *cobra.Command, method, path string, which *counterFlags, asJSON bool,
 	people func(*usageReport, io.Writer, time.Time) error) error {
 	reply, err := a.ask(cmd.Context(), method, path, which.query())

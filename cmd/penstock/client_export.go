@@ -140,8 +140,8 @@ func (e *exporting) clients(ctx context.Context) error {
 	}
 }
 
-// client prints the record of a client. A list may contain a client twice, and omits records if
-// there are many long ones.
+// The method client prints the record of a client. A list may contain a client twice, and omits
+// records if there are many long ones.
 func (e *exporting) client(ctx context.Context, one *directory.Listed) error {
 	record := one.Record
 	if record == nil {

@@ -37,8 +37,8 @@ type importing struct {
 	name  string
 	err   io.Writer
 
-	lines         []int // the length of the records in the part
-	bytes         int   // the first line of the part
+	lines         []int // the line of each record in the part
+	bytes         int   // the length of the records in the part
 	total         directory.Imported
 	records       int
 	problems      int
@@ -214,7 +214,7 @@ func (in *importing) send(ctx context.Context) error {
 	return nil
 }
 
-// The method problem prints the error in a line.
+// The method problem prints an error of a line of the file.
 func (in *importing) problem(line int, why string) {
 	if in.problems++; in.problems <= importProblemsMax {
 		fmt.Fprintf(in.err, "%s:%d: %s\n", in.name, line, quoteUnprintable(why))

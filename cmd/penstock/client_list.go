@@ -62,7 +62,7 @@ func (c *clientEdits) collect(ctx context.Context, query directory.ListQuery) (*
 	}
 }
 
-// page makes one call for a page.
+// The method page makes one call for a page.
 func (c *clientEdits) page(ctx context.Context, query directory.ListQuery) (*directory.Listing, error) {
 	values := url.Values{}
 	for name, value := range map[string]string{"kind": query.Kind, "after": query.After} {

@@ -20,7 +20,7 @@ import (
 	"github.com/penstock/penstock/internal/operator"
 )
 
-// regionUnits is what the Redis of a region has of a client.
+// regionUnits holds what the Redis of a region knows of a client.
 type regionUnits struct {
 	Region string          `json:"region"`
 	Report json.RawMessage `json:"report,omitempty"` // as penstock client prints it
@@ -31,7 +31,8 @@ type regionUnits struct {
 }
 
 // The method showUnits prints a client's record, and where the units of its counters are, from the
-// Redis of each region. It prints what it can if some do not answer, and returns an error then.
+// Redis of each region. If some do not answer, it prints what the others have, and returns an
+// error.
 func (c *clientEdits) showUnits(cmd *cobra.Command, client string, inRegions []string) error {
 	if err := c.checkUnits(cmd.Flags(), client); err != nil {
 		return err
@@ -84,7 +85,7 @@ func (c *clientEdits) checkUnits(flags *pflag.FlagSet, client string) error {
 	return directory.CheckUTF8("client", client)
 }
 
-// The method ask reads what a region has.
+// The method ask reads what the Redis of a region knows of a client.
 func (r *regionUnits) ask(ctx context.Context, target *directTarget, client string) {
 	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
 	defer cancel()
@@ -101,7 +102,7 @@ func (r *regionUnits) ask(ctx context.Context, target *directTarget, client stri
 	}
 }
 
-// unitsOf is a counter that each region has: the nth of a rule.
+// unitsOf identifies a counter that each region has: the nth counter of a rule.
 type unitsOf struct {
 	policy, rule, whose string
 	nth                 int

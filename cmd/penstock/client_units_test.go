@@ -9,8 +9,9 @@ import (
 	"github.com/penstock/penstock/internal/operator"
 )
 
-// TestUnitsTogether: the parts of regions that lend each other units add up. Regions that tell each
-// other what they count have the same units, and the one that has heard most knows best.
+// TestUnitsTogether: the units of regions that lend each other units are added. Regions that tell
+// each other what they count have the same units, so those of the region that has counted most are
+// printed.
 func TestUnitsTogether(t *testing.T) {
 	for _, c := range []struct {
 		name   string

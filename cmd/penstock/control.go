@@ -113,7 +113,7 @@ func (f *controlFlags) register(cmd *cobra.Command) {
 	flags.StringVar(&f.tokenFile, "first-token-file", "", "write the first admin's token to a `FILE` that only this user reads, in place of printing it")
 }
 
-// serve runs the control plane until SIGINT or SIGTERM.
+// The method serve runs the control plane until SIGINT or SIGTERM.
 func (f *controlFlags) serve(ctx context.Context, database string) error {
 	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	regions, err := f.openRegions(logger)

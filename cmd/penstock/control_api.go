@@ -36,13 +36,13 @@ func (c *controlClient) register(flags *pflag.FlagSet) {
 	flags.StringVar(&c.tokenFile, "control-token-file", "", "a `FILE` that holds the token of the control plane ($"+tokenVariable+")")
 }
 
-// controlCommand is what the commands that call nothing but a control plane have in common.
+// controlCommand holds what the commands that call nothing but a control plane have in common.
 type controlCommand struct {
 	controlClient
 	reason string
 }
 
-// command returns a command whose flags name the control plane.
+// The method command returns a command whose flags name the control plane.
 func (c *controlCommand) command(use, short string, args cobra.PositionalArgs, run func(cmd *cobra.Command, args []string) error) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short, Args: args, RunE: run}
 	cmd.Flags().StringVar(&c.url, "control", controlDefault, "the control plane")
@@ -56,10 +56,10 @@ func (c *controlCommand) addReasonFlag(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// given reports whether the flags name a control plane.
+// The method given reports whether the flags name a control plane.
 func (c *controlClient) given() bool { return c.url != "" }
 
-// check returns an error if the flags contradict each other.
+// The method check returns an error if the flags contradict each other.
 func (c *controlClient) check(flags *pflag.FlagSet) error {
 	switch {
 	case !c.given() && c.tokenFile != "":
@@ -74,7 +74,7 @@ func (c *controlClient) check(flags *pflag.FlagSet) error {
 	return nil
 }
 
-// token returns the token of the file or the environment.
+// The method token returns the token of the file or the environment.
 func (c *controlClient) token() (string, error) {
 	if c.tokenFile != "" {
 		token, err := listen.ReadSecret(c.tokenFile)
@@ -89,7 +89,7 @@ func (c *controlClient) token() (string, error) {
 	return "", fmt.Errorf("the control plane needs a token: set %s, or write --control-token-file FILE", tokenVariable)
 }
 
-// apply makes an edit.
+// The method apply makes an edit.
 func (c *controlClient) apply(ctx context.Context, edit directory.Edit) (*directory.Change, error) {
 	body := struct {
 		directory.Edit
@@ -136,7 +136,7 @@ func (c *controlClient) lookUp(ctx context.Context, client string, n int) (*oper
 	return entry, nil
 }
 
-// sendJSON encodes a value as the body of a request, and sends the request as send does.
+// sendJSON encodes a value as the body of a request, and sends the request as the method send does.
 func (c *controlClient) sendJSON(ctx context.Context, method, path string, body, answer any, header ...string) (status int, err error) {
 	text, err := json.Marshal(body)
 	if err != nil {
@@ -145,8 +145,9 @@ func (c *controlClient) sendJSON(ctx context.Context, method, path string, body,
 	return c.send(ctx, method, path, text, answer, header...)
 }
 
-// send sends a request with further header fields, names and values in turn, and decodes the
-// answer. The status is that of the answer if the control plane reports an error.
+// The method send sends a request and decodes the answer. The parameter header holds further header
+// fields, names and values in turn. The status is that of the answer if the control plane reports
+// an error.
 func (c *controlClient) send(ctx context.Context, method, path string, body []byte, answer any, header ...string) (status int, err error) {
 	caller, err := c.open()
 	if err != nil {
@@ -164,7 +165,7 @@ func (c *controlClient) send(ctx context.Context, method, path string, body []by
 	return status, err
 }
 
-// open returns a caller of the control plane.
+// The method open returns a caller of the control plane.
 func (c *controlClient) open() (*controlclient.Client, error) {
 	token, err := c.token()
 	if err != nil {

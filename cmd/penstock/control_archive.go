@@ -59,7 +59,7 @@ func (f *archiveFlags) keep() (k retain.Keep, err error) {
 	return k, nil
 }
 
-// bucket returns the bucket, or nil if none is named.
+// The method bucket returns the bucket, or nil if none is named.
 func (f *archiveFlags) bucket() (*archive.Bucket, error) {
 	if f.place.URL == "" {
 		if f.place.Endpoint != "" || f.place.Region != "" {
@@ -84,7 +84,8 @@ func newArchiving() *archiving {
 	return c
 }
 
-// The method runWithArchive runs do with the archive. needed says whether there must be a bucket.
+// The method runWithArchive calls the function do with the archive. If the parameter needed is
+// true, there must be a bucket.
 func (c *archiving) runWithArchive(ctx context.Context, needed bool, do func(*archive.Archiver) error) error {
 	bucket, err := c.archive.bucket()
 	if err != nil {

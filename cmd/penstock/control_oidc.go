@@ -46,8 +46,8 @@ func (f *oidcFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.nameClaim, "oidc-name-claim", oidcNameClaimDef, "the `CLAIM` of tokens with the name for the history, which people must not be able to choose")
 }
 
-// open returns a verifier of the issuer's tokens, and what closes it. The verifier is nil if the
-// flags name no issuer.
+// The method open returns a verifier of the issuer's tokens, and its closer. The verifier is nil if
+// the flags name no issuer.
 func (f *oidcFlags) open(logger *slog.Logger) (io.Closer, api.People, error) {
 	switch {
 	case f.issuer == "" && (len(f.audience) > 0 || len(f.roles) > 0 || f.groupsClaim != oidcGroupsClaimDef || f.nameClaim != oidcNameClaimDef):

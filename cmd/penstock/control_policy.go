@@ -42,14 +42,14 @@ func newControlPolicy() *cobra.Command {
 	return cmd
 }
 
-// command returns a command whose flags name the control plane and the policy.
+// The method command returns a command whose flags name the control plane and the policy.
 func (p *policyCommand) command(use, short string, args cobra.PositionalArgs, run func(cmd *cobra.Command, args []string) error) *cobra.Command {
 	cmd := p.controlCommand.command(use, short, args, run)
 	cmd.Flags().StringVar(&p.name, "name", "", "the name of the policy")
 	return cmd
 }
 
-// path returns the path of the policy in the API.
+// The method path returns the path of the policy in the API.
 func (p *policyCommand) path(ctx context.Context) (string, error) {
 	if p.name == "" {
 		var all struct{ Policies []ledger.Policy }
@@ -210,7 +210,8 @@ func candidateText(p *ledger.Policy) string {
 	return text + promotionText(p)
 }
 
-// promotionText says when a candidate is published to all by itself; "" means never.
+// promotionText returns a text that says when a candidate is published to all nodes automatically,
+// or "" for never.
 func promotionText(p *ledger.Policy) string {
 	if p.PromoteAfterSeconds == 0 {
 		return ""

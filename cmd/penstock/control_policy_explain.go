@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/explain"
 )
 
-// explainedRequest is the request of the API that explains a request.
+// explainedRequest is the body of the call of the API that explains a request.
 type explainedRequest struct {
 	Revision int64               `json:"revision,omitempty"`
 	Region   string              `json:"region,omitempty"`
@@ -47,7 +47,7 @@ func newPolicyExplain() *cobra.Command {
 	return cmd
 }
 
-// explain sends the request to the control plane, and prints the explanation.
+// The method explain sends the request to the control plane, and prints the explanation.
 func (c *policyCommand) explain(cmd *cobra.Command, q *question, asked *explainedRequest) error {
 	r, _, err := q.read()
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 )
 
 // newControlStatus returns the command that shows what each region has, and what is not published.
-// newControlStatus calls the API.
+// The command calls the API.
 func newControlStatus() *cobra.Command {
 	c := new(controlCommand)
 	return c.command("status", "Show what the Redis of each region has, and what is not published, and why", noArgs, func(cmd *cobra.Command, _ []string) error {

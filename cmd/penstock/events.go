@@ -146,7 +146,8 @@ func (f *follower) ask(ctx context.Context) (*eventsReply, error) {
 	return decodeReply[eventsReply](f.admin.ask(ctx, http.MethodGet, "events", f.query))
 }
 
-// The method begin returns the events that nodes remember, once all nodes have sent theirs.
+// The method begin waits until all nodes have sent the events that they remember, but at most for
+// joinWithin, and returns these events.
 func (f *follower) begin(ctx context.Context) (page *eventsReply, err error) {
 	for began := time.Now(); ; {
 		if page, err = f.ask(ctx); err != nil {
@@ -205,7 +206,7 @@ func (f *follower) printNotes(page *eventsReply) {
 	}
 }
 
-// The method note prints a line for people, once.
+// The method note prints a line for people, unless it has printed the same line before.
 func (f *follower) note(line string) {
 	if !f.told[line] {
 		f.told[line] = true

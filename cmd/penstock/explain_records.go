@@ -9,7 +9,7 @@ import (
 )
 
 // The method records returns the source of the records of clients and keys in Redis, or nil if the
-// policy needs none. unread is true if the policy needs them and no Redis is named.
+// policy needs none. The result unread is true if the policy needs them and no Redis is named.
 func (q *question) records(d *policyfile.Document, store *lookedAt) (source directory.Source, unread bool) {
 	needed := d.Directory || d.KeysInDirectory()
 	if !needed || store.redis == nil {

@@ -20,7 +20,8 @@ type lookedAt struct {
 	Close func() error
 }
 
-// The method open returns the store that the flags select, or an empty one whose clock is at now.
+// The method open returns the store that the flags select, or an empty one whose clock always shows
+// now.
 func (f *storeFlags) open(now counter.Micros) (*lookedAt, error) {
 	if !f.given() {
 		if !f.IsZero() {

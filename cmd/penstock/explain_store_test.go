@@ -39,7 +39,7 @@ func charge(t *testing.T, server *redistest.Server, path string, times int) {
 	chargeIn(t, redisstore.Options{URL: server.URL()}, path, times)
 }
 
-// explained is an explanation, under a name that no variable of a test hides.
+// explained is the type of an explanation, for tests whose variables hide the name of the package.
 type explained = explain.Explanation
 
 func chargeIn(t *testing.T, options redisstore.Options, path string, times int) {

@@ -12,7 +12,8 @@ import (
 	"github.com/penstock/penstock/internal/explain"
 )
 
-// printExplanation prints an explanation for people. The flag is the one that reads counters.
+// printExplanation prints an explanation for people. The parameter flag is the flag to add so that
+// the command reads counters.
 func printExplanation(out io.Writer, a *explain.Explanation, flag string) error {
 	var text strings.Builder
 	line := func(label, format string, args ...any) {
@@ -129,7 +130,8 @@ func describeShards(r *explain.ExplainedRule, looked bool) string {
 	return text
 }
 
-// mayDeny reports whether some but not all shards of the rule would deny the request.
+// mayDeny reports whether a shard of the rule would deny the request. A rule that only logs denies
+// nothing.
 func mayDeny(r explain.ExplainedRule) bool {
 	return r.Denying > 0 && r.Action != "log_only"
 }

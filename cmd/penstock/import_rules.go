@@ -72,7 +72,8 @@ func newImportRules() *cobra.Command {
 	return cmd
 }
 
-// policyToFill returns a copy of the policy in a file, or one without fields, under a name.
+// policyToFill returns a copy of the policy in a file, or an empty policy if path is "". The policy
+// gets the name if that is not "".
 func policyToFill(path, name string) (*policyfile.Document, error) {
 	d := new(policyfile.Document)
 	if path != "" {

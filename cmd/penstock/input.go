@@ -76,8 +76,9 @@ func readRedisPolicy(path, name string, region regionFlag, in io.Reader) (*polic
 	return d, errors.Join(setName(d, name, true), region.choose(d))
 }
 
-// setName sets the namespace of a policy's counters to the one of the flag --name. required says
-// whether they are read in Redis: without the right namespace, other counters would be read.
+// setName sets the namespace of a policy's counters to the one of the flag --name. The parameter
+// required is true if the counters are read in Redis, where other counters would be read without
+// the right namespace.
 func setName(d *policyfile.Document, name string, required bool) error {
 	switch {
 	case name != "" && d.Name != "" && name != d.Name:

@@ -61,7 +61,7 @@ func (o *newKeyOptions) register(cmd *cobra.Command) {
 	flags.StringVar(&o.span, "for", "", "when the key ends, as a span from now, such as 12h or 90d")
 }
 
-// The method end returns when the key ends, or the zero time.
+// The method end returns the time at which the key ends, or the zero time.
 func (o *newKeyOptions) end() (time.Time, error) {
 	if o.expiresAt != "" && o.span != "" {
 		return time.Time{}, errors.New("--expires-at and --for both state the end; keep one")
@@ -162,7 +162,7 @@ type madeKey struct {
 	*directory.KeysShown
 }
 
-// The method make makes a key, and prints it once its record is written.
+// The method make makes a key, and prints it after its record has been written.
 func (k *keyEdits) make(cmd *cobra.Command, edit directory.KeyEdit, options *newKeyOptions) error {
 	key, hash, err := options.make(cmd.InOrStdin())
 	if err != nil {

@@ -39,7 +39,7 @@ func (k *keyEdits) writeKeys(w io.Writer, shown *directory.KeysShown) {
 	_ = table.Flush()
 }
 
-// timeOr returns a time for people, or another text if it is zero.
+// timeOr returns a time as text for people, or the text none if the time is zero.
 func timeOr(at time.Time, none string) string {
 	if at.IsZero() {
 		return none

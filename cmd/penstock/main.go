@@ -31,7 +31,8 @@ import (
 // itself.
 var errSaid = errors.New("")
 
-// errNobody is wrapped if the named client does not exist. The command ends with status 3.
+// errNobody is wrapped by the error of a command if the named client does not exist. The command
+// then ends with status 3.
 var errNobody = operator.ErrNobody
 
 func main() {

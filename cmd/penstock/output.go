@@ -50,7 +50,7 @@ func escapeLines(text string) string {
 }
 
 // jsonWriter writes JSON with the control characters in its texts escaped, which encoding/json does
-// for those of ASCII only. Each call of Write has whole characters.
+// for those of ASCII only. Each call of Write must pass whole characters.
 type jsonWriter struct{ out io.Writer }
 
 func (w jsonWriter) Write(p []byte) (int, error) {

@@ -44,8 +44,8 @@ func addRedis(flags *pflag.FlagSet, o *redisstore.Options, usage string) {
 	flags.StringVar(&o.ServerName, "redis-server-name", "", "the name that the certificate of Redis must have (each server's host)")
 }
 
-// openRedis opens the Redis that the flags or the environment name. missing is the error if neither
-// does, without the remedy.
+// openRedis opens the Redis that the flags or the environment name. The parameter missing is the
+// error if neither does, without the remedy.
 func openRedis(o redisstore.Options, missing string, logger *slog.Logger) (*redisstore.Store, error) {
 	said, err := redisVariables(&o, os.Getenv)
 	if err != nil {
@@ -171,7 +171,7 @@ func (f *storeFlags) options() (o redisstore.Options, err error) {
 var variable = regexp.MustCompile(`\{env\.[^{}]*\}`)
 
 // fillIn replaces {env.NAME} in the URL of a store, as Caddy does. A value before the host is
-// escaped, since passwords may contain any character.
+// escaped, because passwords may contain any character.
 func fillIn(text string) (filled string, err error) {
 	at := strings.LastIndexByte(text, '@')
 	for i, part := range []string{text[:max(0, at)], text[max(0, at):]} {

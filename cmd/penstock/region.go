@@ -142,7 +142,7 @@ func (a *regionAgents) handler() http.Handler {
 	return mux
 }
 
-// serve serves other regions and operators until ctx is done.
+// The method serve serves other regions and operators until ctx is done.
 func (f *regionFlags) serve(ctx context.Context, agents *regionAgents, listener net.Listener, config *tls.Config, logger *slog.Logger) error {
 	ended := make(chan error, 2)
 	server := regionServer(agents.handler(), logger)
@@ -199,7 +199,8 @@ func regionServer(handler http.Handler, logger *slog.Logger) *http.Server {
 		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: regionStreamsMax}, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug)}
 }
 
-// tls returns the configuration for both directions. The method requires certificates of both ends.
+// The method tls returns the configuration for both directions. The method requires certificates of
+// both ends.
 func (f *regionFlags) tls() (*tls.Config, error) {
 	if f.certificates.cert == "" || f.certificates.clientCA == "" {
 		return nil, errors.New("the agents of all regions show certificates: give --tls-cert, --tls-key and --client-ca")
@@ -260,7 +261,7 @@ type followedRegions struct {
 	names []string // of the regions at the start
 }
 
-// follow reads the policy file, and follows it.
+// The method follow reads the policy file, and follows it.
 func (f *regionFlags) follow(logger *slog.Logger) (*followedRegions, error) {
 	followed := new(followedRegions)
 	read := func(d *policyfile.Document, first bool) error {

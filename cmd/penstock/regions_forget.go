@@ -95,7 +95,8 @@ func (f *regionsChange) register(cmd *cobra.Command) {
 	flags.StringVar(&f.redis.KeyFile, "redis-key", "", "a PEM `FILE` with its key")
 }
 
-// sinceWhen returns when the region has stopped.
+// sinceWhen returns the time at which the region has stopped, as --since says. The default is
+// writeoff.Margin after now.
 func (f *regionsChange) sinceWhen(now counter.Micros) (counter.Micros, error) {
 	if f.since == "" {
 		return now + writeoff.Margin, nil
@@ -118,7 +119,7 @@ type reachedRegion struct {
 	state writeoff.State
 }
 
-// run changes the state of the regions, and writes it to each region that is reached.
+// The method run changes the state of the regions, and writes it to each region that is reached.
 func (f *regionsChange) run(cmd *cobra.Command, name string, change func(s *writeoff.State, reached []string, now counter.Micros) error) error {
 	if !policyfile.IsRegion(name) {
 		return fmt.Errorf("%q is not the name of a region", name)
@@ -145,7 +146,7 @@ func (f *regionsChange) run(cmd *cobra.Command, name string, change func(s *writ
 	if err := change(&all, reached, now); err != nil {
 		return err
 	}
-	// Who used the part stops first, and who is to use it begins last.
+	// The region that used the part stops first, and the region that is to use it begins last.
 	last, first := cmp.Or(all.Entries[name].Steward, name), cmp.Or(before.Steward, name)
 	slices.SortStableFunc(regions, func(a, b *reachedRegion) int { return order(a.name, first, last) - order(b.name, first, last) })
 	out := cmd.OutOrStdout()
@@ -191,7 +192,7 @@ func printChange(out io.Writer, at, name string, e writeoff.Entry, known bool) {
 	}
 }
 
-// open opens the Redis of each region that the flags name.
+// The method open opens the Redis of each region that the flags name.
 func (f *regionsChange) open(logger *slog.Logger) (regions []*reachedRegion, err error) {
 	if len(f.regions) == 0 {
 		return nil, errors.New("--region is missing; write --region NAME=redis://host:6379 for each region that is reached")

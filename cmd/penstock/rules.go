@@ -17,7 +17,7 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// rulesReply is the part of an answer with the policies in force that the command rules prints.
+// rulesReply holds what the command rules prints of a reply with the policies in force.
 type rulesReply struct {
 	Policies []struct {
 		Name, Version, Place, File string
@@ -97,7 +97,8 @@ func (r *shownRule) matches() string {
 	return strings.Join(all, "; ")
 }
 
-// formatValue returns a value of a condition: a text, a list of texts, or such values by name.
+// formatValue formats a value of a condition. The value is a text, a list of texts, or a map of
+// such values.
 func formatValue(value any) string {
 	switch value := value.(type) {
 	case []any:

@@ -34,8 +34,8 @@ type denialReport struct {
 	Count                        int
 }
 
-// usageCommand returns the command that prints a client's counters. usageCommand sends the same
-// request as the command client.
+// usageCommand returns the command that prints a client's counters. The command usage sends the
+// same request as the command client.
 func (a *admin) usageCommand() *cobra.Command {
 	var which counterFlags
 	var bill billing
@@ -152,8 +152,8 @@ func (r *usageReport) printOrigin(out io.Writer) {
 	}
 }
 
-// The function resets returns when the whole limit is available again, and when the next unit is
-// admitted if none is admitted now.
+// The function resets returns a text that says when the whole limit is available again. If no unit
+// is admitted now, the text also says when the next one is.
 func resets(c *operator.Counter, now time.Time) string {
 	if c.Used == 0 {
 		return "-"

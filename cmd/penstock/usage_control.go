@@ -72,8 +72,8 @@ func (b *billing) check(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// The method print prints the usage of a month, page by page. query has the client, the policy and
-// the rule.
+// The method print prints the usage of a month, page by page. The parameter query has the client,
+// the policy and the rule.
 func (b *billing) print(ctx context.Context, out io.Writer, query url.Values) error {
 	w, err := newUsageWriter(b.format, b.by != "" || b.region != "", out)
 	if err != nil {
@@ -126,7 +126,7 @@ func usageFields(month string, u *reports.Usage, regions bool) []string {
 	return fields
 }
 
-// newUsageWriter returns a writer of rows. regions reports whether they have regions.
+// newUsageWriter returns a writer of rows. The parameter regions is true if rows have a region.
 func newUsageWriter(format string, regions bool, out io.Writer) (*usageWriter, error) {
 	switch format {
 	case "table":

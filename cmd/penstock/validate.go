@@ -79,7 +79,7 @@ func frontsOf(names []string) (fronts []lint.Front, err error) {
 }
 
 // The function validate returns the errors and warnings about a file, one line each. If the file is
-// valid and no front was named, beyond lists the fronts that would reject it.
+// valid and no front was named, the result beyond lists the fronts that would reject it.
 func validate(path string, in io.Reader, files bool, fronts []lint.Front) (errs, warnings []string, beyond string) {
 	document, err := readPolicy(path, in)
 	if err == nil {
