@@ -81,11 +81,12 @@ type Options struct {
 	FirstToken func(secret string, expires time.Time) error
 	// Keep holds how long events, usage and sums are kept.
 	Keep retain.Keep
-	// Archive is where months go before they are dropped; nil if there is none.
+	// Archive is the bucket to which months are archived before they are dropped; nil if there is
+	// none.
 	Archive *archive.Bucket
 	// People verifies the tokens of people; nil if there is no issuer for them.
 	People api.People
-	// nil if the process calls none
+	// Webhooks calls the receivers of webhooks; nil if the process calls none.
 	Webhooks *notify.Caller
 }
 
@@ -95,7 +96,7 @@ type process struct {
 	pool       *pgxpool.Pool
 	ledger     *ledger.Ledger
 	publishers []*publish.Publisher // in the order of the regions
-	rollouts   []*rollout.Rollout   // also
+	rollouts   []*rollout.Rollout   // in the same order
 	prepared   atomic.Bool
 	readyState atomic.Pointer[string] // what the latest answer of /readyz said, nil before the first
 }
@@ -168,8 +169,8 @@ func Run(ctx context.Context, o Options) error {
 	return errors.Join(err, server.Shutdown(ending))
 }
 
-// byClient returns an error that names the nodes of all regions that enforce a policy and cannot do
-// so for a share of the clients.
+// byClient returns an error that names the nodes, in all regions, that enforce a policy but cannot
+// enforce it for a share of the clients.
 func (p *process) byClient(ctx context.Context, policy string) error {
 	for _, r := range p.rollouts {
 		if err := r.ByClient(ctx, policy); err != nil {

@@ -30,7 +30,7 @@ func dialFrom(t *testing.T, address string) *net.Dialer {
 	return &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}, Timeout: patience}
 }
 
-// makeUpToken returns a token that has the form of one.
+// makeUpToken returns a random text that has the form of a token.
 func makeUpToken() string {
 	random := make([]byte, 32)
 	_, _ = rand.Read(random) // it cannot fail
@@ -43,8 +43,8 @@ type person struct {
 	url, authorization string
 }
 
-// person returns a caller from an address. If the caller stays, it keeps its connection, and
-// otherwise each request has one of its own.
+// The method person returns a caller whose connections come from the address from. If stays is
+// true, the caller keeps its connection. Otherwise each request has a connection of its own.
 func (r *running) person(t *testing.T, from, token string, stays bool) *person {
 	p := &person{url: "http://" + r.address, authorization: "Bearer " + token}
 	p.Timeout = patience
@@ -115,8 +115,8 @@ func TestCallersWithoutATokenTakeNoTurns(t *testing.T) {
 	attack.Wait()
 }
 
-// slowly sends the head of a request with a made-up token and one byte of its body, and reports
-// whether it was refused.
+// The function slowly sends the head of a request with a made-up token and one byte of its body,
+// and reports whether it was refused.
 func slowly(ctx context.Context, from *net.Dialer, address string) bool {
 	c, err := from.DialContext(ctx, "tcp", address)
 	if err != nil {
@@ -124,7 +124,7 @@ func slowly(ctx context.Context, from *net.Dialer, address string) bool {
 	}
 	defer c.Close()
 	defer context.AfterFunc(ctx, func() { c.Close() })()
-	_ = c.SetDeadline(time.Now().Add(patience)) // a test that hangs says so elsewhere
+	_ = c.SetDeadline(time.Now().Add(patience)) // without a deadline, a hang would fail the test elsewhere
 	if _, err := fmt.Fprintf(c, "POST /v1/clients/user:x/edits HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n"+
 		"Content-Length: 60000\r\n\r\n{", makeUpToken()); err != nil {
 		return false
@@ -134,8 +134,8 @@ func slowly(ctx context.Context, from *net.Dialer, address string) bool {
 	return err == nil && strings.HasPrefix(string(head), "HTTP/1.1 4")
 }
 
-// TestSilentConnectionsFillNoPort tests that people can connect while more connections that say
-// nothing are opened than the port has, and opened again.
+// TestSilentConnectionsFillNoPort tests that people can connect while others open more silent
+// connections than the port accepts at once, and open them again.
 func TestSilentConnectionsFillNoPort(t *testing.T) {
 	t.Parallel()
 	r := run(t, pgtest.Database(t), redistest.Start(t).URL())

@@ -12,9 +12,9 @@ import (
 	"github.com/penstock/penstock/internal/control/database"
 )
 
-// ready returns the state of the servers that the process needs. The API is of use if some of the
-// regions are cut off, so one Redis is enough. Callers need no token, so the answer names what is
-// not ready, and only the log has the causes.
+// The method ready returns the state of the servers that the process needs. The API is useful even
+// if some of the regions are cut off, so one Redis is enough. Callers need no token, so the answer
+// names what is not ready, and only the log has the causes.
 func (p *process) ready(ctx context.Context) api.Readiness {
 	ctx, cancel := context.WithTimeout(ctx, readyTime)
 	defer cancel()
@@ -50,7 +50,7 @@ func (p *process) readSchema(ctx context.Context, r *api.Readiness) error {
 }
 
 // logReady logs the causes when the answer of /readyz changes. Callers can cause any number of
-// answers, but not changes.
+// answers, but no changes of them.
 func (p *process) logReady(r *api.Readiness, causes []error) {
 	state := r.Database + "; " + r.Schema + "; " + r.Redis
 	if before := p.readyState.Swap(&state); before != nil && *before == state {
@@ -89,7 +89,8 @@ func (p *process) describeRedis(errs []error) (text string, answers bool) {
 	return strings.Join(names, ", ") + ": " + wrong, answers
 }
 
-// publishing says whether the process publishes: to any region, and without an interruption.
+// The method publishing returns the text of /readyz on the publishers: whether the process
+// publishes to any region, and whether that is interrupted.
 func (p *process) publishing() string {
 	text := "stands by"
 	for _, publisher := range p.publishers {

@@ -41,14 +41,14 @@ type Options struct {
 	Ready func(context.Context) Readiness
 	// Encode returns the reason why a publication of a policy cannot be published, or nil.
 	Encode func(p *ledger.Publication, now, candidate *ledger.Revision) error
-	// ByClient returns an error that names the nodes that enforce a policy and cannot do so for a
-	// share of the clients.
+	// ByClient returns an error that names the nodes that enforce a policy but cannot enforce it
+	// for a share of the clients.
 	ByClient func(ctx context.Context, policy string) error
 	// Notifies says that the process signs and sends notices of usage.
 	Notifies bool
 	// People verifies the tokens of people; nil if there is no issuer for them.
 	People People
-	// Regions have the counters that the process can read.
+	// Regions are the regions whose counters the process can read.
 	Regions []Region
 }
 
@@ -154,8 +154,8 @@ func (a *API) refuse(w http.ResponseWriter, no *refusal) {
 // roleKey is the key of an operation's least role in its metadata.
 const roleKey = "role"
 
-// operation returns the description of an operation. Each operation may also be answered 401, 403
-// and 503, and if it has a body, 400, 408, 413 and 415.
+// The function operation returns the description of an operation. Each operation may also be
+// answered 401, 403 and 503, and if it has a body, 400, 408, 413 and 415.
 func operation(method, path, id, summary string, role ledger.Role, statuses ...int) huma.Operation {
 	statuses = append(statuses, http.StatusUnauthorized, http.StatusForbidden, http.StatusUnprocessableEntity, http.StatusTooManyRequests,
 		http.StatusServiceUnavailable)
@@ -168,7 +168,7 @@ func operation(method, path, id, summary string, role ledger.Role, statuses ...i
 		Metadata: map[string]any{roleKey: role}}
 }
 
-// needs describes who may call an operation.
+// The function needs describes who may call an operation.
 func needs(role ledger.Role) string {
 	if role == ledger.Node {
 		return "Needs a token of the role node."
@@ -237,7 +237,7 @@ func (a *API) databaseMessage(err error) string {
 	return "the database does not answer; proxies continue with the records that they have; try again"
 }
 
-// problem returns the answer to an error of the ledger.
+// The method problem returns the answer to an error of the ledger.
 func (a *API) problem(err error) error {
 	invalid, problems := (*ledger.Invalid)(nil), policy.Problems(nil)
 	switch {

@@ -97,7 +97,7 @@ type answer struct {
 	body   string
 }
 
-// ask sends a request with the token of a role and a body of JSON.
+// The method ask sends a request with the token of a role and a body of JSON.
 func (s *served) ask(role ledger.Role, method, path, body string, header ...string) answer {
 	s.t.Helper()
 	for {
@@ -108,7 +108,7 @@ func (s *served) ask(role ledger.Role, method, path, body string, header ...stri
 	}
 }
 
-// send is ask with a client and any token.
+// The method send is like ask, with any HTTP client and any token.
 func (s *served) send(by *http.Client, token, method, path, body string, header ...string) answer {
 	s.t.Helper()
 	r, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, strings.NewReader(body))
@@ -150,7 +150,7 @@ func (s *served) checkAnswer(a answer, status int, texts ...string) answer {
 	return a
 }
 
-// described compares an answer with the document.
+// The method described compares an answer with the document.
 func (s *served) described(method, path string, a answer) {
 	s.t.Helper()
 	r := httptest.NewRequest(method, path, http.NoBody)
@@ -316,7 +316,7 @@ func TestRolesMayWhatTheyMay(t *testing.T) {
 	}
 }
 
-// until is the field of an edit that ends in some days.
+// The function until returns the field of an edit that ends after the given number of days.
 func until(days int) string {
 	return `"until":"` + time.Now().AddDate(0, 0, days).UTC().Format(time.RFC3339) + `",`
 }

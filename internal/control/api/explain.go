@@ -74,7 +74,7 @@ func (a *API) explainOperations() {
 	huma.Register(a.huma, remaining, a.remaining)
 }
 
-// explain explains a request under a revision of a policy.
+// The method explain explains a request under a revision of a policy.
 func (a *API) explain(ctx context.Context, in *explainRequest) (*explanationAnswer, error) {
 	revision, err := a.explained(ctx, in.Policy, in.Body.Revision)
 	if err != nil {
@@ -124,7 +124,7 @@ func (a *API) explain(ctx context.Context, in *explainRequest) (*explanationAnsw
 	return answer, nil
 }
 
-// explained returns a revision of a policy; 0 stands for the one in force.
+// The method explained returns a revision of a policy; 0 stands for the one in force.
 func (a *API) explained(ctx context.Context, name string, revision int64) (*ledger.Revision, error) {
 	if revision == 0 {
 		p, err := a.o.Ledger.Policy(ctx, name)
@@ -146,7 +146,7 @@ func documentOf(r *ledger.Revision) *policyfile.Document {
 // methodForm matches the methods that RFC 9110 allows, which are tokens.
 var methodForm = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
 
-// read returns the described request.
+// The method read returns the described request.
 func (in *explainRequest) read() (*explain.Request, error) {
 	if !methodForm.MatchString(in.Body.Method) {
 		return nil, invalidField("method", in.Body.Method, "no server accepts this method: write for example GET")
@@ -265,7 +265,8 @@ func policyOf(d *policyfile.Document) (*operator.Policy, error) {
 	return p, err
 }
 
-// describeUnverified says of each credential that the control plane cannot verify why it cannot.
+// describeUnverified adds the reason to each method whose credentials the control plane cannot
+// verify.
 func describeUnverified(d *policyfile.Document, told *explain.Explanation) {
 	for i := range told.Methods {
 		if i < len(d.Identify) && strings.Contains(told.Methods[i].Fate, "unknown") {

@@ -33,7 +33,7 @@ func serveWithCounters(t *testing.T) (*served, *redistest.Server, counter.Store)
 	return serve(t, func(o *Options) { o.Regions = []Region{{Counters: store}} }), redis, store
 }
 
-// explained puts a policy in force, with records of clients, a network and a key.
+// The method explained puts a policy in force, with records of clients, a network and a key.
 func (s *served) explained() (key string) {
 	s.t.Helper()
 	s.checkAnswer(s.ask(ledger.Editor, "PUT", "/v1/policies/limits", `{"format":"yaml","text":"`+explainedPolicy+`",`+reason+`}`, "If-None-Match", "*"), 200)
@@ -140,9 +140,9 @@ func TestNamesThatNoRowCanHave(t *testing.T) {
 	s.checkAnswer(s.ask(ledger.Viewer, "GET", client("ip:192.0.2.7")+"/remaining?policy=%00", ""), 422, "query.policy")
 }
 
-// TestExplanationsAreBounded: as many explanations as explainingMax are made at a time, a request
-// that waits for a turn ends with its time, and one that finds the queue full is answered at once.
-// One caller cannot fill the queue.
+// TestExplanationsAreBounded: at most explainingMax explanations are made at a time. A request that
+// waits for a turn ends when its time is over. A request that finds the queue full is answered at
+// once. One caller cannot fill the queue.
 func TestExplanationsAreBounded(t *testing.T) {
 	t.Parallel()
 	e := newExplaining()

@@ -16,8 +16,8 @@ const (
 	// explainingMax is how many explanations are made at a time. Each compiles policies, which may
 	// have 10,000 rules.
 	explainingMax = 2
-	// explainingQueue is how many requests wait for an explanation or make one. The requests of one
-	// caller may be half of them. Others are answered 503.
+	// explainingQueue is the maximum number of requests that wait for an explanation or make one.
+	// At most half of them are of one caller. Further requests are answered 503.
 	explainingQueue = 16
 )
 
@@ -34,7 +34,8 @@ func newExplaining() *explaining {
 		seed: maphash.MakeSeed(), callers: sources.New()}
 }
 
-// enter waits for a turn. The caller leaves it. The error is the answer to the request.
+// The method enter waits for a turn, which the caller ends with the function leave. The error is
+// the answer to the request.
 func (e *explaining) enter(ctx context.Context) (leave func(), err error) {
 	dequeue, ok := e.enqueue(callerOf(ctx).actor.Name)
 	if !ok {

@@ -40,8 +40,8 @@ const (
 )
 
 // gate admits requests with a valid token to the turns of the API. A token that was valid before
-// gets a turn at once, and is verified again with it. Any other token is verified first, in a queue
-// of its own, so a caller without a valid token takes no turn from callers with one.
+// gets a turn at once, and is verified again during the turn. Any other token is verified first, in
+// a queue of its own, so a caller without a valid token takes no turn from callers with one.
 type gate struct {
 	identify       func(ctx context.Context, remote, authorization string) (requester, *refusal)
 	now            func() time.Time
@@ -75,7 +75,8 @@ var (
 	errFailures = &refusal{http.StatusTooManyRequests, "too many invalid tokens came from this address; try again"}
 )
 
-// enter returns the caller of a request, and a function that ends its turn.
+// The method enter returns the caller of a request, and a function that ends the turn of the
+// request.
 func (g *gate) enter(r *http.Request) (by requester, leave func(), no *refusal) {
 	authorization := r.Header.Get("Authorization")
 	if authorization == "" {
@@ -129,7 +130,7 @@ func (g *gate) countOf(hash [sha256.Size]byte) sources.Source {
 	return g.byToken.Of(binary.BigEndian.Uint64(hash[:]))
 }
 
-// turn takes a turn, and for a batch also one of the turns of batches.
+// The method turn takes a turn, and for a batch also one of the turns of batches.
 func (g *gate) turn(batch bool) (leave func(), no *refusal) {
 	if batch {
 		select {
@@ -175,7 +176,7 @@ func (g *gate) remember(hash [sha256.Size]byte, valid bool) {
 	g.known[hash] = struct{}{}
 }
 
-// check identifies a caller whose token is not known.
+// The method check identifies a caller whose token is not known.
 func (g *gate) check(r *http.Request, authorization string) (by requester, no *refusal) {
 	origin, no := g.wait(originOf(r))
 	if no != nil {
@@ -214,7 +215,8 @@ func originOf(r *http.Request) netip.Prefix {
 // Callers over a Unix socket have another network, so they do not share this bound.
 var everyone = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 
-// wait notes a caller that waits for a check, and returns where its failures count.
+// The method wait notes a caller that waits for a check, and returns the value that counts the
+// caller's failures.
 func (g *gate) wait(from netip.Prefix) (*failures, *refusal) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -22,7 +22,8 @@ type People interface {
 // personTime bounds how long a token waits for a processor while others are verified.
 const personTime = 500 * counter.Millisecond
 
-// person returns the caller who sends a token of the issuer from an address.
+// The method person returns the caller who has sent a token of the issuer. The parameter host is
+// the address of the caller.
 func (a *API) person(host, token string) (by requester, no *refusal) {
 	left := personTime
 	asker := policy.Asker{Left: &left}
@@ -48,8 +49,8 @@ func (a *API) person(host, token string) (by requester, no *refusal) {
 	return requester{ledger.Actor{Name: name, Origin: host}, role}, nil
 }
 
-// notVerified returns the answer to a token that is not valid. unchecked says that no time was left
-// to check it.
+// notVerified returns the answer to a token that is not valid. The parameter unchecked is true if
+// no time was left to check the token.
 func (a *API) notVerified(unchecked bool) *refusal {
 	if unchecked {
 		return &refusal{http.StatusServiceUnavailable, "the token was not checked, because too many tokens that the issuer has not signed arrive; try again"}

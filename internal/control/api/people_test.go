@@ -66,8 +66,8 @@ func (i *issuer) publish(keys ...signer.Key) {
 	i.keys.Store(&text)
 }
 
-// token returns a token that a key signs. The token's claims are those of a person who may do
-// nothing, with the given changes; nil removes a claim.
+// The method token returns a token that a key signs. The token's claims are those of a person who
+// may do nothing, with the given changes; nil removes a claim.
 func (i *issuer) token(by signer.Key, change map[string]any) string {
 	i.t.Helper()
 	claims := jwt.MapClaims{"iss": i.url, "aud": "penstock", "sub": "ann", "exp": time.Now().Add(time.Hour).Unix()}
@@ -82,8 +82,8 @@ func (i *issuer) token(by signer.Key, change map[string]any) string {
 	return text
 }
 
-// acceptTokens returns an edit of options, which accepts the issuer's tokens. Members of the group
-// NAMEs have the role NAME.
+// acceptTokens sets the option to accept the issuer's tokens. Members of the group NAMEs have the
+// role NAME.
 func (i *issuer) acceptTokens(o *Options) {
 	i.t.Helper()
 	verifier, err := credential.NewJWT(credential.JWTOptions{IssuerURL: i.url, Audience: []string{"penstock"}, TierClaim: "groups", Refresh: time.Second,
@@ -115,7 +115,7 @@ func (s *served) ready() {
 	})
 }
 
-// addresses is the number of addresses that newcomer has returned.
+// addresses is the number of addresses that newAddressClient has used.
 var addresses atomic.Uint32
 
 // newAddressClient returns a client with an address of its own. The time for tokens is bounded for
@@ -134,8 +134,8 @@ func (s *served) askAsPerson(token, method, path, body string) answer {
 	return s.send(newAddressClient(s.t), token, method, path, body)
 }
 
-// TestPeopleHaveTheRoleOfTheirGroups tests that each role may do what it may do with a token of the
-// control plane, and that the history has names that no token can have.
+// TestPeopleHaveTheRoleOfTheirGroups tests that a person may do what a token of the control plane
+// with the same role may do, and that the history has names that no token can have.
 func TestPeopleHaveTheRoleOfTheirGroups(t *testing.T) {
 	t.Parallel()
 	key := signer.EC(t, "one", elliptic.P256())

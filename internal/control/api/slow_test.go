@@ -20,7 +20,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// exec executes SQL over a connection of its own, which is closed when the test ends.
+// The method exec executes SQL over a connection of its own, which is closed when the test ends.
 func (s *served) exec(statements ...string) *pgx.Conn {
 	s.t.Helper()
 	c, err := pgx.ConnectConfig(s.t.Context(), s.ledger.Pool.Config().ConnConfig.Copy())
@@ -36,8 +36,8 @@ func (s *served) exec(statements ...string) *pgx.Conn {
 	return c
 }
 
-// TestASlowDatabase tests that people get a 503 that says so while PostgreSQL answers too late, and
-// that usage outlasts it: the sums are those of the node afterwards.
+// TestASlowDatabase tests that people get a 503 that names the database while PostgreSQL answers
+// too late, and that no usage is lost: afterwards the sums are those of the node.
 func TestASlowDatabase(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -91,8 +91,8 @@ func TestASlowDatabase(t *testing.T) {
 	}
 }
 
-// TestAReadOnlyDatabase tests that people read, and get a 503 to each write that changes nothing,
-// while PostgreSQL is read-only, as a standby is.
+// TestAReadOnlyDatabase tests that people can read while PostgreSQL is read-only, as a standby is,
+// and that each write is then answered 503 and changes nothing.
 func TestAReadOnlyDatabase(t *testing.T) {
 	t.Parallel()
 	s := serve(t)

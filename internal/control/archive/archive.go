@@ -20,7 +20,8 @@ import (
 const (
 	// lock is the key of the advisory lock that a process holds while it works on the archive.
 	lock = 0x70656e73_0004
-	// every is the pause between two rounds, and retryEvery is the pause after a failure.
+	// The constant every is the pause between two rounds, and retryEvery is the pause after a
+	// failure.
 	every      = time.Hour
 	retryEvery = time.Minute
 	// aliveEvery is how often the connection of the lock is used, and frozenTime the time after
@@ -105,8 +106,8 @@ func (a *Archiver) Round(ctx context.Context, now time.Time) (done []string, err
 	return done, err
 }
 
-// The method locked runs do in a transaction that holds the lock of package retain. Meanwhile no
-// process drops or creates a partition, and none forgets a client.
+// The method locked calls the function do in a transaction that holds the lock of package retain.
+// Meanwhile no process drops or creates a partition, and none forgets a client.
 func (a *Archiver) locked(ctx context.Context, do func(pgx.Tx) error) error {
 	return pgx.BeginFunc(ctx, a.Pool, func(tx pgx.Tx) error {
 		if err := retain.Lock(ctx, tx); err != nil {
@@ -144,7 +145,7 @@ func (a *Archiver) Off(ctx context.Context) error {
 	})
 }
 
-// The method alone runs do while this process has the lock.
+// The method alone calls the function do while this process has the lock of the archive.
 func (a *Archiver) alone(ctx context.Context, do func(context.Context) error) error {
 	config := a.Pool.Config().ConnConfig.Copy()
 	config.RuntimeParams["idle_session_timeout"] = fmt.Sprint(frozenTime.Milliseconds())
@@ -171,7 +172,8 @@ func (a *Archiver) alone(ctx context.Context, do func(context.Context) error) er
 				return
 			case <-time.After(aliveEvery):
 			}
-			// If the context ended the ping, the ping would close the connection.
+			// A ping that ends with its context closes the connection, so this one has a context of
+			// its own.
 			pinging, cancel := context.WithTimeout(context.WithoutCancel(ctx), pingTime)
 			err := c.Ping(pinging)
 			cancel()
@@ -205,7 +207,7 @@ type month struct {
 	from      time.Time
 }
 
-// folder is the folder with the objects of the month.
+// The method folder returns the folder with the objects of the month.
 func (m *month) folder() string { return m.from.Format("2006/01/") + m.short }
 
 // monthOf returns the month of a partition.
@@ -255,7 +257,7 @@ func (a *Archiver) restored(ctx context.Context) (map[string]time.Time, error) {
 	return until, err
 }
 
-// archive moves a month through its states until the month is dropped.
+// The method archive moves a month through its states until the month is dropped.
 func (a *Archiver) archive(ctx context.Context, m *month, now time.Time) error {
 	a.at("begin")
 	if err := a.locked(ctx, func(tx pgx.Tx) error {

@@ -92,7 +92,7 @@ type world struct {
 	pool     *pgxpool.Pool
 	s3       *s3test.Server
 	archiver *Archiver
-	old, now time.Time // the instant of all rows, approximately; at now, their retention time is over
+	old, now time.Time // old is about the instant of all rows; at the instant now, their retention time is over
 	log      *bytes.Buffer
 }
 
@@ -173,7 +173,7 @@ const (
 	usageMonth  = "client_usage_2019_02"
 )
 
-// text returns the only text in the result of a query.
+// The method text returns the only text in the result of a query.
 func (w *world) text(query string) (text string) {
 	w.t.Helper()
 	if err := w.pool.QueryRow(context.Background(), query).Scan(&text); err != nil {
@@ -305,8 +305,8 @@ func TestKilledAtEachStep(t *testing.T) {
 			}
 		}
 	}
-	// The first month is killed at each step, then the second. The race detector has no effect in a
-	// process that is killed.
+	// The process is killed at each step of the first month, then of the second. The race detector
+	// has no effect in a process that is killed.
 	steps, restoring := append(slices.Clone(stepsOfArchive), stepsOfArchive...), []string{"create", "copy", "attach", "restored"}
 	steps, restoring = steps[:racescale.Fewer(len(steps))], restoring[:racescale.Fewer(len(restoring))]
 	for _, step := range steps {

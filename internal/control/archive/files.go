@@ -83,14 +83,15 @@ type object struct {
 
 // The type files writes and reads Parquet files with the rows of a relation.
 type files interface {
-	// The method write writes the rows that fetch returns, page rows at a time, until no rows are
-	// left or the file is large enough.
+	// The method write writes the rows that the function fetch returns, in pages of the given
+	// number of rows, until no rows are left or the file is large enough.
 	write(ctx context.Context, to *os.File, page, rowsMax int, fetch func() (pgx.Rows, error)) (*object, error)
-	// The method read reads the file, and calls each for each row, if it is not nil.
+	// The method read reads the file, and calls the function each, unless it is nil, with the
+	// values of every row.
 	read(from io.ReaderAt, size int64, each func(values []any) error) (*object, error)
 }
 
-// filesOf are the files of rows R.
+// filesOf implements [files] for rows of the type R.
 type filesOf[R any] struct{}
 
 // The type summary adds up rows and their digest.
@@ -229,7 +230,8 @@ func (filesOf[R]) read(from io.ReaderAt, size int64, each func(values []any) err
 	}
 }
 
-// The method compare returns how an object that was read differs from what was written, or nil.
+// The method compare returns an error that says how an object that was read differs from what was
+// written, or nil if it does not differ.
 func (o *object) compare(read *object) error {
 	switch {
 	case o.Bytes != read.Bytes:

@@ -17,9 +17,9 @@ import (
 // RestoreMax is the longest time for which a month is restored.
 const RestoreMax = 366 * 24 * time.Hour
 
-// Restore restores a month to its table until an instant. After an error, no part of the month is
-// restored. If the database does not know the month, or has lost its table, Restore reads the
-// manifest in the bucket.
+// Restore restores a month to its table, where the month stays until the given instant. After an
+// error, no part of the month is restored. If the database does not know the month, or has lost its
+// table, Restore reads the manifest in the bucket.
 func (a *Archiver) Restore(ctx context.Context, partition string, now, until time.Time) (restored Totals, err error) {
 	m, err := monthOf(partition)
 	if err != nil {

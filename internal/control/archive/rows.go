@@ -21,12 +21,12 @@ type row interface {
 	values() []any
 	// The method measures are the numbers that are added up.
 	measures() []int64
-	// key orders the rows of a partition.
+	// The method key returns the key by which the rows of a partition are ordered.
 	key() []string
 }
 
-// later is a text that files of earlier releases do not have. In such a file the text is read as ""
-// and is not part of the digest.
+// The type later is a text that files of earlier releases do not have. In such a file the text is
+// read as "" and is not part of the digest.
 type later string
 
 // laterRetry and laterLatency are numbers that files of earlier releases do not have, and that may
@@ -59,7 +59,7 @@ type event struct {
 	Seconds  float64   `parquet:"seconds"`
 	Share    float32   `parquet:"share"`
 	Count    int64     `parquet:"count"`
-	// of the first of the decisions
+	// Both are those of the first of the decisions that the event stands for.
 	RetryAfterMS *laterRetry   `parquet:"retry_after_ms,optional"`
 	LatencyUS    *laterLatency `parquet:"latency_us,optional"`
 }
@@ -117,7 +117,7 @@ func (u *usage) key() []string {
 // The type relation is a table whose months are archived.
 type relation struct {
 	name    string   // the name of the table
-	short   string   // begins the names of its objects
+	short   string   // the prefix of the names of its objects
 	columns []string // of the table
 	query   string   // the columns as they are scanned
 	order   string   // the columns of the key

@@ -70,7 +70,8 @@ func TestTheFirstStartWithAnArchive(t *testing.T) {
 
 // TestAFullerArchiveIsNotReplaced tests that a process that keeps months longer than the archiver
 // creates no empty partition of a month that is only in the archive, and that a database that is
-// older than the archive and has some rows of a month does not replace it.
+// older than the archive, and has only some rows of a month, does not replace the archive of that
+// month.
 func TestAFullerArchiveIsNotReplaced(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

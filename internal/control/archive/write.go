@@ -155,8 +155,8 @@ func (a *Archiver) readBack(ctx context.Context, m *month, s *status) error {
 	return nil
 }
 
-// readObject reads a whole object, and compares it with what was written. If both are equal and
-// each is not nil, readObject then calls each for each row.
+// readObject reads a whole object, and compares it with what was written. If both are equal,
+// readObject then calls the function each, unless it is nil, with the values of every row.
 func (a *Archiver) readObject(ctx context.Context, m *month, o *object, each func(values []any) error) error {
 	file, done, err := createTemporary()
 	if err != nil {

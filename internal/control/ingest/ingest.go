@@ -46,7 +46,7 @@ type Batch struct {
 // deadlock, or because an API key was removed meanwhile.
 const tries = 5
 
-// Take writes a batch. repeated reports that it is in the tables already.
+// Take writes a batch. The result repeated is true if the batch is in the tables already.
 func (i *Ingester) Take(ctx context.Context, b *Batch) (repeated bool, err error) {
 	now := time.Now
 	if i.Now != nil {
@@ -80,7 +80,8 @@ func (i *Ingester) Take(ctx context.Context, b *Batch) (repeated bool, err error
 	return repeated, err
 }
 
-// redate moves times beyond the bounds, and returns how many.
+// redate replaces times that are beyond the bounds by the bounds, and returns how many times it has
+// replaced.
 func redate(lines []feed.Line, now time.Time) (moved int64) {
 	earliest, latest := now.Add(-AgeMax), now.Add(AheadMax)
 	for i := range lines {
@@ -98,8 +99,8 @@ func redate(lines []feed.Line, now time.Time) (moved int64) {
 	return moved
 }
 
-// first records the batch, and reports whether it was recorded before. Another transaction with the
-// same feed waits for this one.
+// The function first records the batch, and reports whether it was recorded before. Another
+// transaction with the same feed waits for this one.
 func first(ctx context.Context, tx pgx.Tx, b *Batch, at time.Time, redated int64) (repeated bool, err error) {
 	tag, err := tx.Exec(ctx, "INSERT INTO feeds AS f (feed, node, number, at, batches, lines, redated, unread, altered) "+
 		"VALUES ($1, $2, $3, $4, 1, $5, $6, $7, $8) "+
@@ -133,7 +134,8 @@ func copyEvents(ctx context.Context, tx pgx.Tx, lines []feed.Line) error {
 	return err
 }
 
-// known returns a number as a value of a row; nil for 0, which stands for an unknown one.
+// The function known returns a number as a value of a row; nil for 0, which stands for an unknown
+// one.
 func known(n int64) any {
 	if n == 0 {
 		return nil
@@ -141,7 +143,7 @@ func known(n int64) any {
 	return n
 }
 
-// network returns an address or a network as a value of a row; nil if there is none.
+// The function network returns an address or a network as a value of a row; nil if there is none.
 func network(text string) any {
 	if prefix, err := netip.ParsePrefix(text); err == nil {
 		return prefix

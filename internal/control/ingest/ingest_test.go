@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
 
-// open returns a database with the tables and the partitions.
+// The function open returns a database with the tables and the partitions.
 func open(t testing.TB, url string, now time.Time) *pgxpool.Pool {
 	t.Helper()
 	pool, err := database.Open(t.Context(), url)
@@ -42,7 +42,7 @@ func open(t testing.TB, url string, now time.Time) *pgxpool.Pool {
 	return pool
 }
 
-// number returns the one number of a query.
+// The function number returns the only number in the result of a query.
 func number(t testing.TB, pool *pgxpool.Pool, query string) (n int64) {
 	t.Helper()
 	if err := pool.QueryRow(context.Background(), query).Scan(&n); err != nil {
@@ -127,7 +127,7 @@ func TestEachBatchCountsOnce(t *testing.T) {
 	}
 }
 
-// send sends a batch until it is taken, as a node does.
+// The function send sends a batch until it is taken, as a node does.
 func send(t testing.TB, i *Ingester, b *Batch) {
 	for {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -213,7 +213,7 @@ func TestOneBadLineLosesNoOther(t *testing.T) {
 	}
 	pool := open(t, pgtest.Database(t), now)
 	i := &Ingester{Pool: pool}
-	for n := range int64(10) { // as long as one number of a row would overflow
+	for n := range int64(10) { // so often that a number of a row would overflow without its bound
 		lines := append([]feed.Line(nil), c.Lines...)
 		for range 1000 {
 			lines = append(lines, feed.Line{Time: now, Kind: "usage", Client: "u", Units: -countMax, Denied: countMax, Admitted: countMax})

@@ -14,7 +14,8 @@ import (
 	"github.com/penstock/penstock/internal/feed"
 )
 
-// latencyBuckets is how many buckets a histogram has. Those of other numbers are left out.
+// latencyBuckets is how many buckets a histogram has. Counts of buckets with other numbers are left
+// out.
 const latencyBuckets = 104
 
 // latencyName identifies a bucket of a histogram.
@@ -36,7 +37,7 @@ func levels(at time.Time) map[string]time.Time {
 	return map[string]time.Time{"minute": at.Truncate(time.Minute), "hour": at.Truncate(time.Hour), "day": at.Truncate(24 * time.Hour)}
 }
 
-// addLatencies adds up the histogram of a line.
+// addLatencies adds the histogram of a line to the sums of its minute, hour and day.
 func addLatencies(to map[latencyName]sum, l *feed.Line) {
 	for granularity, at := range levels(l.Time) {
 		for _, counts := range l.Latency {
@@ -110,8 +111,8 @@ var foldMinute = "WITH others AS (SELECT client FROM client_minutes WHERE at = $
 	"SET " + plus("admitted") + ", " + plus("denied") + ", " + plus("units")
 
 // Fold adds up the usage of all but the [ClientsOfAMinute] most active clients of each minute that
-// has changed and is over. Usage that comes later changes the minute again. It returns the number
-// of minutes.
+// has changed and is over. Usage that comes later changes the minute again. Fold returns the number
+// of these minutes.
 func (i *Ingester) Fold(ctx context.Context) (folded int, err error) {
 	now := time.Now
 	if i.Now != nil {
@@ -145,8 +146,8 @@ func (i *Ingester) Fold(ctx context.Context) (folded int, err error) {
 // foldEvery is the pause between two looks for minutes to fold.
 const foldEvery = 20 * time.Second
 
-// Run folds minutes until the context is done. An error is reported to failed, and the minutes are
-// tried again. Several processes may run it.
+// Run folds minutes until the context is done. Run reports an error to the function failed, and
+// tries the minutes again. Several processes may call Run over one database.
 func (i *Ingester) Run(ctx context.Context, failed func(error)) {
 	for ctx.Err() == nil {
 		n, err := i.Fold(ctx)

@@ -18,7 +18,7 @@ import (
 
 // NamesMax bounds the clients without a record that get rows of their own from one process. The
 // usage of further ones is in the row with an empty client. Minute bounds new clients, and Day
-// bounds both new clients and, apart from them, those with usage of the day before.
+// bounds the new clients and, separately, those with usage of the day before.
 //
 // Half of the places of a day are there when it begins, and the others come evenly until it ends.
 // So a flood of made-up names does not take the places of the rest of the day.
@@ -53,8 +53,8 @@ type stranger struct {
 	Returning bool // it has usage of the day before
 }
 
-// take reserves places for the clients, in their order. It returns the clients for which there is
-// no place, and a function that frees the reserved places.
+// The method take reserves places for the clients, in their order. It returns the clients for which
+// there is no place, and a function that frees the reserved places.
 func (b *budget) take(all []stranger, now time.Time, most NamesMax) (out map[string]bool, free func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -91,7 +91,8 @@ func nextLine(from *bufio.Reader) (text []byte, err error) {
 	return bytes.TrimSuffix(text, []byte("\n")), err
 }
 
-// addLine reads the line with a number.
+// addLine reads a line of a batch and adds it to the content. The parameter number is the number of
+// the line.
 func (c *Content) addLine(number int, text []byte, err error) {
 	line, altered := feed.Line{}, false
 	if err == nil {
@@ -109,7 +110,8 @@ func (c *Content) addLine(number int, text []byte, err error) {
 	c.Lines = append(c.Lines, line)
 }
 
-// readLine reads and checks one line. altered reports that a text or a number was changed to fit.
+// readLine reads and checks one line. The result altered is true if a text or a number was changed
+// to fit.
 func readLine(text []byte) (l feed.Line, altered bool, err error) {
 	if err := json.Unmarshal(text, &l); err != nil {
 		return l, false, fmt.Errorf("it is no line of a batch: %w", err)

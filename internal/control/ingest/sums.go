@@ -26,7 +26,8 @@ type name struct {
 	region      string
 }
 
-// compare orders names. Transactions that write their rows in the same order cannot deadlock.
+// The function compare orders names. Transactions that write their rows in the same order cannot
+// deadlock.
 func compare(a, b name) int {
 	return cmp.Or(cmp.Compare(a.granularity, b.granularity), a.at.Compare(b.at), cmp.Compare(a.client, b.client), cmp.Compare(a.policy, b.policy),
 		cmp.Compare(a.rule, b.rule), cmp.Compare(a.tier, b.tier), cmp.Compare(a.region, b.region))
@@ -48,7 +49,8 @@ type sums struct {
 	keys                                      map[string]time.Time // the last use, by the SHA-256 in hexadecimal
 }
 
-// sumsOf adds up the usage of a batch. The clients that are unnamed are added up together.
+// sumsOf adds up the usage of a batch. The usage of all clients in unnamed is added up in rows
+// without a client.
 func sumsOf(lines []feed.Line, unnamed map[string]bool) *sums {
 	s := &sums{map[name]sum{}, map[name]sum{}, map[name]sum{}, map[name]sum{}, map[name]sum{}, map[latencyName]sum{}, map[string]time.Time{}}
 	add := func(to map[name]sum, n name, l *feed.Line) {
@@ -106,12 +108,12 @@ func columnsOf(of map[name]sum) *columns {
 	return c
 }
 
-// plus returns the SQL that adds to a column of a row, within the bounds of a sum.
+// The function plus returns the SQL that adds to a column of a row, within the bounds of a sum.
 func plus(column string) string {
 	return fmt.Sprintf("%s = greatest(-%d, least(%[2]d, t.%[1]s + excluded.%[1]s))", column, sumMax)
 }
 
-// total returns the SQL that adds up a column of rows, within the bounds of a sum.
+// The function total returns the SQL that adds up a column of rows, within the bounds of a sum.
 func total(column string) string {
 	return fmt.Sprintf("greatest(-%d, least(%[1]d, sum(%[2]s)))", sumMax, column)
 }
@@ -136,7 +138,7 @@ var (
 		"SET " + plus("admitted") + ", " + plus("denied") + ", " + plus("units")
 )
 
-// write adds the sums to the tables.
+// The method write adds the sums to the tables.
 func (s *sums) write(ctx context.Context, tx pgx.Tx) error {
 	batch := new(pgx.Batch)
 	queueLatencies(batch, s.latencies)

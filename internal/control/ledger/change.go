@@ -37,7 +37,7 @@ type Change struct {
 	hash    []byte
 }
 
-// The method sum returns the hash of a change. The method covers the previous hash, and each field
+// The method sum returns the hash of a change. The hash covers the previous hash, and each field
 // with its length.
 func (c *Change) sum(before []byte) []byte {
 	h := sha256.New()
@@ -73,8 +73,8 @@ func scanChange(row pgx.CollectableRow) (c Change, err error) {
 	return c, err
 }
 
-// History returns at most n changes with a number below before, the newest first. If before is 0,
-// it begins with the newest change. An empty subject stands for all subjects.
+// History returns at most n changes, the newest first. Their numbers are less than the parameter
+// before, unless that is 0, which stands for no bound. An empty subject stands for all subjects.
 func (l *Ledger) History(ctx context.Context, what, subject string, before int64, n int) ([]Change, error) {
 	if before <= 0 {
 		before = 1<<63 - 1
@@ -100,8 +100,8 @@ type Verified struct {
 // verifyPage is how many changes Verify reads at a time.
 const verifyPage = 1000
 
-// Verify reads the whole audit trail. broken names the first change that was altered or is missing;
-// it is "" if there is none.
+// Verify reads the whole audit trail. The result broken names the first change that was altered or
+// is missing; it is "" if there is none.
 func (l *Ledger) Verify(ctx context.Context) (v Verified, broken string, err error) {
 	v.Hash = make([]byte, sha256.Size)
 	err = pgx.BeginTxFunc(ctx, l.Pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {

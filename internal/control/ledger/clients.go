@@ -147,7 +147,7 @@ func (l *Ledger) Patch(ctx context.Context, actor Actor, client string, part Par
 	})
 }
 
-// The method change replaces the record of a client by the result of alter.
+// The method change replaces the record of a client by the result of the function alter.
 func (l *Ledger) change(ctx context.Context, actor Actor, client, action, reason string, require If,
 	alter func(*directory.Record) (*directory.Record, error)) (changed *Changed, err error) {
 	name, err := Name(client)
@@ -217,7 +217,7 @@ func textOf(r *directory.Record) *string {
 	return nil
 }
 
-// checkReason returns a description of the error in a reason, or "" if it is valid.
+// checkReason returns a description of the error in a reason, or nil if the reason is valid.
 func checkReason(reason string) error {
 	switch {
 	case reason == "":

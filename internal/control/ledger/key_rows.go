@@ -134,7 +134,8 @@ func KeysOf(ctx context.Context, c *pgx.Conn, hashes []string) (map[string]*Key,
 	return keys, nil
 }
 
-// KeysAfter returns the next n keys in the order of their SHA-256. "" comes before all.
+// KeysAfter returns the next n keys in the order of their SHA-256. The hash "" comes before all
+// others.
 func KeysAfter(ctx context.Context, c *pgx.Conn, hash string, n int) ([]Key, error) {
 	return keysOf(ctx, c, "WHERE hash > $1 ORDER BY hash LIMIT $2", sumOf(hash), n)
 }
@@ -185,7 +186,7 @@ func (w *writeTx) putKey(ctx context.Context, actor Actor, hash string, r *direc
 	return err
 }
 
-// StrangeKeys returns the names among the given ones that are those of no key.
+// StrangeKeys returns those of the given names that belong to no key.
 func StrangeKeys(ctx context.Context, c *pgx.Conn, names []directory.KeyName) (strange []directory.KeyName, err error) {
 	hashes := make([]string, len(names))
 	for i, name := range names {

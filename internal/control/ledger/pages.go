@@ -30,8 +30,8 @@ func ClientsAfter(ctx context.Context, c *pgx.Conn, after policy.ClientName, n i
 // clientsOnly returns the next clients without the rows of other tables.
 func clientsOnly(ctx context.Context, tx pgx.Tx, after policy.ClientName, n int) (clients []Client, err error) {
 	batch := new(pgx.Batch)
-	// The planner estimates how many rows a range has, and if it takes them for a great part of the
-	// table, it would read the whole table for each page.
+	// The planner estimates how many rows a range has. If it expected a great part of the table, it
+	// would read the whole table for each page.
 	batch.Queue("SET LOCAL enable_seqscan = off")
 	batch.Queue("SELECT kind, id, coalesce(tier, ''), coalesce(tenant, ''), coalesce(note, ''), revision, updated_at FROM clients "+
 		"WHERE (kind, id) > ($1, $2) ORDER BY kind, id LIMIT $3", after.Kind, after.ID, n).Query(func(rows pgx.Rows) error {
@@ -46,8 +46,8 @@ func clientsOnly(ctx context.Context, tx pgx.Tx, after policy.ClientName, n int)
 	return clients, tx.SendBatch(ctx, batch).Close()
 }
 
-// addParts adds what the other tables have of clients, which are all clients from after, exclusive,
-// to the last one.
+// addParts adds what the other tables have of clients. The clients are all that follow the
+// parameter after, up to the last of them.
 func addParts(ctx context.Context, tx pgx.Tx, after policy.ClientName, clients []Client) error {
 	batch := new(pgx.Batch)
 	for from := 0; from < len(clients); {
@@ -93,7 +93,7 @@ type cursor struct {
 	name    policy.ClientName // of the present row
 }
 
-// record returns the record of the client of the present row.
+// The method record returns the record of the client of the present row.
 func (c *cursor) record() (*directory.Record, error) {
 	for len(c.clients) > 0 && c.clients[0].name != c.name {
 		c.clients = c.clients[1:]

@@ -92,7 +92,7 @@ type Revision struct {
 	Unchanged bool                 `json:"unchanged,omitempty" doc:"the write has the content of this revision, which was the latest already"`
 }
 
-// text returns the form of a revision in the audit trail.
+// The method text returns the form of a revision in the audit trail.
 func (r *Revision) text() *string {
 	if r == nil {
 		return nil
@@ -153,10 +153,10 @@ func (l *Ledger) Policy(ctx context.Context, name string) (*Policy, error) {
 
 const selectRevisions = `SELECT v.policy, v.revision, v.version, c.at, c.actor, c.action, c.reason, v.settings FROM policy_revisions v JOIN changes c USING (change) `
 
-// scanRevision reads a revision with its settings, without its rules.
 // ErrRows is wrapped by the error for rows that are no valid policy.
 var ErrRows = errors.New("the rows are no valid policy")
 
+// scanRevision reads a revision with its settings, without its rules.
 func scanRevision(row pgx.CollectableRow) (r Revision, err error) {
 	var settings []byte
 	if err := row.Scan(&r.Policy, &r.Revision, &r.Version, &r.At, &r.Actor, &r.Action, &r.Reason, &settings); err != nil {
@@ -169,8 +169,8 @@ func scanRevision(row pgx.CollectableRow) (r Revision, err error) {
 	return r, err
 }
 
-// Revisions returns at most n revisions with a number below before, the latest first, without their
-// rules. If before is 0, it begins with the latest revision.
+// Revisions returns at most n revisions, the latest first, without their rules. Their numbers are
+// less than the parameter before, unless that is 0, which stands for no bound.
 func (l *Ledger) Revisions(ctx context.Context, name string, before int64, n int) ([]Revision, error) {
 	if before <= 0 {
 		before = 1<<63 - 1

@@ -88,12 +88,12 @@ func rowOf(rule policyfile.Rule) (*ruleRow, error) {
 	return r, err
 }
 
-// matches reports whether a column has a part of the match.
+// The method matches reports whether a column has a part of the match.
 func (r *ruleRow) matches() bool {
 	return r.endpoints != nil || r.methods != nil || r.ips != nil || r.tiers != nil
 }
 
-// rule returns the rule of a row.
+// The method rule returns the rule of a row.
 func (r *ruleRow) rule() (rule policyfile.Rule, err error) {
 	if !bytes.Equal(r.more, []byte("{}")) {
 		if err := json.Unmarshal(r.more, &rule); err != nil {

@@ -24,14 +24,14 @@ const (
 	lookedWithin = time.Minute
 )
 
-// Promotion says when a candidate will be published to all by itself: when each region that serves
-// the policy has observed it for the time that its publication states, and it never exceeded its
-// bound of denials.
+// Promotion says when a candidate will be published to all nodes automatically: as soon as each
+// region that serves the policy has observed it for the time that its publication states, provided
+// that it has never exceeded its bound of denials.
 //
-// A region serves the policy if one of its nodes has enforced it since the step. The region has
-// observed the candidate between two reports of its nodes with the candidate that are at most 30
-// seconds apart. Candidates of another step, with fewer than [RequestsMin] requests, or followed by
-// a later revision of the policy are not promoted.
+// A region serves the policy if one of its nodes has enforced it since the step. The time between
+// two reports of its nodes with the candidate counts as observed if it is at most 30 seconds. A
+// candidate is not promoted if it has another step, if it has decided fewer than [RequestsMin]
+// requests, or if the policy has a later revision.
 type Promotion struct {
 	ObservedSeconds int64 `json:"observed_seconds" doc:"how long the region that has observed it least has done so"`
 	// At is nil if there is an obstacle.
@@ -53,10 +53,10 @@ type Observation struct {
 	ReportedMicros   int64
 	Denied, Admitted uint64
 	Exceeded         bool   // whether the denials exceed the bound
-	Totals           []byte // of the nodes, for the process that goes on; nil keeps what is stored
+	Totals           []byte // of the nodes, for a process that continues; nil keeps what is stored
 }
 
-// share returns the fraction of requests that were denied.
+// The method share returns the fraction of requests that were denied.
 func (o *Observation) share() Parts { return ShareOf(o.Denied, o.Admitted) }
 
 // ShareOf returns the fraction of requests that were denied.
@@ -102,7 +102,7 @@ func (w *writeTx) setPromotion(ctx context.Context, p *Policy) error {
 }
 
 // Observe records what the nodes of a region have reported. Several processes may do so at the same
-// time: the time between two reports counts once.
+// time: the time between two reports counts only once.
 func (l *Ledger) Observe(ctx context.Context, o *Observation) error {
 	_, err := l.Pool.Exec(ctx, "INSERT INTO candidate_observations AS o (policy, generation, region, serves, reporting, reported_micros, observed_micros, "+
 		"denied, admitted, exceeded, looked_at, totals) VALUES ($1, $2, $3, $4, $5::bigint > 0, $5, 0, $6, $7, $8, now(), $9) "+
@@ -154,8 +154,8 @@ func observedOf(ctx context.Context, q querier, p *Policy) ([]observed, error) {
 	})
 }
 
-// Promotion returns when the candidate of a policy is published to all by itself, or nil if it is
-// not.
+// Promotion returns the promotion of the candidate of a policy, or nil if the candidate is not
+// published to all nodes automatically.
 func (l *Ledger) Promotion(ctx context.Context, p *Policy) (*Promotion, error) {
 	return promotionOf(ctx, l.Pool, p, l.Instant())
 }
@@ -227,8 +227,9 @@ func (p *Policy) obstacle(r *observed, after int64) string {
 	return ""
 }
 
-// Promote publishes the candidate of a policy to all if its promotion is due, and returns the
-// policy afterwards, or nil if it changed nothing. Of several processes, one publishes it.
+// Promote publishes the candidate of a policy to all nodes if its promotion is due. Promote returns
+// the policy after that, or nil if it changed nothing. Of several processes, only one publishes the
+// candidate.
 func (l *Ledger) Promote(ctx context.Context, p *Policy, encode func(*Publication, *Revision, *Revision) error) (*Policy, error) {
 	m, err := l.Promotion(ctx, p)
 	if err != nil || m == nil || !m.due {

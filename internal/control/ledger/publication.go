@@ -14,8 +14,8 @@ type Publish struct {
 	// Share is a share of the nodes, and ClientShare a share of the clients. StepShare needs one of
 	// them. DenialsMax applies only to StepShare, and 0 means no bound.
 	Share, ClientShare, DenialsMax Parts
-	// PromoteAfterSeconds, if not 0, publishes the candidate to all by itself: see [Promotion]. It
-	// applies only to StepShare, and needs a DenialsMax.
+	// PromoteAfterSeconds, if not 0, publishes the candidate to all nodes automatically: see
+	// [Promotion]. It applies only to StepShare, and needs a DenialsMax.
 	PromoteAfterSeconds int64
 	// Generation, if not 0, must be the current generation.
 	Generation int64
@@ -46,7 +46,7 @@ func (p *Publish) check() error {
 	return p.checkPromotion()
 }
 
-// share returns the share of the nodes or that of the clients.
+// The method share returns the share of the nodes or that of the clients.
 func (p *Publish) share() Parts { return p.Share + p.ClientShare }
 
 // sharePlace returns the name of the field that has the share.
@@ -91,15 +91,16 @@ func (p *Publish) next(present *Policy, nowMicros int64) (next Publication, acti
 	return next, action, nil
 }
 
-// Publish makes a step of a publication. encode is called with the new publication before it is
-// committed; if encode returns an error, nothing is changed.
+// Publish makes a step of a publication. The function encode is called with the new publication
+// before it is committed; if encode returns an error, nothing is changed.
 func (l *Ledger) Publish(ctx context.Context, actor Actor, name string, p Publish, reason string, encode func(*Publication, *Revision, *Revision) error) (
 	after *Policy, err error,
 ) {
 	return l.publishIf(ctx, actor, name, p, reason, encode, func(context.Context, *writeTx, *Policy) error { return nil })
 }
 
-// The method publishIf is Publish if allowed returns no error for the present publication.
+// The method publishIf is like Publish, but fails if the function allowed returns an error for the
+// present publication.
 func (l *Ledger) publishIf(ctx context.Context, actor Actor, name string, p Publish, reason string, encode func(*Publication, *Revision, *Revision) error,
 	allowed func(context.Context, *writeTx, *Policy) error,
 ) (after *Policy, err error) {
@@ -151,7 +152,7 @@ func (l *Ledger) publishIf(ctx context.Context, actor Actor, name string, p Publ
 	return after, err
 }
 
-// text returns the form of a publication in the audit trail.
+// The method text returns the form of a publication in the audit trail.
 func (p *Publication) text() *string {
 	text := jsonText(p)
 	return &text

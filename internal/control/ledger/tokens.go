@@ -46,11 +46,11 @@ func (r Role) May(needed Role) bool {
 // OfPeople reports whether people may have the role.
 func (r Role) OfPeople() bool { return r != Node && slices.Contains(Roles, r) }
 
-// PersonPrefix begins the name of a person in the history. No token has such a name.
+// PersonPrefix is the prefix of the name of a person in the history. No token has such a name.
 const PersonPrefix = "oidc:"
 
-// PersonName returns the name in the history of a person whom an issuer calls by a name. The error
-// is [Invalid] if it cannot be a name.
+// PersonName returns the name that a person has in the history. The parameter name is the issuer's
+// name for the person. The error is [Invalid] if that cannot be a name.
 func PersonName(name string) (string, error) {
 	if err := checkName("name", name, "the issuer's name for this person"); err != nil {
 		return "", err
@@ -83,7 +83,8 @@ type Token struct {
 }
 
 const (
-	// TokenPrefix begins each secret, so that leaked secrets can be found in logs and files.
+	// TokenPrefix is the prefix of each secret, so that leaked secrets can be found in logs and
+	// files.
 	TokenPrefix = "pst_"
 	secretBytes = 32
 	// TokenTimeMax is the longest life of a token.

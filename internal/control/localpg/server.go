@@ -20,11 +20,12 @@ const (
 	User = "penstock"
 	Name = "penstock"
 
-	// startTime is how long the server may take to accept connections; it may recover from a crash.
+	// startTime is how long the server may take to accept connections, because it may have to
+	// recover from a crash.
 	startTime = 60 * time.Second
 	// stopTime is how long the server may take to end.
 	stopTime = 20 * time.Second
-	// look is the pause between two checks of whether the server accepts connections.
+	// The constant look is the pause between two checks of whether the server accepts connections.
 	look = 20 * time.Millisecond
 	// socketBytesMax is the length of the longest path of a Unix socket.
 	socketBytesMax = 107
@@ -122,7 +123,7 @@ func (s *Server) create(ctx context.Context) error {
 	return os.Rename(unfinished, s.data())
 }
 
-// The method run runs a program of PostgreSQL. The error contains what it printed.
+// The method run runs a program of PostgreSQL. The error contains what the program printed.
 func (s *Server) run(ctx context.Context, program string, args ...string) (out string, err error) {
 	command := exec.CommandContext(ctx, filepath.Join(s.programs, program), args...)
 	s.owner.prepare(command)
@@ -143,7 +144,8 @@ func (s *Server) Run(ctx context.Context) error {
 		return err
 	}
 	defer log.Close()
-	// Everyone who can connect is trusted, and others may be able to enter the folder.
+	// Everyone who can connect is trusted, and other users may be able to enter the folder, so only
+	// the owner may use the socket.
 	args := []string{"-D", s.data(), "-k", s.folder, "-c", "unix_socket_permissions=0700", "-c", "listen_addresses=", "-c", "log_timezone=UTC", "-c", "timezone=UTC"}
 	if s.volatile {
 		args = append(args, "-c", "fsync=off", "-c", "full_page_writes=off", "-c", "shared_buffers=16MB")

@@ -30,7 +30,7 @@ const (
 	callTime = 10 * time.Second
 	// answerBytesMax bounds how much of an answer's body is read; the body is not used.
 	answerBytesMax = 64 << 10
-	// secretPrefix begins a secret, as in Standard Webhooks.
+	// secretPrefix is the prefix of a secret, as in Standard Webhooks.
 	secretPrefix   = "whsec_"
 	secretBytes    = 32
 	secretBytesMin = 24
@@ -45,7 +45,7 @@ func NewSecret() string {
 	return secretPrefix + base64.StdEncoding.EncodeToString(secret)
 }
 
-// ParseSecrets parses secrets, one in a line. Messages are signed with each of them.
+// ParseSecrets parses secrets, one on each line. Messages are signed with each of them.
 func ParseSecrets(text string) (secrets [][]byte, err error) {
 	for _, line := range strings.Fields(text) {
 		digits, ok := strings.CutPrefix(line, secretPrefix)

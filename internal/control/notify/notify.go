@@ -17,9 +17,9 @@ import (
 const (
 	// lock is the key of the advisory lock that a process holds while it sends notices.
 	lock = 0x70656e73_0005
-	// every is the least pause between two rounds. A round that takes long is followed by a pause
-	// of ten times its length, so that adding up usage takes at most a tenth of the time of a
-	// connection.
+	// The constant every is the shortest pause between two rounds. A round that takes long is
+	// followed by a pause of ten times its length, so that adding up usage takes at most a tenth of
+	// the time of a connection.
 	every      = 10 * time.Second
 	pauseTimes = 10
 	roundTime  = 10 * time.Minute

@@ -45,7 +45,7 @@ const (
 // The constant secrets are those of every test: the previous one and the current one.
 const secrets = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz\nwhsec_QUJDREVGR0hJSktMTU5PUFFSU1RVVldY\n"
 
-// The constant machine holds the networks of this machine, where the receivers of tests are.
+// The variable machine holds the networks of this machine, where the receivers of tests are.
 var machine = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 
 var start = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
@@ -125,7 +125,7 @@ func (w *world) uses(at time.Time, units map[string]int64) {
 	}
 }
 
-// threshold makes a threshold of 1000 units, for all clients.
+// The method threshold makes a threshold of 1000 units, for all clients.
 func (w *world) threshold(name, url string) {
 	w.t.Helper()
 	if _, err := w.ledger.PutThreshold(w.t.Context(), ledger.Actor{Name: "test"}, ledger.Threshold{Threshold: name, Policy: "shop", Rule: "api", Units: 1000,
@@ -147,7 +147,7 @@ type receiver struct {
 	t        *testing.T
 	mu       sync.Mutex
 	now      time.Time
-	answer   func(w http.ResponseWriter, r *http.Request) bool // answers itself, and returns true
+	answer   func(w http.ResponseWriter, r *http.Request) bool // if not nil, may answer a call, and returns true if it did
 	messages []message
 	ids      []string // one for each message, including repeated ones
 }
@@ -335,7 +335,7 @@ func TestReceiversThatFail(t *testing.T) {
 	bad.awaitMessages()
 }
 
-// TestAReceiverThatIsAway tests that a notice arrives once its receiver is available.
+// TestAReceiverThatIsAway tests that a notice arrives as soon as its receiver is available.
 func TestAReceiverThatIsAway(t *testing.T) {
 	t.Parallel()
 	w, r := newWorld(t), newReceiver(t)

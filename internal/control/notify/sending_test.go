@@ -79,9 +79,9 @@ func (w *world) startClock() func(time.Duration) {
 	return func(d time.Duration) { passed.Add(int64(d)) }
 }
 
-// TestASlowReceiverWithManyNotices tests that a receiver with more and older notices than a round
-// sends does not keep another receiver from getting its notices, that a round sends to it for a
-// bounded time, and that its other notices stay due.
+// TestASlowReceiverWithManyNotices: a slow receiver has more and older notices than a round sends.
+// Another receiver gets its notices all the same. A round sends to the slow receiver for a bounded
+// time, and the other notices to that receiver stay due.
 func TestASlowReceiverWithManyNotices(t *testing.T) {
 	t.Parallel()
 	w, slow, other := newWorld(t), newReceiver(t), newReceiver(t)

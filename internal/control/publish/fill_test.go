@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// rows returns the texts of the records of all clients, from the database.
+// The method rows returns the texts of the records of all clients, from the database.
 func (p *plane) rows() map[policy.ClientName]string {
 	p.t.Helper()
 	pooled, err := p.ledger.Pool.Acquire(p.t.Context())
@@ -43,7 +43,7 @@ func (p *plane) rows() map[policy.ClientName]string {
 	}
 }
 
-// records returns the texts of all records in Redis, except those of networks.
+// The method records returns the texts of all records in Redis, except those of networks.
 func (p *plane) records() map[policy.ClientName]string {
 	p.t.Helper()
 	all := map[policy.ClientName]string{}
@@ -66,7 +66,7 @@ func (p *plane) awaitsRows(what string) {
 	eventually.Until(p.t, patience, what, func() bool { return p.isComplete() && maps.Equal(p.rows(), p.records()) })
 }
 
-// flush removes everything from Redis.
+// The method flush removes everything from Redis.
 func (p *plane) flush() {
 	p.t.Helper()
 	if err := p.redis.Client().FlushAll(p.t.Context()).Err(); err != nil {
@@ -115,9 +115,9 @@ func TestClientsThatChangeWhileRedisIsFilled(t *testing.T) {
 	}
 }
 
-// TestAFillingThatEndsInTheMiddle tests that a publisher that follows one which was ended while it
-// wrote all records finds those that are no longer in the rows, and that one over which Redis is
-// emptied again begins again.
+// TestAFillingThatEndsInTheMiddle ends a publisher while it writes all records. The test tests that
+// the next publisher removes the records whose rows are gone. It also tests that a publisher begins
+// again if Redis is emptied while the publisher writes all records.
 func TestAFillingThatEndsInTheMiddle(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t)

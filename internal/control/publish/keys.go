@@ -14,7 +14,7 @@ import (
 )
 
 // recordConcerned returns the record that a change of a client or of a key concerns. The name is
-// zero if it concerns none. For a key, the text of the record is in c.After.
+// zero if the change concerns no record. For a key, the text of the record is in c.After.
 func recordConcerned(c *ledger.Change) (name policy.ClientName, key directory.KeyName, err error) {
 	switch {
 	case c.What == ledger.WhatClient:

@@ -12,18 +12,18 @@ import (
 	"github.com/penstock/penstock/internal/directory"
 )
 
-// page is records that are written to Redis together.
+// page holds records that are written to Redis together.
 type page struct {
 	names []policy.ClientName
 	texts [][]byte
-	keys  []directory.KeyName // none, or those of the API keys with these names
+	keys  []directory.KeyName // the keys whose records these are; none for records of clients
 	// due is the instant by which the page must be written. It is before the database takes the
 	// lock from a process that waits for Redis, so a former publisher writes no old records.
 	due time.Time
 }
 
-// writePages writes the pages that read returns, until there are no more. While a page is written,
-// the next one is read. If writePages returns an error, some pages may be written.
+// writePages writes the pages that the function read returns, until there are no more. While a page
+// is written, the next one is read. If writePages returns an error, some pages may be written.
 func (l *lockedPublisher) writePages(ctx context.Context, read func(context.Context) (p *page, more bool, err error)) error {
 	pages, written := make(chan *page), make(chan error, 1)
 	go func() { written <- l.writeAll(ctx, pages) }()
@@ -43,8 +43,8 @@ func (l *lockedPublisher) writePages(ctx context.Context, read func(context.Cont
 	return cmp.Or(<-written, err)
 }
 
-// parts returns the parts of a page that are written at a time. Redis and its machine answer checks
-// between two of them.
+// The method parts returns the parts of a page, which are written one at a time. Between two of
+// them, Redis and its machine answer checks.
 func (p *page) parts() iter.Seq[*page] {
 	return func(yield func(*page) bool) {
 		for from := 0; from < len(p.names); from += partMax {
@@ -60,7 +60,7 @@ func (p *page) parts() iter.Seq[*page] {
 	}
 }
 
-// readPage reads a page in the time of a step.
+// readPage reads a page, which must be written within twice the time of a step from now.
 func readPage(ctx context.Context, read func(context.Context) (*page, bool, error)) (p *page, more bool, err error) {
 	due := time.Now().Add(2 * stepTime)
 	ctx, cancel := context.WithDeadline(ctx, due)
@@ -86,8 +86,8 @@ func (l *lockedPublisher) writeAll(ctx context.Context, pages <-chan *page) erro
 	return nil
 }
 
-// write writes a part of a page. The span wrote is that of the writing, and answer that of the
-// answer of Redis to a read that was sent meanwhile, as a check would be.
+// The method write writes a part of a page. The result wrote is how long that took. The result
+// answer is how long Redis took to answer a read that was sent meanwhile, as a check would be.
 func (l *lockedPublisher) write(ctx context.Context, p *page) (wrote, answer time.Duration, err error) {
 	ctx, cancel := context.WithDeadline(ctx, p.due)
 	defer cancel()

@@ -71,7 +71,8 @@ func newPlane(t testing.TB) *plane {
 	return p
 }
 
-// start starts a publisher. end stops it and waits until it has stopped.
+// The method start starts a publisher. The returned function end stops the publisher, and waits
+// until it has stopped.
 func (p *plane) start() (publisher *Publisher, end func()) {
 	p.t.Helper()
 	return p.startWith(0)
@@ -108,7 +109,7 @@ func (p *plane) block(client string) {
 	p.edit(directory.Edit{Client: client, Action: directory.ActionBlock})
 }
 
-// text returns the text of a client's record in Redis, or "".
+// The method text returns the text of a client's record in Redis, or "".
 func (p *plane) text(client string) string {
 	p.t.Helper()
 	editor := directory.Editor{Source: p.source}

@@ -38,8 +38,8 @@ type state struct {
 	keysImported         bool // the keys, too
 }
 
-// round brings Redis to the state of the rows. If look is true, it also finds records that other
-// programs wrote to Redis.
+// The method round brings Redis to the state of the rows. If look is true, it also finds records
+// that other programs wrote to Redis.
 func (l *lockedPublisher) round(ctx context.Context, look bool) error {
 	var s state
 	if err := l.c.QueryRow(ctx, "SELECT change, generation, position, imported, EXISTS (SELECT FROM key_imports WHERE region = $1) "+
@@ -88,15 +88,15 @@ func (l *lockedPublisher) isComplete(ctx context.Context, s *state) (bool, error
 			return false, err
 		}
 	}
-	if !s.keysImported { // a control plane of an earlier release left keys in Redis alone
+	if !s.keysImported { // keys may be only in Redis, where a control plane of an earlier release left them
 		return false, l.takeOverKeys(ctx, s, generation)
 	}
 	return generation != "" && generation == s.generation, nil
 }
 
-// resume continues a publication to the same Redis that was made under another name of its region,
-// such as before the control plane had regions. Changes since then may be published twice, which
-// changes nothing. The method returns an error if there is no such publication.
+// The method resume continues a publication to the same Redis that was made under another name of
+// its region, such as before the control plane had regions. Changes since then may be published
+// twice, which changes nothing. The method returns an error if there is no such publication.
 func (l *lockedPublisher) resume(ctx context.Context, s *state, generation string) error {
 	err := l.c.QueryRow(ctx, "UPDATE region_publications AS new SET change = old.change, generation = old.generation, position = old.position, imported = true "+
 		"FROM (SELECT change, generation, position FROM region_publications WHERE generation = $2 AND region <> $1 ORDER BY change LIMIT 1) AS old "+
@@ -268,7 +268,7 @@ func (l *lockedPublisher) replace(ctx context.Context, swaps []directory.Swap, a
 	return err
 }
 
-// present returns the texts of records in Redis.
+// The method present returns the texts of records in Redis.
 func (l *lockedPublisher) present(ctx context.Context, names []policy.ClientName) (map[policy.ClientName][]byte, error) {
 	texts := make(map[policy.ClientName][]byte, len(names))
 	var single []policy.ClientName

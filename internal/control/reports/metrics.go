@@ -68,7 +68,7 @@ func (r *Reports) Endpoints(ctx context.Context, q EndpointQuery) ([]Endpoint, e
 	})
 }
 
-// at returns an expression for a share of the decisions.
+// The function at inserts a share of the decisions into an expression of SQL.
 func at(expression, share string) string {
 	return "(" + strings.ReplaceAll(expression, "%s", share) + ")::float8"
 }

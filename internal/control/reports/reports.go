@@ -23,7 +23,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Reports reads. The type is safe for concurrent use.
+// Reports reads from the database. A Reports is safe for concurrent use.
 type Reports struct{ Pool *pgxpool.Pool }
 
 // RowsMax bounds the rows of a page.

@@ -48,7 +48,8 @@ func openOne(t *testing.T) *pgxpool.Pool {
 }
 
 // TestUsageOfAClientReadsItsRowsOnly tests that the usage of one client is found by an index,
-// whatever else is asked, also when PostgreSQL has stopped to plan the query for its parameters.
+// whatever else is asked, even when PostgreSQL no longer plans the query for the values of its
+// parameters.
 func TestUsageOfAClientReadsItsRowsOnly(t *testing.T) {
 	t.Parallel()
 	pool := openOne(t)

@@ -8,8 +8,8 @@
 // Each table has a partition for every month, from the month before the oldest batch that is
 // accepted to [Ahead] months ahead. One process at a time changes partitions. A partition is
 // dropped when all of its rows are older than the retention time of its table. There is no default
-// partition: a row without a partition is rejected, and its batch stays with the node. Once an
-// archive is used, package archive drops the partitions of what it has.
+// partition: a row without a partition is rejected, and its batch stays with the node. As soon as
+// an archive is used, package archive drops the partitions that it has copied.
 //
 // # When not to use it
 //
@@ -47,7 +47,7 @@ type Keep struct {
 	Denials time.Duration // 13 months
 	Minutes time.Duration // 14 days
 	Hours   time.Duration // 13 months
-	Days    time.Duration // 7 years, and usage
+	Days    time.Duration // 7 years; also for usage
 	Feeds   time.Duration // 400 days after the last batch
 }
 
@@ -151,7 +151,8 @@ func month(now time.Time, n int) time.Time {
 	return time.Date(now.Year(), now.Month()+time.Month(n), 1, 0, 0, 0, 0, time.UTC)
 }
 
-// MonthForm ends the name of a partition, after the table and an underscore.
+// MonthForm is the form of the month at the end of a partition's name, after the table and an
+// underscore.
 const MonthForm = "2006_01"
 
 // grow creates the partitions of the months around now, but not of those that are only in the
@@ -205,7 +206,8 @@ func Partitions(ctx context.Context, q querier, table string) (map[string]time.T
 	return partitions, nil
 }
 
-// Due reports whether the retention time of the month that begins at from is over.
+// Due reports whether the retention time of a month is over. The parameter from is the beginning of
+// the month.
 func Due(from time.Time, keep time.Duration, now time.Time) bool {
 	return month(from, 1).Before(now.Add(-keep))
 }

@@ -17,8 +17,8 @@ import (
 // namedMax is the number of nodes that a message names.
 const namedMax = 5
 
-// ByClient returns an error that names the nodes of this Redis that enforce a policy and cannot do
-// so for a share of the clients.
+// ByClient returns an error that names the nodes of this Redis that enforce a policy but cannot
+// enforce it for a share of the clients.
 func (r *Rollout) ByClient(ctx context.Context, policy string) error {
 	ctx, cancel := context.WithTimeout(ctx, roundTime)
 	defer cancel()
@@ -32,9 +32,10 @@ func (r *Rollout) ByClient(ctx context.Context, policy string) error {
 	return nil
 }
 
-// unableNodes describes the nodes that enforce a published policy and cannot do so for a share of
-// the clients. It returns "" if there are none. Nodes of an earlier release cannot, and bridges
-// cannot because their filters decide without knowing the candidate.
+// unableNodes describes the nodes that enforce a published policy but cannot enforce it for a share
+// of the clients. It returns "" if there are none. Nodes of an earlier release cannot choose the
+// policy by the client. Bridges cannot either, because their filters decide without knowing the
+// candidate.
 func unableNodes(policy string, reading *fleet.Reading) string {
 	byFront := map[string][]string{}
 	for _, record := range reading.Recent() {

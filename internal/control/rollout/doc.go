@@ -23,11 +23,11 @@
 // # Price
 //
 // Each region uses one connection to the database, and reads each published policy every two
-// seconds, eight in a round trip. The denials in a region are compared with the bound by
-// themselves, so a candidate is withdrawn from all regions if it denies too much in one. For a
+// seconds, eight in a round trip. The denials of each region are compared with the bound
+// separately, so a candidate is withdrawn from all regions if it denies too much in one. For a
 // candidate that is to be promoted, each process writes a short row every two seconds, and the
-// totals of the nodes, at most 1 MiB, when a node is new; for a share of the clients every ten
-// seconds.
+// totals of the nodes, at most 1 MiB, when a node is new. For a share of the clients, it writes
+// these totals every ten seconds.
 //
 // # When not to use it
 //

@@ -14,8 +14,8 @@ import (
 const (
 	// The totals of nodes change with each request, so they are stored only every saveEveryMicros.
 	saveEveryMicros = 10e6
-	// savedBytesMax bounds the totals that are stored. Beyond it, a process that goes on counts the
-	// requests from the first reports that it reads.
+	// savedBytesMax bounds the totals that are stored. If they are longer, a process that continues
+	// the trial counts requests from the first reports that it reads itself.
 	savedBytesMax = 1 << 20
 )
 
@@ -80,8 +80,9 @@ func (r *Rollout) observe(ctx context.Context, p *ledger.Policy, t *trial, readi
 			o.Serves = o.Serves || one.Name == p.Policy && one.Published != ""
 		}
 	}
-	// The first totals of a node are stored at once. The totals of a share of the clients contain
-	// sums, so older ones are as good.
+	// The first totals of a node are stored at once. The totals of a candidate for a share of the
+	// clients change with each report. They contain sums, so it is enough to store them from time
+	// to time.
 	save := t.unsaved && (p.ClientShare == 0 || reading.NowMicros-t.savedMicros >= saveEveryMicros)
 	if save {
 		saved := savedTrial{First: t.first, Last: t.last, Sums: t.sums}
@@ -122,7 +123,7 @@ func tries(record *fleet.Record, policy, version string) bool {
 	return false
 }
 
-// The method promote publishes a candidate to all if its time is over.
+// The method promote publishes a candidate to all nodes if its time is over.
 func (r *Rollout) promote(ctx context.Context, p *ledger.Policy) error {
 	after, err := r.Ledger.Promote(ctx, p, r.Encode)
 	if err == nil && after != nil {

@@ -23,14 +23,14 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// candidacy is a candidate of the policy shop with a time of 60 seconds, and two regions. Revision
-// 1 is in force.
+// candidacy is the state of a test: revision 1 of the policy shop is in force, and revision 2 is a
+// candidate that is promoted after 60 seconds.
 type candidacy struct {
 	t      *testing.T
 	l      *ledger.Ledger
 	config *pgx.ConnConfig
 	store  *redisstore.Store
-	// versions are those of the revisions in force and of the candidate.
+	// versions holds the version of the revision in force and that of the candidate.
 	versions [2]string
 	by       ledger.Publish
 }
@@ -101,9 +101,10 @@ func (c *candidacy) policy() *ledger.Policy {
 	return p
 }
 
-// The method reads lets a process read the reports at a second. Each node sent its last report at
-// reported. By then the candidate had decided total requests of the node, of which denied were
-// denied. Without nodes, only one with the policy in force reports.
+// The method reads makes a process read reports at the instant second. The given number of nodes
+// have the candidate. Each node sent its last report at the instant reported. According to it, the
+// candidate has decided as many requests as total says, and has denied as many of them as denied
+// says. If nodes is 0, only a node without the candidate reports.
 func (c *candidacy) reads(r *Rollout, second, reported int64, nodes int, total, denied uint64) {
 	c.t.Helper()
 	const epoch = 1_795_000_000
@@ -128,7 +129,7 @@ func (c *candidacy) reads(r *Rollout, second, reported int64, nodes int, total, 
 	}
 }
 
-// The method follows lets a process read reports from one second to another, every five seconds.
+// The method follows makes a process read reports every five seconds, from one instant to another.
 // The candidate decides a hundred requests in a second.
 func (c *candidacy) follows(r *Rollout, from, to int64) {
 	c.t.Helper()
@@ -162,7 +163,7 @@ func (c *candidacy) stands(revision, candidate int64) {
 }
 
 // The method promotions returns how many entries of the history say that the control plane has
-// published to all.
+// published the candidate to all nodes.
 func (c *candidacy) promotions() (n int) {
 	c.t.Helper()
 	if err := c.l.Pool.QueryRow(c.t.Context(), "SELECT count(*) FROM changes WHERE actor = 'control' AND origin = 'promotion' AND action = 'publish 2 to all' "+
@@ -361,7 +362,7 @@ func TestPromotedOnce(t *testing.T) {
 	}
 }
 
-// TestPromotionsAtTheSameMoment tests that of many processes one publishes a candidate.
+// TestPromotionsAtTheSameMoment tests that exactly one of many processes publishes a candidate.
 func TestPromotionsAtTheSameMoment(t *testing.T) {
 	t.Parallel()
 	c := newCandidacy(t, true)

@@ -35,7 +35,7 @@ var (
 	ops = ledger.Actor{Name: "ops"}
 )
 
-// TestRedisHasWhatTheRowsSay tests that two processes publish a policy, and that one that was
+// TestRedisHasWhatTheRowsSay tests that two processes publish a policy, and that a policy that was
 // removed or forged in Redis is written again.
 func TestRedisHasWhatTheRowsSay(t *testing.T) {
 	t.Parallel()
@@ -104,7 +104,7 @@ func TestRedisHasWhatTheRowsSay(t *testing.T) {
 }
 
 // changedByHand puts a revision of a policy in force by SQL, with a limit that is not valid. It
-// waits until that is reported.
+// waits until a report says that the policy is not valid.
 func changedByHand(t *testing.T, l *ledger.Ledger, d *policyfile.Document) {
 	t.Helper()
 	next := &policyfile.Document{Name: d.Name, Rules: []policyfile.Rule{{Name: "api", Limit: policyfile.Words{"4/1m"}}}}

@@ -35,10 +35,10 @@ type trial struct {
 	savedMicros int64 // when they were stored, by the clock of Redis
 }
 
-// Share returns the fraction of requests that were denied on the nodes of a candidate, since each
-// of them first reported it. The requests are the denials of all rules and the admissions of the
-// rule that admitted the most. Nodes do not report how many requests no rule applied to, so the
-// true share may be smaller.
+// Share returns the fraction of requests that were denied on the nodes of a candidate. The requests
+// of a node count from the node's first report of the candidate. The requests are the denials of
+// all rules and the admissions of the rule that admitted the most. Nodes do not report how many
+// requests no rule applied to, so the true share may be smaller.
 func Share(denied, admitted uint64) ledger.Parts {
 	return ledger.ShareOf(denied, admitted)
 }
@@ -119,8 +119,8 @@ func (r *Rollout) withdraw(ctx context.Context, p *ledger.Policy, origin, reason
 	return err
 }
 
-// The method sum returns how many requests the nodes of a version have decided since each of them
-// first reported it.
+// The method sum returns how many requests the nodes of a version have decided. The requests of a
+// node count from the node's first report of the version.
 func (t *trial) sum(policy, version string, records []*fleet.Record) (nodes int, denied, admitted uint64) {
 	byRule, present := map[string]uint64{}, map[string]bool{}
 	for _, record := range records {
