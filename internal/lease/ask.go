@@ -146,9 +146,9 @@ func (c *Counter) keep(now counter.Micros, s slot) {
 	*old = s
 }
 
-// The function latestInstant returns an instant on this node's clock that is certainly at most span
-// after an event at the store. The event happened at or after sent. latestInstant assumes that the
-// two clocks drift apart by less than one part in a thousand.
+// The function latestInstant returns an instant on this node's clock that is certainly at most the
+// time span after an event at the store. The event happened at the instant sent or later.
+// latestInstant assumes that the two clocks drift apart by less than one part in a thousand.
 func latestInstant(sent, span counter.Micros) counter.Micros {
 	if span == counter.Never {
 		return counter.Never
@@ -213,8 +213,8 @@ func (c *Counter) paceCalls(now counter.Micros, a *Call, r *counter.Result) {
 	c.passesAt = c.deniedUntil
 }
 
-// The method denies reports whether the store denied such a cost so recently that no call is
-// needed.
+// The method denies reports whether the store has recently denied this cost, or a smaller one, so
+// that no call is needed.
 func (c *Counter) denies(now counter.Micros, cost int64) bool {
 	return now < c.deniedUntil && cost >= c.deniedCost
 }

@@ -62,8 +62,8 @@ func TestALeaseFromAFullBucket(t *testing.T) {
 
 // TestALeaseIsRefundedUnderItsOwnAge: some units are leased while the store is fast, and others for
 // longer after it has become slow. Until a long lease ends, a bucket credits less for a short one,
-// so each must be refunded with the age for which it was charged. Units charged for a request that
-// stopped waiting are not a lease.
+// so each lease must be refunded with the age for which it was charged. Units charged for a request
+// that stopped waiting are not a lease.
 func TestALeaseIsRefundedUnderItsOwnAge(t *testing.T) {
 	l := must(counter.NewLimit(counter.TokenBucket, 1000, counter.Second, 100_000))
 	grant := func(c *Counter, now counter.Micros, a Call, granted int64) {

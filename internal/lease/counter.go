@@ -32,7 +32,8 @@ const (
 // Held identifies the units of one Admit, for [Counter.PutBack].
 type Held struct {
 	Receipt counter.Micros // receipt of the charge to which the units belong
-	// taken from the held units, and can return to them; otherwise granted for this request
+	// whether the units were held and can be held again; otherwise they were granted for this
+	// request
 	Leased bool
 	epoch  uint32
 	age    counter.Micros
@@ -63,7 +64,7 @@ type Counter struct {
 
 	deniedCost  int64 // this cost and greater ones are denied
 	deniedUntil counter.Micros
-	passesAt    counter.Micros // until the instant at which the store would admit it
+	passesAt    counter.Micros // until this instant the store would deny it
 	// until then the store counts as empty, and only new units are available
 	flowUntil counter.Micros
 
@@ -89,7 +90,7 @@ type slot struct {
 // are refunded. The bucket has reserved nothing for them.
 const unleased counter.Micros = 1
 
-// Take decides a request of that cost, which is at least 1.
+// Take decides a request. The argument cost is at least 1.
 func (c *Counter) Take(now counter.Micros, l *counter.Limit, cost int64) (Verdict, Held) {
 	if l.Count() != c.count || l.Capacity() != c.capacity {
 		c.setLimit(now, l)
@@ -123,8 +124,7 @@ func (c *Counter) Decides(now counter.Micros, l *counter.Limit, cost int64) bool
 		(c.queued == 0 && c.slotFor(now, cost) != nil || c.denies(now, cost))
 }
 
-// slotFor returns the slot from which to take cost: the slot with enough units that expires first,
-// or nil.
+// slotFor returns the slot that has at least cost units and expires first, or nil.
 func (c *Counter) slotFor(now counter.Micros, cost int64) *slot {
 	a, b := &c.slots[0], &c.slots[1]
 	if b.units >= cost && b.until < a.until {
@@ -169,7 +169,7 @@ func (c *Counter) Serve(now counter.Micros, l *counter.Limit, cost int64) (Verdi
 		c.Leave(cost)
 		return Deny, Held{}
 	case c.asking && c.shares(now, cost):
-		// there are too few, and they are not leased, so they must not be held
+		// too few for this request; they are not leased, so they must not be held
 		c.refund(&c.reserved, c.reserved.units)
 		return Wait, Held{}
 	}

@@ -48,8 +48,8 @@
 //
 // Demand is given in multiples of the limit. Jain is the fairness index over nodes: 1 means that
 // every node got the same fraction of its demand. A token bucket loses requests because it reserves
-// capacity for as long as units are leased, at most a twentieth of its burst. Up to a quarter of
-// such a limit was held at once, and a twelfth under a steady load. Other nodes cannot get those
+// capacity for as long as units are leased, at most a twentieth of its burst. Up to a quarter of a
+// bucket's limit was held at once, and a twelfth under a steady load. Other nodes cannot get those
 // units for as long as a lease lasts, usually a quarter of a second.
 //
 // While the store is nearly empty, each node calls it about once in a fiftieth of the limit's
@@ -62,12 +62,12 @@
 // # When not to use it
 //
 // Counters with fewer than twenty requests a second on a node are not leased, and each of their
-// requests calls the store, as without this package. A few requests in quick succession, with
-// pauses of 100 ms or more between such groups, appear busier than they are. Units taken for the
-// next request are then refunded, and three requests 30 ms apart can cause four calls.
+// requests calls the store, as without this package. A counter whose requests come in groups of a
+// few, with pauses of 100 ms or more between the groups, appears busier than it is. Units taken for
+// the next request are then refunded, and three requests 30 ms apart can cause four calls.
 //
-// A sliding log cannot be leased, because its units would have to count until a window after their
-// use.
+// A sliding log cannot be leased, because its units would have to count until one window's length
+// after their use.
 //
 // If the requests for a counter alternate between limits, each request makes its own call.
 package lease

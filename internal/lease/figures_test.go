@@ -9,8 +9,8 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// The method fairnessIndex returns the fairness index of the fractions of their demand that the
-// nodes got: 1 means that all fractions are equal, 1/K means that one node got everything.
+// The method fairnessIndex returns the fairness index of the nodes. It compares which fraction of
+// its demand each node got: 1 means that all fractions are equal, 1/K that one node got everything.
 func (f *figures) fairnessIndex() float64 {
 	var sum, squares, nodes float64
 	for i, asked := range f.asked {
@@ -118,8 +118,8 @@ func TestAThousandAtOnce(t *testing.T) {
 }
 
 // TestHandoff: one node uses nearly all of a limit and stops. The node's held units are available
-// to the other nodes within the age of one lease, and are used within another; after that each node
-// makes one call a second.
+// to the other nodes within the age of one lease, and are used within the age of another; after
+// that each node makes one call a second.
 func TestHandoff(t *testing.T) {
 	const silence, most = begins + 970*ms, 30 * counter.Second
 	w := newWorld(scene{limit: must(counter.NewLimit(counter.FixedWindow, 1000, counter.Minute, 0)), nodes: 5, rtt: 500}, 1)
@@ -146,8 +146,8 @@ func TestHandoff(t *testing.T) {
 	}
 }
 
-// TestShares: each of K nodes requests far more than its share of an unused limit. In advance they
-// take together at most half of the limit, and 1 - e^-½ of it if there are many nodes. Waiting
+// TestShares: each of K nodes requests far more than its share of an unused limit. Together they
+// take at most half of the limit in advance, and 1 - e^-½ of it if there are many nodes. Waiting
 // requests are served first.
 func TestShares(t *testing.T) {
 	for _, nodes := range []int{1, 2, 5, 20, 100} {

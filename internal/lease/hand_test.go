@@ -10,7 +10,8 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// The function grants makes a call at sent that leases extra units of a charge for age.
+// The function grants makes a call at the instant sent, which is answered at once. The answer
+// grants one unit, and leases as many more as the argument extra says, for the time age.
 func grants(t *testing.T, c *Counter, l *counter.Limit, sent, age counter.Micros, extra int64, receipt counter.Micros) {
 	t.Helper()
 	a := prepareCall(t, c, sent, l, 1)
@@ -138,7 +139,7 @@ func TestChecks(t *testing.T) {
 
 // TestUnitsFromBeforeAResetAreDropped: units that a request has reserved, and units of a call that
 // might have been charged before the reset, are dropped. A refund would credit the new counter with
-// units that others have used. Units that become useless by a change of the limit are refunded.
+// units that others have used. Units that a change of the limit makes useless are refunded.
 func TestUnitsFromBeforeAResetAreDropped(t *testing.T) {
 	var c Counter
 	leases(t, &c, &fixed, 0, 1, counter.Second, 6)

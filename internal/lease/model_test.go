@@ -19,7 +19,7 @@ const eventsInRound = 10_000_000
 
 // TestNeverOver plays random scenes with every kind of fault. The usage must never exceed what the
 // algorithm allows. The test plays one round, or PENSTOCK_ROUNDS of them; each round's seed is one
-// more than the last.
+// more than that of the round before it.
 func TestNeverOver(t *testing.T) {
 	first := seed.First(t)
 	for round := range seed.Rounds(t, 1) {
@@ -39,11 +39,13 @@ func playRound(t *testing.T, seed uint64) {
 			t.Errorf("scene %d: %d units over: %s", scenes, over, s.describe())
 		}
 		mayGo := int64(0)
-		// Charges are stored separately, so there can be too many to refund.
+		// The charges of a bucket are refunded separately, and a counter drops the smallest refunds
+		// if there are too many.
 		if s.limit.Algorithm() == counter.TokenBucket {
 			mayGo = f.granted/10 + 20
 			if fills := s.limit.Capacity() * int64(s.limit.Window()) / s.limit.Count(); fills < int64(8*TickEvery) {
-				// Their units are also worth little: an eighth is refilled within a tick anyway.
+				// All units may be lost: such a bucket refills an eighth of its capacity within a
+				// tick.
 				mayGo = f.granted
 			}
 		}
@@ -62,7 +64,8 @@ func playRound(t *testing.T, seed uint64) {
 	}
 }
 
-// randomScene takes algorithm and shape in turn, and everything else at random.
+// randomScene returns scene i. It takes each algorithm and each shape in turn, and everything else
+// at random.
 func randomScene(rng *rand.Rand, i int) scene {
 	window := counter.Micros(1+rng.IntN(5)) * 500 * counter.Millisecond
 	s := scene{
@@ -99,7 +102,7 @@ func randomScene(rng *rand.Rand, i int) scene {
 			*part = 0.3 * rng.Float64() * rng.Float64()
 		}
 	}
-	// The bucket might have refilled since, but a settlement is credited in full.
+	// The bucket might have refilled since the charge, but a settlement is credited in full.
 	if s.limit.Algorithm() == counter.TokenBucket {
 		s.refunded = 0
 	}

@@ -10,8 +10,8 @@ import (
 )
 
 // The method excess returns the number of units, rounded up, by which the uses exceed what the
-// limit's algorithm promises; for a bucket, in any span. The check is written from the promises,
-// not from the code.
+// limit's algorithm promises. A bucket promises something for every span of time. The check is
+// written from the promises, not from the code.
 func (w *world) excess() int64 {
 	slices.SortStableFunc(w.uses, func(a, b use) int { return cmp.Compare(a.at, b.at) })
 	if w.limit.Algorithm() == counter.TokenBucket {
@@ -24,9 +24,10 @@ func (w *world) excess() int64 {
 	return windowExcess(w.uses, w.limit.Count(), window, w.limit.Algorithm() == counter.SlidingWindow)
 }
 
-// bucketExcess pours the uses into a bucket that leaks count per window. The bucket never holds
-// more than its capacity if and only if no span of time has more uses than the capacity plus the
-// units that leak in the span. bucketExcess counts in parts: one unit is window parts.
+// bucketExcess pours the uses into a bucket from which count units leak in each window. The bucket
+// never holds more than its capacity if and only if no span of time has more uses than the capacity
+// plus the units that leak in the span. The level is counted in parts of a unit, as many to the
+// unit as the window has microseconds.
 func bucketExcess(uses []use, capacity, count, window int64) (excess int64) {
 	level, last := int64(0), counter.Micros(0)
 	for _, u := range uses {
@@ -43,7 +44,7 @@ func bucketExcess(uses []use, capacity, count, window int64) (excess int64) {
 }
 
 // windowExcess counts the uses in aligned windows. For a sliding window it adds the uses of the
-// window before, weighted by the part of that window that lies within one window's length of now.
+// previous window, weighted by the part of it that lies within one window's length before the use.
 func windowExcess(uses []use, count, window int64, sliding bool) (excess int64) {
 	var number, current, before int64
 	for _, u := range uses {

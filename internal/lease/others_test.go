@@ -10,8 +10,8 @@ import (
 )
 
 // TestObserve: a denial is remembered for its own wait, counted from when the request was sent, but
-// for a second at most, and no longer than leased units can be out. A request with a smaller cost
-// still calls the store.
+// for a second at most, and only until leased units of other nodes might be refunded. A request
+// with a smaller cost still calls the store.
 func TestObserve(t *testing.T) {
 	for name, c := range map[string]struct {
 		wait, leased, until counter.Micros

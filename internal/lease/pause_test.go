@@ -8,8 +8,8 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// TestPauses: pauses last as long as the gap of the limit, plus or minus a half, and differ from
-// answer to answer.
+// TestPauses: pauses last as long as the gap of the limit, plus or minus half of it, and differ
+// from answer to answer.
 func TestPauses(t *testing.T) {
 	minute := must(counter.NewLimit(counter.SlidingWindow, 1000, counter.Minute, 0))
 	small := must(counter.NewLimit(counter.TokenBucket, 1000, counter.Second, 100))

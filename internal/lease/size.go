@@ -50,7 +50,7 @@ type lastAnswer struct {
 	at        counter.Micros // when it arrived, on this clock
 	ahead     counter.Micros // upper bound of how far the store's clock is ahead of this one
 	remaining int64
-	reset     counter.Micros // the earliest possible instants on this clock
+	reset     counter.Micros // reset and next are the earliest possible instants, on this clock
 	next      counter.Micros
 }
 
@@ -67,8 +67,8 @@ func (c *Counter) nextSpan(now counter.Micros) {
 	c.low = c.lowAt(now)
 }
 
-// The method admits and arrives return the numbers of units that are used and requested on this
-// node during a span at the recent rate.
+// The methods admits and arrives return how many units are used (admits) and requested (arrives) on
+// this node during a span, at the recent rates.
 func (c *Counter) admits(now, during counter.Micros) float64 {
 	return c.expect(now, during, c.usedBefore, c.used)
 }

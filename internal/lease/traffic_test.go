@@ -68,7 +68,7 @@ func (tr traffic) start(s *scene, rng *rand.Rand) func() (counter.Micros, int, i
 	}
 }
 
-// The method strength returns the factor of the rate at an instant.
+// The method strength returns the factor by which the rate is multiplied at an instant.
 func (tr traffic) strength(at, window, lasts float64) float64 {
 	switch part := math.Mod(at, window) / window; tr.shape {
 	case bursty:
