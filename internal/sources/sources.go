@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package sources counts requests under way by their source, usually a client's address, so that
-// one client does not occupy all places of a server. The counts are a fixed number, which sources
-// share by a hash with a random key. So the memory is bounded, and a client cannot choose to share
-// a count with another client. [Number] is that hash for packages with counts or queues of their
-// own.
+// one client does not occupy all places of a server. The number of counts is fixed. Sources share
+// them by a hash with a random key. So the memory is bounded, and a client cannot choose to share a
+// count with another client. The function [Number] returns this hash, for packages that have counts
+// or queues of their own.
 package sources
 
 import (
@@ -39,13 +39,13 @@ func New() *Counts { return &Counts{seed: maphash.MakeSeed()} }
 // Source is the count of one source, and of others with the same hash.
 type Source struct{ count *atomic.Int32 }
 
-// Of returns the source that a number stands for, such as an address.
+// Of returns the source with the given number, such as an address.
 func (c *Counts) Of(number uint64) Source {
 	return Source{&c.counts[maphash.Comparable(c.seed, number)%countsMax]}
 }
 
-// Enter counts a request, and reports whether it is one of at most half of the places. In both
-// cases the caller must call Leave.
+// Enter counts a request, and reports whether the source now has at most half of the places. In
+// either case the caller must call Leave.
 func (s Source) Enter(places int) bool { return int(s.count.Add(1)) <= max(1, places/2) }
 
 // Enter counts a request whose source is that of a counter.Check, and reports whether the request
