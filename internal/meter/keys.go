@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 )
 
-// UsedKeysMax bounds the API keys that are noted between two calls of TakeKeys. The use of a
-// further key is noted when [Meter.NoteKey] is called for it again.
+// UsedKeysMax bounds the number of API keys that are noted between two calls of TakeKeys. The use
+// of a further key is dropped, and its next use can be noted.
 const UsedKeysMax = 1 << 16
 
 // KeyUse is the use of an API key.
@@ -24,8 +24,8 @@ type usedKeys struct {
 	uses map[[32]byte]int64
 }
 
-// NoteKey notes that an API key was used. The caller calls it rarely for each key, because it takes
-// a lock. The result is false if the meter is off.
+// NoteKey notes that an API key was used. Call it rarely for each key, because it takes a lock. The
+// result is false if the meter is off.
 func (m *Meter) NoteKey(hash [32]byte, micros int64) bool {
 	if !m.On() {
 		return false
@@ -51,8 +51,8 @@ func (k *usedKeys) addUse(use KeyUse) {
 	k.n.Store(int64(len(k.uses)))
 }
 
-// TakeKeys returns the API keys that were used since the last call, in no order. The time is that
-// of the latest use that was noted.
+// TakeKeys returns the API keys that were used since the last call, in no order. The time of a key
+// is that of its latest use that was noted.
 func (m *Meter) TakeKeys() (uses []KeyUse) {
 	m.keys.mu.Lock()
 	taken := m.keys.uses

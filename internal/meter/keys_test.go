@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// numbered returns the hash of a key with a number.
+// numbered returns a made-up hash of a key, which contains the number n.
 func numbered(n int) (hash [32]byte) {
 	binary.BigEndian.PutUint64(hash[:], uint64(n))
 	return hash

@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 )
 
-// LatencyKeysMax bounds the histograms between two calls of TakeLatencies. Further keys of a policy
-// share one histogram, of the endpoint [EndpointOther].
+// LatencyKeysMax bounds the number of histograms between two calls of TakeLatencies. Further keys
+// of a policy share one histogram, of the endpoint [EndpointOther].
 const LatencyKeysMax = 8192
 
 // EndpointOther is the endpoint of requests that are counted together.
@@ -22,7 +22,8 @@ type LatencyKey struct {
 }
 
 // Buckets is the number of buckets of a histogram. There are four for each power of two, from 1 µs
-// to more than a minute. So a bucket is at most a quarter as wide as its values.
+// to more than a minute. So from 4 µs on, the width of a bucket is at most a quarter of its least
+// value.
 const Buckets = 104
 
 // BucketOf returns the bucket of a number of microseconds. Numbers beyond the bounds are in the
@@ -44,7 +45,8 @@ func BucketBounds(bucket int) (from, to int64) {
 	return (4 + sub) << scale, (5 + sub) << scale
 }
 
-// histogram counts decisions by their latency: first those that were admitted.
+// histogram counts decisions by their latency. The first element counts admitted requests, the
+// second denied ones.
 type histogram [2][Buckets]atomic.Uint64
 
 // LatencyCount is a bucket with the numbers of its decisions. A bucket without any is left out.

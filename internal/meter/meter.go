@@ -5,16 +5,16 @@
 // # Promise
 //
 // A [Meter] adds up requests and units, exactly. Each sum is taken once: by [Meter.Take], which
-// begins new sums. A meter has at most [KeysMax] sums of clients by name, and as many of clients
-// that have a record, so that made-up names take no room from these. The counts of further clients
-// are added to one sum without a name for each rule, so that the total stays exact.
+// begins new sums. A meter has at most [KeysMax] sums of clients that have a record, and as many of
+// other clients, so that made-up names take no room from clients with a record. The counts of
+// further clients are added to one sum without a name for each rule, so that the total stays exact.
 //
 // # Price
 //
 // Counting takes some 60 ns, and no allocation for a client that was counted since the last Take. A
 // sum takes about 200 bytes. A meter that is off counts nothing, and costs one load. A meter also
-// counts how long decisions took, in histograms that add up, at most [LatencyKeysMax]. A meter also
-// notes which API keys were used, at most [UsedKeysMax].
+// counts how long decisions took, in at most [LatencyKeysMax] histograms, which can be added up.
+// And it notes which API keys were used, at most [UsedKeysMax] of them.
 //
 // # When not to use it
 //
@@ -28,8 +28,8 @@ import (
 	"sync/atomic"
 )
 
-// KeysMax bounds the sums of clients by name between two calls of Take: of those with a record, and
-// of the others.
+// KeysMax bounds the number of sums of named clients between two calls of Take. Clients with a
+// record and other clients are bounded separately.
 const KeysMax = 1 << 16
 
 const shardCount = 16
@@ -76,13 +76,14 @@ type Meter struct {
 	}
 }
 
-// entry is a sum by name, and whether the client had a record when it was made.
+// entry is the sum of a named client. known is whether the client had a record when the sum was
+// begun.
 type entry struct {
 	Sum
 	known bool
 }
 
-// room returns the count of the sums that share the bound with those of a client.
+// room returns the number of sums of named clients that have a record, or of those that have none.
 func (m *Meter) room(known bool) *atomic.Int64 {
 	if known {
 		return &m.named[1]

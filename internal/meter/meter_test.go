@@ -70,7 +70,8 @@ func TestClientsBeyondTheBoundAreCountedTogether(t *testing.T) {
 }
 
 // TestMadeUpClientsDoNotDisplaceThoseWithARecord tests that clients with a record are counted by
-// name, however many made-up names came before, also after their sums were returned.
+// name, however many made-up names came before them. This is also so after their sums have been
+// returned to the meter.
 func TestMadeUpClientsDoNotDisplaceThoseWithARecord(t *testing.T) {
 	t.Parallel()
 	m := New()
