@@ -4,8 +4,8 @@
 //
 // # Promise
 //
-// Work that panics is begun again after a second. The panic is counted, and logged with its stack,
-// so that at most one line a second is written for each kind of work.
+// Work that panics is begun again after a second. The panic is counted, and logged with its stack.
+// Because of the pause, each kind of work logs at most one panic a second.
 //
 // # Price
 //
@@ -13,7 +13,8 @@
 //
 // # When not to use it
 //
-// A goroutine that decides a request recovers itself, because on_error must decide that request.
+// A goroutine that decides a request recovers from a panic itself, because on_error must then
+// decide the request.
 package survive
 
 import (
@@ -34,8 +35,8 @@ var panics atomic.Int64
 func Panics() int64 { return panics.Load() }
 
 // Go begins work in a goroutine of the group, and begins it again after each panic. Work must not
-// hold a lock when it panics, and must be able to begin again where it was. A nil logger is the
-// default one.
+// hold a lock when it panics, and must be able to continue when it is begun again. A nil logger is
+// the default one.
 func Go(running *sync.WaitGroup, logger *slog.Logger, work func()) {
 	if logger == nil {
 		logger = slog.Default()
@@ -47,7 +48,7 @@ func Go(running *sync.WaitGroup, logger *slog.Logger, work func()) {
 	})
 }
 
-// returns does the work, and reports whether it returned rather than panicked.
+// The function returns does the work, and reports whether the work returned rather than panicked.
 func returns(logger *slog.Logger, work func()) (returned bool) {
 	defer func() {
 		if reason := recover(); reason != nil {
