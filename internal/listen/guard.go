@@ -25,8 +25,8 @@ type Guard struct {
 	Hosts []string
 	// HostRemedy is the part of a message that explains how to add a host.
 	HostRemedy string
-	// Rejected is called for each rejected call; Admitted for each that shows its token, or needs
-	// none.
+	// Rejected is called for each rejected call; Admitted for each call that shows its token, or
+	// needs none.
 	Rejected func()
 	Admitted func(*http.Request)
 	Logger   *slog.Logger
@@ -38,10 +38,10 @@ type Guard struct {
 // opened on this machine could otherwise use up any client's limit and read the policy.
 //
 // A browser names the origin of a page in its requests, unless the page asks its own host. An
-// attacker's page can load from a name that later resolves to this machine, and then ask its own
-// host. Over plain TCP without a token, nothing else stops that page. So the host must then be one
-// that an attacker cannot own: an address, localhost, a name without a dot such as the filter's
-// penstock, or one of Hosts. Browsers cannot connect to Unix sockets.
+// attacker's page can be loaded from a name that later resolves to this machine, and can then ask
+// its own host. Over plain TCP without a token, nothing else stops that page. So the host must then
+// be one that an attacker cannot own: an address, localhost, a name without a dot such as the
+// filter's penstock, or one of Hosts. Browsers cannot connect to Unix sockets.
 func (g *Guard) RejectPages(next http.Handler, token string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		site := r.Header.Get("Sec-Fetch-Site") // "none": the user typed the address
@@ -102,8 +102,8 @@ func (g *Guard) knowsHost(host string) bool {
 	return slices.ContainsFunc(g.Hosts, func(known string) bool { return strings.EqualFold(known, host) })
 }
 
-// warnOfHost logs an unknown host at a bounded rate: programs may be configured to call the process
-// by that name.
+// warnOfHost logs an unknown host at a bounded rate, because an operator's program might be
+// configured to call the process by that name.
 func (g *Guard) warnOfHost(host string) {
 	const most = 100
 	now := time.Now().Unix()

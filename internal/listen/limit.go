@@ -20,8 +20,8 @@ const (
 	// including the TLS handshake. A call may take half of that time to arrive. The other half is
 	// for a busy server to answer that the call did not arrive completely.
 	FirstCallTime = 10 * time.Second
-	// idleTime is how long a connection is silent, in both directions, until it is idle. A client
-	// may take that long to answer in a TLS handshake.
+	// idleTime is how long a connection must be silent, in both directions, to count as idle. A
+	// client may take that long to answer in a TLS handshake.
 	idleTime = time.Second
 	// probeTime is how long a connection that only checks the health may be silent. Health checks
 	// are more frequent.
@@ -33,16 +33,16 @@ const fullLogEvery = time.Minute
 
 // Limit limits the connections of a listener. Without it, a client could use up the memory of the
 // process. A connection beyond a limit is closed at once, so that the client notices. A connection
-// is new until its first call, with the token if there is one; then it is established. Established
-// connections may take all but an eighth of the places. With tokens or certificates, new
-// connections share that eighth. When that eighth is full, the next connection replaces the first
-// new connection that is idle: the server waits for its bytes, and none have been sent either way
-// for a second. If none is idle, the next connection replaces the oldest new one. If the address
-// of the next connection has many new ones, it replaces one of the same address. So a client that
-// makes its call at once always gets a place.
+// is new until its first call, which must show the token if there is one; then it is established.
+// Established connections may take all but an eighth of the places. With tokens or certificates,
+// new connections share that eighth. When that eighth is full, the next connection replaces the
+// first new connection that is idle: the server waits for its bytes, and none have been sent either
+// way for a second. If none is idle, the next connection replaces the oldest new one. If the
+// address of the next connection has many new ones, it replaces one of the same address. So a
+// client that makes its call at once always gets a place.
 //
 // One address may have at most three quarters of the established connections. Connections over a
-// Unix socket have no address, and are not limited by it. Safe for concurrent use.
+// Unix socket have no address, and no such limit. A Limit is safe for concurrent use.
 type Limit struct {
 	net.Listener
 	max, establishedMax, newConnsMax int
@@ -79,8 +79,9 @@ type Conn struct {
 	active  atomic.Int64 // when the last bytes were sent in either direction, in Unix nanoseconds
 }
 
-// NewLimit limits the number of open connections of a listener. If callers need not show a
-// token or certificate, new connections may take all places for a moment, as in a burst.
+// NewLimit limits the number of open connections of a listener. The argument guarded says that
+// callers must show a token or certificate. If they need not, new connections may take all places
+// for a moment, as in a burst.
 func NewLimit(l net.Listener, connectionsMax int, guarded bool, logger *slog.Logger) *Limit {
 	kept := max(1, connectionsMax/newConnsShare)
 	c := &Limit{Listener: l, max: connectionsMax, newConnsMax: connectionsMax, establishedMax: connectionsMax - kept, idleTime: idleTime, logger: logger,
@@ -128,9 +129,9 @@ func (c *Limit) enter(v *Conn) (late *Conn) {
 	return late
 }
 
-// idlest returns the connection to close of a list: the first one that is idle, or else the first
-// one. So a connection whose first call is being read, or verified, is closed only if the server
-// has no time for any.
+// idlest returns the connection of a list that is to be closed: the first idle one among the first
+// few, or else the first one. So a connection whose first call is being read or verified is closed
+// only if none of these is idle.
 func idlest(newConns *list.List) *Conn {
 	const glances = 32
 	element, now := newConns.Front(), time.Now().UnixNano()
@@ -268,7 +269,7 @@ func originOf(addr net.Addr) netip.Prefix {
 	return Origin(tcp.AddrPort().Addr())
 }
 
-// Origin returns the network by which the callers of an address are bounded.
+// Origin returns the network of an address. All callers from one network have one bound.
 func Origin(ip netip.Addr) netip.Prefix {
 	ip, bits := ip.Unmap(), 64
 	if ip.Is4() {

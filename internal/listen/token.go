@@ -15,7 +15,7 @@ import (
 // tokenMin is the least length of a token: 16 random letters and digits are 95 bits.
 const tokenMin = 16
 
-// ReadToken returns a token that is given as a text, which may be {env.NAME}, or in a file.
+// ReadToken returns a token that is given either in a file or as a text, which may be {env.NAME}.
 // ReadToken returns "" if neither is given. inText and inFile name the two settings in messages.
 func ReadToken(inText, text, inFile, file string) (string, error) {
 	token, err := policyfile.Secret(text)
