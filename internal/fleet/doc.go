@@ -20,9 +20,9 @@
 // writes them once a second, at most [EventsBytesMax] bytes. A slow reader does not delay any node:
 // it misses events, and gets their number.
 //
-// A record that cannot be read, or is of a later version, is left out and counted. At most
-// [NodesMax] nodes are read, the latest first. Reading and writing need no more rights than the
-// store.
+// A record that cannot be read, or is of a later version, is left out and counted. The records of
+// at most [NodesMax] nodes are read, those with the latest heartbeats first. Reading and writing
+// need no more rights than the store.
 //
 // # Price
 //

@@ -59,7 +59,7 @@ type EventPage struct {
 	// LeftOut is the number of nodes beyond FollowedMax.
 	LeftOut    int `json:"left_out,omitempty"`
 	Unreadable int `json:"unreadable,omitempty"` // nodes whose events cannot be read
-	// Problem is the reason why the events are those of the node that answers, and not of others.
+	// Problem is the reason why the page has only the events of the node that answers.
 	Problem string `json:"problem,omitempty"`
 }
 
@@ -70,12 +70,13 @@ type FollowedNode struct {
 	Mute  bool   `json:"mute,omitempty"` // no policy in force reports events
 }
 
-// ErrAfter is wrapped by the error for a place at which no page of events ended.
+// ErrAfter is wrapped by the error for an EventQuery.After at which no page of events can have
+// ended.
 var ErrAfter = errors.New("no place in the events")
 
-// Follow returns the events of a node, which may be nil, and those of all other nodes of a Redis,
-// which may be nil. Other nodes send their events for ten seconds after the call. While Redis does
-// not answer, or four other calls use it for two seconds, the events are those of the own node.
+// Follow returns the events of the node own, and those of all other nodes in the Redis of store.
+// Either may be nil. Other nodes send their events for ten seconds after the call. If Redis does
+// not answer, or if four other calls use it for two seconds, the events are those of own alone.
 func Follow(ctx context.Context, store *redisstore.Store, own *Node, q *EventQuery) (*EventPage, error) {
 	places, err := parsePlaces(q.After)
 	if err != nil {
@@ -120,8 +121,8 @@ func Follow(ctx context.Context, store *redisstore.Store, own *Node, q *EventQue
 	return page, nil
 }
 
-// ownEvents returns the events of this node alone while Redis does not answer. These include the
-// event that reports the outage. The places of other nodes stay as they were.
+// ownEvents returns the events of this node alone, for the time when Redis does not answer. These
+// include the event that reports the outage. The places of other nodes stay as they were.
 func ownEvents(page *EventPage, own *Node, places map[string]uint64, q *EventQuery, why error) (*EventPage, error) {
 	if own == nil || own.sources.Events == nil {
 		return nil, why
@@ -134,14 +135,14 @@ func ownEvents(page *EventPage, own *Node, places map[string]uint64, q *EventQue
 // FollowFunc is Follow for one Redis.
 type FollowFunc func(ctx context.Context, own *Node, q *EventQuery) (*EventPage, error)
 
-// In returns Follow for a Redis, or for a process without Redis.
+// In returns Follow for the given store, which is nil in a process without Redis.
 func In(store *redisstore.Store) FollowFunc {
 	return func(ctx context.Context, own *Node, q *EventQuery) (*EventPage, error) {
 		return Follow(ctx, store, own, q)
 	}
 }
 
-// addEvents adds the events of a node after its place, and moves the place.
+// addEvents adds the events of a node that come after its place, and moves the place behind them.
 func (p *EventPage) addEvents(t *eventsText, places map[string]uint64, f *events.Filter) {
 	from, known := places[t.ID]
 	if known && from < t.From {

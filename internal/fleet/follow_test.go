@@ -50,7 +50,7 @@ func (w *writes) tail(from uint64, wants func(*events.Event) bool) (t events.Tai
 	return t
 }
 
-// The function newReporting returns a node with events.
+// The function newReporting returns a node that reports events.
 func newReporting(w *writes) *Node {
 	return New(Sources{Front: "caddy", Policies: func() []Policy { return []Policy{{Name: "shop", Events: true}} }, Events: w.tail}, time.Now())
 }
@@ -78,7 +78,7 @@ func (r *reader) read() *EventPage {
 	return page
 }
 
-// The method readUntil reads until the events so far are those of want, each exactly once.
+// The method readUntil reads pages until they contain the events named in want, each exactly once.
 func (r *reader) readUntil(want ...string) {
 	r.t.Helper()
 	slices.Sort(want)
@@ -92,8 +92,8 @@ func (r *reader) readUntil(want ...string) {
 	})
 }
 
-// TestFollow tests that a reader gets the events of all nodes once, those before and after it
-// began, and that each filter selects independently.
+// TestFollow tests that a reader gets the events of all nodes once, those from before its first
+// page and those from after it, and that each filter selects independently.
 func TestFollow(t *testing.T) {
 	server := redistest.Start(t)
 	store := open(t, server)
@@ -202,8 +202,8 @@ func TestNothingIsSentToNobody(t *testing.T) {
 	}
 }
 
-// TestEventsAreBounded tests that a node sends the latest events that fit, whatever clients are
-// named, and that a reader gets the number of the others.
+// TestEventsAreBounded tests that a node sends the latest events that fit, however long the names
+// of clients are, and that a reader gets the number of the omitted ones.
 func TestEventsAreBounded(t *testing.T) {
 	server := redistest.Start(t)
 	store, w := open(t, server), new(writes)

@@ -41,7 +41,7 @@ const (
 	eventsPrefix = "rl1:~events:{~fleet}:"
 )
 
-// NodesMax is the number of nodes that are read.
+// NodesMax is the greatest number of nodes whose records are read.
 const NodesMax = 1000
 
 // Member writes the heartbeats of a node. Close it before the store.

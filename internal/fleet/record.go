@@ -18,7 +18,7 @@ const (
 	RulesMax   = 128
 	// policiesMax bounds the policies of a record.
 	policiesMax = 64
-	// textBytesMax bounds a name or a problem in a record.
+	// textBytesMax bounds the length of a name or of a problem in a record.
 	textBytesMax = 256
 )
 

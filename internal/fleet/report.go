@@ -24,7 +24,7 @@ type NodeState struct {
 	Front    string    `json:"front"`
 	Build    string    `json:"build,omitempty"`
 	Since    time.Time `json:"since"`
-	SeenMs   int64     `json:"seen_ms"` // the time since then
+	SeenMs   int64     `json:"seen_ms"` // the time since the last heartbeat
 	State    string    `json:"state"`
 	Policies []Policy  `json:"policies"`
 	Problems []string  `json:"problems,omitempty"`
@@ -134,7 +134,7 @@ func (n *NodeState) versions() map[string]string {
 	return joined
 }
 
-// Top holds the rules and clients of all nodes with the most denials.
+// Top holds the rules and the clients with the most denials, summed over all nodes.
 type Top struct {
 	Nodes   int      `json:"nodes"` // the number of nodes in the sums
 	Rules   []Rule   `json:"rules"`
@@ -177,7 +177,8 @@ func (r *Reading) Top(n int) *Top {
 	return top
 }
 
-// entry returns the sum of a name. If there is none, it adds the argument first as the initial sum.
+// entry returns the sum of a name. If there is none, the argument named first becomes the initial
+// sum.
 func entry[T any](of map[ruleName]*T, name ruleName, first T) *T {
 	sum := of[name]
 	if sum == nil {
