@@ -6,8 +6,8 @@
 // # Promise
 //
 // Package core decides the request, by the code of a proxy. [Run] charges nothing. An explanation
-// contains no credential. If a record cannot be read, Run returns an error and no explanation
-// without the record.
+// contains no credential. If a record cannot be read, Run returns an error instead of an
+// explanation without the record.
 //
 // # Price
 //
@@ -16,6 +16,6 @@
 //
 // # When not to use it
 //
-// Do not use it on the request path. A client that is named instead of a credential is not
+// Do not use it on the request path. A client whose name is given instead of a credential is not
 // verified.
 package explain

@@ -14,8 +14,9 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// Name makes a request come from a named client. Name returns verifiers that accept any credential
-// as the client's, for the entries of identify, and the profile of the client under the policy.
+// Name makes a request come from a named client. Name returns a verifier for each entry of
+// identify, which accepts any credential as the client's, and the profile of the client under the
+// policy.
 func (r *Request) Name(p *operator.Policy, client *operator.Client, words operator.Words) ([]policy.Verifier, *operator.Profile, error) {
 	f, err := client.In(p)
 	if err != nil {

@@ -87,8 +87,9 @@ func look(ctx context.Context, store counter.Store, plan *core.Plan) error {
 	return nil
 }
 
-// failingSource keeps the error of the last read of records that failed. A directory continues
-// without records then. A read that was interrupted by the end of the command is not kept.
+// failingSource keeps the error of the last read of records that failed. A directory hides such an
+// error, because it continues without records. The error of a read that the end of the command
+// interrupted is not kept.
 type failingSource struct {
 	directory.Source
 	mu      sync.Mutex
