@@ -8,9 +8,9 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// Corrections is the store that corrects charges once the response is known, both charges that the
-// shared store made and charges that this process made in its place. [Store.Corrections] returns
-// one. It is safe for concurrent use.
+// Corrections is the store that corrects charges when the response is known. It corrects both the
+// charges that the shared store made and those that this process made in its place.
+// [Store.Corrections] returns one. It is safe for concurrent use.
 //
 // A further charge that the shared store has certainly not executed is kept as a debt, and its
 // result is [counter.Result.Local]. The charge is also counted in memory, so the next request that
@@ -35,7 +35,7 @@ func (c Corrections) Take(ctx context.Context, checks []counter.Check, results [
 }
 
 // The method finish completes a call. If the store did not execute the call because it has no
-// memory for one of its counters, the others are corrected one by one.
+// memory for one of the call's counters, the counters are corrected one by one.
 func (c Corrections) finish(ctx context.Context, err error, checks []counter.Check, results []counter.Result) error {
 	if len(checks) == 1 || fullOf(err) == nil {
 		return c.store.oweForced(err, checks, results)

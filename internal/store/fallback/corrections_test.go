@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// settledCheck is a check of a rule that settles.
+// settledCheck returns a check of a rule whose charges are settled.
 func settledCheck(t *testing.T, key string, count, cost int64) counter.Check {
 	t.Helper()
 	c := limited(t, key, count, cost, counter.OnErrorAllow)
@@ -153,8 +153,8 @@ func TestUnknownChargesAreNotRefunded(t *testing.T) {
 	}
 }
 
-// TestCorrectionsAddUp: whenever the store is unavailable, in the end a counter has the real costs
-// plus the refunds that failed.
+// TestCorrectionsAddUp: at whatever times the store is unavailable, a counter finally has the real
+// costs plus the refunds that failed.
 func TestCorrectionsAddUp(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)

@@ -29,10 +29,11 @@
 // 65,536 counters; a further counter displaces one with few units.
 //
 // Stores of one process over the same counters have the same [Counts], so they admit a limit once,
-// and each charges what the others owe. A front opens another store when its settings change.
+// and each charges what the others owe. A process has several such stores because a front opens
+// another store when its settings change.
 //
-// A store without memory for a call's new counters still counts the known ones: its error has a
-// method NewCounter. Then only the new counters are counted in this process.
+// A store that has no memory for a call's new counters can still count the known ones. Its error
+// has a method NewCounter, and this process then counts only the new counters.
 //
 // [Store.Corrections] corrects charges when the real cost is known, including those of requests
 // that this process admitted. A higher cost that cannot be sent to the store is counted in memory

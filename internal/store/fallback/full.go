@@ -29,8 +29,8 @@ func fullOf(err error) fullError {
 }
 
 // The type halves is a call in two halves. This process counts the new counters in memory, and the
-// store counts the known ones. A check that does not belong to a half charges nothing in it. So
-// both halves have all checks of the call, and their penalties keep their places.
+// store counts the known ones. Both halves have all checks of the call, so that penalties keep
+// their places; a check that does not belong to a half charges nothing in it.
 type halves struct {
 	call  *counter.Call
 	isNew []bool          // for each check whether its counter is new
@@ -41,7 +41,7 @@ type halves struct {
 	asked bool         // whether next is sent in this round
 }
 
-// The method divide divides the call. The method returns false if the error names no further
+// The method divide divides the call. The method returns false if the error names no further new
 // counter of the call, or if no counter of the call is known.
 func (h *halves) divide(full fullError) bool {
 	checks := h.call.Checks
@@ -77,8 +77,9 @@ func (h *halves) canCount() bool {
 }
 
 // takeHalves completes those calls that the store did not execute because it has no memory for
-// their new counters. The store counts the others, so a client cannot use units of a known counter
-// again by adding a made-up name to each request. If that is not possible, memory answers the call.
+// their new counters. The store counts the known counters, so a client cannot use units of a known
+// counter again by adding a made-up name to each request. If that is not possible, memory answers
+// the call.
 func (s *Store) takeHalves(ctx context.Context, calls []counter.Call) {
 	var all []*halves
 	for i := range calls {
@@ -154,8 +155,8 @@ func (s *Store) beginHalves(h *halves) bool {
 	return true
 }
 
-// endHalves completes a call whose known counters the store has answered, or removes its units from
-// memory.
+// endHalves completes a call after the store was called for its known counters. If the store failed
+// or denied the call, endHalves removes the call's units from memory.
 func (s *Store) endHalves(h *halves, err error) {
 	call := h.call
 	if err == nil {
@@ -187,7 +188,7 @@ func (s *Store) completed(call *counter.Call) {
 	call.Err = nil
 }
 
-// The method undo refunds the units that take has charged in the local store.
+// The method undo refunds the units that the method take has charged in the local store.
 func (t *localCall) undo(local counter.Store) {
 	for i := range t.checks {
 		c, r := &t.checks[i], &t.results[i]

@@ -78,7 +78,7 @@ func (o *owed) shard(key []byte) *owedShard {
 }
 
 // addUnits adds units to a counter's debt. It reports whether there was room for the debt. If it
-// displaced another debt for that, it returns that counter and its units.
+// displaced another debt to make room, it also returns the key and the units of that debt.
 func (o *owed) addUnits(key []byte, now time.Time, u due) (displaced string, units int64, added bool) {
 	sh := o.shard(key)
 	sh.mu.Lock()
@@ -160,9 +160,10 @@ func (o *owed) displace(sh *owedShard, now time.Time) (key string, units int64, 
 
 // The method begin removes and returns a counter's debt so that the caller can charge it in the
 // store. If another request is charging it, begin waits for that request, at most until the store's
-// deadline. If that request is one of another store with a later deadline, begin waits for the time
-// patience, and leaves the debt. If ctx ends first, begin returns an error that wraps
-// [counter.ErrOverloaded], because the store works: it was about to charge the debt.
+// deadline. If that request belongs to another store with a later deadline, begin waits only for
+// the time given by the argument patience, and then leaves the debt. If ctx ends first, begin
+// returns an error that wraps [counter.ErrOverloaded], because the store works: it was about to
+// charge the debt.
 func (o *owed) begin(ctx context.Context, key []byte, now time.Time, patience time.Duration) (units int64, err error) {
 	sh := o.shard(key)
 	sh.mu.Lock()
@@ -186,8 +187,8 @@ func (o *owed) begin(ctx context.Context, key []byte, now time.Time, patience ti
 var errPatience = errors.New("another request still charges the debt")
 
 // The method await waits until a charge of a debt of the shard has ended. It returns the context's
-// error if ctx ends first, and errPatience after the time patience. With 0, it waits for any time.
-// The caller holds the lock.
+// error if ctx ends first, and errPatience if the time given by the argument patience ends first.
+// If that is 0, it waits for any time. The caller holds the lock.
 func (sh *owedShard) await(ctx context.Context, patience time.Duration) error {
 	if sh.settled == nil {
 		sh.settled = make(chan struct{})
@@ -270,7 +271,7 @@ func (o *owed) end(key []byte, units int64, unsent bool, charge *counter.Result)
 	}
 }
 
-// The method uncharged returns the units of a counter that the store is not known to have charged.
+// The method uncharged returns how many units of a counter the store is not known to have charged.
 func (o *owed) uncharged(key []byte) int64 {
 	if o.count.Load() == 0 {
 		return 0
@@ -325,8 +326,8 @@ func (s *Store) addDebt(key []byte, now time.Time, u due) bool {
 }
 
 // The method settle charges the debts of a call's counters in the store, before the call. If a
-// charge fails, settle returns its error, and the call itself need not be sent. If it fails only
-// because the store has no memory for a new counter, the other counters are charged.
+// charge fails, settle returns its error, and the call itself need not be sent. If a charge fails
+// only because the store has no memory for a new counter, the other debts are charged nevertheless.
 func (s *Store) settle(ctx context.Context, t *localCall, checks []counter.Check) error {
 	for i := range checks {
 		c := &checks[i]

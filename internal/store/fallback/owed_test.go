@@ -110,9 +110,9 @@ func TestEndedWindowsAreNotCharged(t *testing.T) {
 	}
 }
 
-// TestOwedIsBounded: beyond OwedMax counters, a debt displaces one that is over or small. Debts of
-// made-up clients displace each other, and neither that of a client with many units nor that of a
-// client that asks meanwhile.
+// TestOwedIsBounded: beyond OwedMax counters, a debt displaces one whose window has ended, or a
+// small one. Debts of made-up clients displace each other. They displace neither the debt of a
+// client with many units nor that of a client that sends requests meanwhile.
 func TestOwedIsBounded(t *testing.T) {
 	w := newWorld(t, 1)
 	o, now := &w.owed, time.Now()
@@ -172,7 +172,7 @@ func TestDisplacedUnitsAreInDoubt(t *testing.T) {
 }
 
 // TestManyTellTheStore: the limit is not exceeded if many requests find the store available at the
-// same time, and if the store fails again.
+// same time, and also if the store fails again.
 func TestManyTellTheStore(t *testing.T) {
 	w := newWorld(t, 1)
 	flaky := &unsteady{Store: w.inner.Store}

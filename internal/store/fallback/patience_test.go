@@ -12,8 +12,8 @@ import (
 )
 
 // TestAnotherStoresChargeDelaysForAWhile: while a store with a later deadline charges a debt, a
-// request of another store with the same Counts waits for its own store's time only. It is then
-// decided by that store, and the limit is not exceeded.
+// request of another store with the same Counts waits only as long as its own store's deadline
+// permits. It is then decided by that store, and the limit is not exceeded.
 func TestAnotherStoresChargeDelaysForAWhile(t *testing.T) {
 	for _, algorithm := range []counter.Algorithm{counter.FixedWindow, counter.TokenBucket} {
 		synctest.Test(t, func(t *testing.T) {

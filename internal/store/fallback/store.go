@@ -31,8 +31,8 @@ type Options struct {
 	Prepare func()
 	// Known returns the number of used units of a check's counter that the shared store last
 	// reported to this process; 0 if there is no recent report. Under on_error: allow, counting
-	// starts from this number. An answer that admits a request must be included before the request
-	// is admitted. Nil means that there are no reports.
+	// starts from this number. An answer that admits a request must be included in the report
+	// before the request is admitted. Nil means that there are no reports.
 	Known func(c *counter.Check) (used int64)
 	// AtOnce answers a call as the shared store would, if that is possible without calling that
 	// store. Otherwise it returns false and charges nothing. Nil means that this is never possible.
@@ -210,10 +210,10 @@ func (s *Store) settleAll(ctx context.Context, calls []counter.Call) error {
 	return nil
 }
 
-// The method or updates the tallies by an answer of the store. If the store has not answered, it
-// answers the call from memory, or returns the error. It uses t if t is not nil. The argument
-// unsent reports that the store has certainly not executed the call; the admitted units then become
-// a debt.
+// The method named or updates the tallies from an answer of the store. If the store has not
+// answered, it answers the call from memory, or returns the error. It uses t if t is not nil. The
+// argument unsent reports that the store has certainly not executed the call; the admitted units
+// then become a debt.
 func (s *Store) or(t *localCall, err error, unsent bool, checks []counter.Check, results []counter.Result) error {
 	if err == nil {
 		s.tally(checks, results)
@@ -342,7 +342,7 @@ func (s *Store) owe(t *localCall, unsent bool, checks []counter.Check, results [
 	}
 }
 
-// dueOf returns the units of a check that the local store has answered.
+// dueOf returns the debt that results from a check which the local store has answered.
 func dueOf(c *counter.Check, local *counter.Result, now time.Time) due {
 	span := local.Reset
 	if c.Limit.Algorithm() == counter.SlidingLog {

@@ -76,7 +76,7 @@ func limited(t *testing.T, key string, count, cost int64, word counter.OnError) 
 	return counter.Check{Key: []byte("rl1:a:r:{" + key + "}:1m:fw"), Limit: &l, Op: counter.OpTake, Cost: cost, OnError: word}
 }
 
-// The method admits returns how many of n calls are admitted.
+// The method admits makes the given number of calls, and returns how many of them are admitted.
 func (w *world) admits(t *testing.T, calls int, checks ...counter.Check) (admitted int) {
 	t.Helper()
 	results := make([]counter.Result, len(checks))
@@ -377,8 +377,8 @@ func TestRecentAnswersOfTheStoreCount(t *testing.T) {
 	}
 }
 
-// TestStoresWithTheSameCountsAdmitALimitOnce: two stores with the same Counts admit a limit
-// together, and each charges what the other owes.
+// TestStoresWithTheSameCountsAdmitALimitOnce: two stores with the same Counts together admit no
+// more than the limit, and each charges what the other owes.
 func TestStoresWithTheSameCountsAdmitALimitOnce(t *testing.T) {
 	w := newWorld(t, 1)
 	other := &world{inner: w.inner, Store: New(w.inner, Options{Counts: w.Counts})}

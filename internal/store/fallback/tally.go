@@ -24,7 +24,7 @@ const (
 
 // The type tallies are counts of admissions in memory, one for each counter for which this process
 // has decided a request in place of the store. A tally counts the admissions by this process and by
-// the store. The store has not recorded the requests that this process admitted yet. Without the
+// the store. The store has not yet recorded the requests that this process admitted. Without the
 // tally, the store and this process would each admit the whole limit.
 type tallies struct {
 	count  atomic.Int64 // the number of tallies; usually it is 0, and a check costs one load
@@ -67,8 +67,9 @@ func (t *localCall) tallyKey(c *counter.Check) []byte {
 	return t.text[start:len(t.text):len(t.text)]
 }
 
-// addTally adds a check that counts the given check, under on_error: local, in its tally as well,
-// at its full limit. So this process denies requests that it knows to exceed the limit.
+// addTally is called for a check under on_error: local. It adds a second check, which counts the
+// same units in the counter's tally, under the full limit. So this process denies requests that, as
+// far as it knows, exceed the limit.
 func (t *localCall) addTally(i int, c *counter.Check) {
 	if c.Shadow || len(t.checks) == counter.ChecksMax {
 		return
@@ -160,7 +161,7 @@ func (s *Store) findTally(c *counter.Check) (t tally, found bool) {
 	return *kept, true
 }
 
-// endTally ends a tally. If onlyLate is true, findTally drops the tally only if the tally's time is
+// endTally ends a tally. If onlyLate is true, endTally ends the tally only if the tally's time is
 // over.
 func (s *Store) endTally(key []byte, onlyLate bool) {
 	sh := s.tallyShard(key)
@@ -237,7 +238,8 @@ func (s *Store) tally(checks []counter.Check, results []counter.Result) {
 	clear(t.checks) // the caller owns their keys
 }
 
-// tallyCheck returns the check that counts an answer of the shared store in memory.
+// tallyCheck returns the check that counts, in this process's memory, what the shared store
+// answered. The result counted is false if there is nothing to count.
 func tallyCheck(c *counter.Check, r *counter.Result, admitted bool) (local counter.Check, counted bool) {
 	if c.Limit == nil || c.Shadow {
 		return local, false
@@ -321,8 +323,8 @@ func (s *Store) insist(t *localCall, checks []counter.Check, results []counter.R
 // memory can be too high after a reset or a refund by another process.
 //
 // Units move between the three at the same time, so the order of reading matters: units can be
-// counted twice, but none is missed. If no units remain, the store might have charged more than the
-// limit.
+// counted twice, but none is missed. If the store reports that no units remain, it might have
+// charged more than the limit, so there is no room.
 func (s *Store) fits(c *counter.Check, r *counter.Result) bool {
 	if c.Limit.Algorithm() == counter.TokenBucket {
 		return false // debts of a bucket are dropped before the bucket is full

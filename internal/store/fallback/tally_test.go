@@ -13,9 +13,9 @@ import (
 	"github.com/penstock/penstock/internal/test/racescale"
 )
 
-// TestAnAnswerBesideTheFallbackIsTallied: units that the store admits count together with units
-// that this process admitted for calls that the store did not execute, although their outcome was
-// unknown.
+// TestAnAnswerBesideTheFallbackIsTallied: the tally counts units that the store admits, and units
+// that this process admitted for calls with an unknown outcome. The store did not execute those
+// calls.
 func TestAnAnswerBesideTheFallbackIsTallied(t *testing.T) {
 	for _, algorithm := range []string{"fw", "sw", "sl", "tb"} {
 		w := newWorld(t, 1)
