@@ -192,7 +192,8 @@ func (s *Store) noteAnswer(sent counter.Micros) {
 	s.rtt.Store(max(took, rtt-(rtt-took)/8))
 }
 
-// The method answered records that a call sent at an instant was answered.
+// The method answered records that a call has been answered. The argument sent is when the call was
+// sent.
 func (s *Store) answered(sent counter.Micros) {
 	s.lastArrived.Store(int64(s.now()))
 	for {
@@ -247,7 +248,7 @@ func (a *attempt) awaitCall(ctx context.Context) (outcome, error) {
 	return a.reserve(), nil
 }
 
-// reservedAll returns the outcome once all checks have been visited.
+// reservedAll returns the outcome of an attempt that has visited all checks.
 func (a *attempt) reservedAll() outcome {
 	if a.inHand < len(a.checks) && !a.unpenalized() {
 		return ready
@@ -287,8 +288,8 @@ func (a *attempt) putBack(i int) {
 	}
 }
 
-// The method deny denies the call according to the state of the counter of check a.at. The method
-// calls the store only if the denial must be recorded or a shadow check must be evaluated.
+// The method deny denies the call according to the state of the counter of check a.at. The store is
+// called only if the denial must be recorded or a shadow check must be evaluated.
 func (a *attempt) deny() outcome {
 	s, i := a.store, a.at
 	denial := a.results[i]
