@@ -52,7 +52,7 @@ type debt struct {
 	settling   bool // whether a request is charging the debt in the store
 	refundable bool
 	last       counter.Micros // the latest receipt in memory
-	owing      counter.Micros // the first receipt of the units
+	owing      counter.Micros // the first receipt of the owed units
 	charging   counter.Micros // the first receipt of the units that are being charged
 	refundFrom counter.Micros // units with an earlier receipt are not refunded
 	charged    charged
