@@ -79,7 +79,7 @@ type answer struct {
 	// a call is under way
 	again counter.Micros
 	at    counter.Micros // the instant of the answer on the store's clock
-	cost  int64          // the denied cost, or passed if the check did not deny
+	cost  int64          // the denied cost, or the constant passed if the check did not deny
 	wait  counter.Micros // of a denial
 	// the identity of the violation that the client's penalty recorded for a denial. The identity
 	// is 0 if none was recorded.
@@ -155,12 +155,12 @@ func (s *set) find(id identity, now counter.Micros) *answer {
 type recorder struct {
 	check int    // the position of the penalty in the call, counted from 1
 	id    uint64 // half of its identity, which suffices together with the counter's identity
-	// the time at which a penalty in its set was last lifted; violations recorded before that might
-	// be deleted
+	// when a penalty in the same set was last lifted; violations recorded before then might be
+	// deleted
 	forgot counter.Micros
 }
 
-// The method violation identifies the record of a violation.
+// The method violation returns the identity of a violation's record.
 func (p *recorder) violation(id int64) uint64 { return p.id ^ uint64(id)<<1 | 1 }
 
 // The method recall answers a check from memory. The result known reports whether there is a
@@ -171,8 +171,8 @@ func (d *denials) recall(now counter.Micros, checks []counter.Check, i int, r *c
 	return known, denies
 }
 
-// recallOrLook is recall for a call that can renew a denial. The result looks reports whether this
-// call must renew it by calling the store.
+// recallOrLook is like recall. If the argument may is true, the call can renew a denial, and the
+// result looks reports whether it must do so by calling the store.
 func (d *denials) recallOrLook(now counter.Micros, checks []counter.Check, i int, r *counter.Result, p *recorder, may bool) (known, denies, looks bool) {
 	c := &checks[i]
 	if c.Guard != 0 && c.Guard != p.check {

@@ -12,22 +12,22 @@
 // Nothing is admitted that the store has not charged. Each counter of a limit that may be leased
 // (Check.Lease) has the state machine of package lease. A request is admitted from held units, is
 // denied by the store's last answer, waits for the call that is under way, or makes one call for
-// itself and all waiting requests. So a thousand concurrent misses cost two calls. For a request
-// under several limits, held units are reserved first. One call then takes the remaining units,
-// together with those of exact limits and log_only limits. If that call is denied or fails, the
-// reserved units are put back. A request never waits while other requests wait for a call that it
-// is about to make, so requests cannot deadlock.
+// itself and all waiting requests. So a thousand concurrent requests that find no held units cost
+// two calls. For a request under several limits, held units are reserved first. One call then takes
+// the remaining units, together with those of exact limits and log_only limits. If that call is
+// denied or fails, the reserved units are put back. A request never waits while other requests wait
+// for a call that it is about to make, so requests cannot deadlock.
 //
 // No request waits longer than Options.WaitMax. After that it fails with [counter.ErrOverloaded],
 // because a client can cause such a wait, for example by a burst on a busy machine. The error is
 // [counter.ErrUnavailable] only if a call for the counter failed during the wait because the store
-// did not answer, and the store has not answered another call since, or in the last half of the
-// timeout. If the call fails, the requests that wait for it fail too, except those
-// that held units can admit. So waiting requests do not call a failed store again. A call is
-// overdue if it takes four times as long as usual, and at least a tenth of the timeout. Then one of
-// the waiting requests makes another call for all of them. So if a call hangs, usually only the
-// request that made it fails. If the store takes more than a third of the timeout to answer, no
-// request waits for another request's call.
+// did not answer. And even then it is ErrOverloaded if the store has answered another call in the
+// last half of the timeout, or one that was sent later. If the call fails, the requests that wait
+// for it fail too, except those that held units can admit. So waiting requests do not call a failed
+// store again. A call is overdue if it takes four times as long as usual, and at least a tenth of
+// the timeout. Then one of the waiting requests makes another call for all of them. So if a call
+// hangs, usually only the request that made it fails. If the store takes more than a third of the
+// timeout to answer, no request waits for another request's call.
 //
 // A unit counts from when it is reserved, just as the store counts a unit when it decides. The
 // request is admitted after the rest of its checks have been answered, at most one call later.
@@ -51,9 +51,9 @@
 //
 // All denials by one limit during one wait are, by definition, one violation. The store records it
 // with the first denial and does not need to see the others. A denial is remembered only if its
-// violation was recorded in the client's current record. A denial by a leased limit calls the store
-// once to record it. If a second limit is exhausted too, its violation is recorded when the store
-// is next called.
+// violation was recorded in the client's current record. A denial by a leased limit costs one call
+// to the store, which records the violation. If a second limit is exhausted too, its violation is
+// recorded when the store is next called.
 //
 // # Promise: a burst is a few calls
 //

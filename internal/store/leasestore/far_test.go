@@ -131,8 +131,8 @@ func (f *remoteStore) book(checks []counter.Check, results []counter.Result) {
 	}
 }
 
-// The method calls returns the number of calls that charged since the last time, and the maximum
-// number of concurrent calls for one counter.
+// The method calls returns the number of calls that charged since it was last invoked, and the
+// maximum number of concurrent calls for one counter.
 func (f *remoteStore) calls() (calls, atOnce int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -156,7 +156,7 @@ func (f *remoteStore) set(change func()) {
 	change()
 }
 
-// The method node returns one process's store over a far one.
+// The method node returns the store of one process, over the remote store.
 func (f *remoteStore) node(o Options) *Store {
 	s, err := New(f, o)
 	if err != nil {
@@ -243,8 +243,8 @@ func TestAThousandMissesAreTwoCalls(t *testing.T) {
 	}
 }
 
-// The type strict is a store that ends a call of a far store at its deadline, as a real client
-// does.
+// The type strict is a remote store whose calls end at their deadline, as those of a real client
+// do.
 type strict struct{ *remoteStore }
 
 func (s strict) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {

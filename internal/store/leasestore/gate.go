@@ -19,7 +19,7 @@ import (
 // When a call is denied, they are denied from memory. When a call is admitted, as many further
 // requests are sent as there are units. So a burst of any size costs about as many calls as the
 // limit admits requests, and requests of other clients do not queue behind it. At a counter that
-// clients share, their requests wait in turns.
+// several clients share, the clients take turns.
 
 // Bounds of the gates.
 const (
@@ -37,8 +37,8 @@ const (
 	// gateWaitMax bounds how long a request waits for its turn. The store answers during all of
 	// that time, because a failed call ends the wait of every request behind it.
 	gateWaitMax = counter.Second
-	// gateMissesMax bounds how many waiting requests in a row are not covered by the last denial.
-	// If that many are not covered, each remaining request is sent to the store.
+	// gateMissesMax is a number of waiting requests in a row. If the last denial does not cover
+	// that many, each remaining request is sent to the store.
 	gateMissesMax = 4
 )
 
@@ -69,7 +69,8 @@ type gate struct {
 	// units left of the limit according to the last answer; the capacity before the first answer
 	remaining int64
 	calls     int // under way
-	// queued requests are being denied, so the gate is in use although its queue is empty
+	// more than 0 while queued requests are being denied: the gate is then in use, with an empty
+	// queue
 	pins  int
 	queue turns
 }
@@ -180,7 +181,7 @@ func (g *gates) sourceOf(c *counter.Check, id identity) sources.Source {
 	return g.sources.Of(id[0])
 }
 
-// The method left counts a request that waits no longer.
+// left is invoked for a request that no longer waits. It lowers the counts of waiting requests.
 func (g *gates) left(q *queued) {
 	g.waiting.Add(-1)
 	q.source.Leave()
@@ -208,8 +209,8 @@ func (s *Store) awaitTurn(ctx context.Context, q *queued) (done bool, err error)
 }
 
 // The function contextError returns the error of a request whose context ends while the request
-// waits in this process. A deadline that has passed is an overload and not an outage: it can be so
-// short that a burst of one client makes it pass.
+// waits in this process. A deadline that has passed is an overload and not an outage: the deadline
+// can be so early that a burst of one client makes a request miss it.
 func contextError(ctx context.Context) error {
 	failure := counter.ErrUnavailable
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {

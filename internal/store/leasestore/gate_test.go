@@ -43,8 +43,7 @@ func (b *burst) ask(ctx context.Context, checks ...counter.Check) {
 	}
 }
 
-// The method blockInner is a store that blocks the calls of the inner store until the test releases
-// them.
+// The method blockInner makes calls of the inner store block until the test invokes release.
 func (p *rig) blockInner() (release func()) {
 	wall := make(chan struct{})
 	p.inner.instead(func(ctx context.Context, checks []counter.Check, results []counter.Result) error {
@@ -57,7 +56,7 @@ func (p *rig) blockInner() (release func()) {
 	})
 }
 
-// The method queues waits until n requests wait at gates.
+// The method named queues blocks until n requests wait at gates.
 func (p *rig) queues(n int64) {
 	p.Helper()
 	eventually.Until(p, time.Minute, fmt.Sprintf("%d requests wait at gates", n), func() bool { return p.gates.waiting.Load() == n })
@@ -76,8 +75,8 @@ func (p *rig) isIdle() {
 	}
 }
 
-// TestABurstIsAFewCalls: of a burst of any size, exactly the limit is admitted, with about as many
-// calls.
+// TestABurstIsAFewCalls: of a burst of any size, exactly as many requests are admitted as the limit
+// permits, with about as many calls.
 func TestABurstIsAFewCalls(t *testing.T) {
 	for _, n := range []int{6, 100, 10_000} {
 		for _, text := range []string{"5/1h", "5/1h fixed_window", "5/1h sliding_log", "5/1h burst 5"} {
@@ -186,8 +185,9 @@ func TestWaitsAreBounded(t *testing.T) {
 	b.isIdle()
 }
 
-// TestASourceLeavesPlacesAtGates: one source has a fourth of the places at all gates, and half of
-// those at the gate of one counter. Requests of other sources wait, and are not denied.
+// TestASourceLeavesPlacesAtGates: one source has a fourth of the places at all gates together, and
+// half of the places at the gate of one counter. Requests of other sources wait, and are not
+// denied.
 func TestASourceLeavesPlacesAtGates(t *testing.T) {
 	for names, places := range map[int]int{1: gateWaitingMax, 5: gatesWaitingMax} {
 		t.Run(fmt.Sprintf("%d counters", names), func(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 	"github.com/penstock/penstock/internal/test/limittest"
 )
 
-// The function punishedChecks returns the checks of a request under a penalty and limits whose
-// denials are violations.
+// The function punishedChecks returns the checks of a request under a penalty, and under limits
+// whose denials are violations.
 func punishedChecks(p *counter.Penalty, limits ...counter.Check) []counter.Check {
 	checks := []counter.Check{{Key: []byte("penalty"), Op: counter.OpTake, Penalty: p}}
 	for i := range limits {

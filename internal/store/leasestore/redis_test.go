@@ -58,8 +58,8 @@ func hammer(books *ledger, nodes []*Store, times int, checks ...counter.Check) {
 	all.Wait()
 }
 
-// TestNeverOverOnRedis: three nodes of eight goroutines share one limit. One node dies with the
-// units that it holds. The others, and then a store without leases, use up the rest exactly.
+// TestNeverOverOnRedis: three nodes with eight goroutines each share one limit. One node dies with
+// the units that it holds. The others, and then a store without leases, use up the rest exactly.
 func TestNeverOverOnRedis(t *testing.T) {
 	const count = 20_000
 	server := redistest.Start(t)

@@ -92,8 +92,8 @@ func (s *Store) tick(ctx context.Context) {
 	s.sweep(ctx, func(c *lease.Counter, backs []lease.Refund) []lease.Refund { return c.Tick(s.now(), backs) })
 }
 
-// The method sweep calls take for each counter that holds units, and refunds the units that take
-// returns.
+// The method sweep calls the function take for each counter that holds units, and sends the refunds
+// that take returns.
 func (s *Store) sweep(ctx context.Context, take func(*lease.Counter, []lease.Refund) []lease.Refund) {
 	var backs []lease.Refund
 	var calls []counter.Call
@@ -193,10 +193,10 @@ func (s *Store) fetch(sh *shard, h *heldCounter, asking *lease.Call, check count
 // closePause is the interval at which Close checks whether calls are still under way.
 const closePause = time.Millisecond
 
-// Close refunds the held units until ctx is done, and returns when the store's goroutines have
-// ended. Close waits for calls under way, because their units are refunded too. Later calls go to
-// the inner store, which Close does not close. Close may be called more than once. If ctx is done
-// before everything is refunded, Close returns the context's error.
+// Close refunds the held units, and waits for the store's goroutines to end. It also waits for
+// calls under way, because their units are refunded too. Later calls go to the inner store, which
+// Close does not close. Close may be called more than once. If ctx is done before everything is
+// refunded, Close returns the context's error.
 func (s *Store) Close(ctx context.Context) error {
 	s.closing.Do(func() {
 		s.closed.Store(true)

@@ -25,8 +25,8 @@ type Options struct {
 	// remembered.
 	DenialsMax int
 	// CountersMax is the greatest number of counters that can hold units. If CountersMax is 0, the
-	// number is CountersMaxDefault. The greatest value is CountersMaxBound. The number is at least
-	// 1024.
+	// number is CountersMaxDefault. The greatest value is CountersMaxBound. A smaller number than
+	// 1024, except 0, means 1024.
 	CountersMax int
 	// Timeout is how long the inner store usually takes at most; 0 means TimeoutDefault. No call is
 	// overdue before a tenth of it. Timeout does not bound a call to the inner store: that store's
@@ -36,7 +36,7 @@ type Options struct {
 	// in which the inner store fails: a call that waits for WaitMax is late, which is no outage. If
 	// WaitMax is less than Timeout, the bound is Timeout.
 	WaitMax time.Duration
-	// Reports remembers how much of each counter is used, and has the clock. All stores of a
+	// Reports remembers how much of each counter is used, and provides the clock. All stores of a
 	// process over the same counters should have the same Reports. Nil means that the store has its
 	// own.
 	Reports *Reports

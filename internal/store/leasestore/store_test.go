@@ -46,7 +46,8 @@ func (b *between) Take(ctx context.Context, checks []counter.Check, results []co
 	return take(ctx, checks, results)
 }
 
-// The method instead makes take answer all further calls. Nil restores the inner store.
+// The method named instead lets the function take answer all further calls. Nil restores the inner
+// store.
 func (b *between) instead(take func(ctx context.Context, checks []counter.Check, results []counter.Result) error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -95,7 +96,8 @@ func (p *rig) ask(checks ...counter.Check) []counter.Result {
 	return results
 }
 
-// The method calls fails the test unless the inner store was called n times since the last check.
+// The method named calls fails the test unless the inner store was called want times since the
+// previous such check.
 func (p *rig) calls(want int64, why string) {
 	p.Helper()
 	if got := p.inner.calls.Swap(0); got != want {
@@ -107,7 +109,7 @@ func takeOf(key string, l *counter.Limit, cost int64) counter.Check {
 	return counter.Check{Key: []byte(key), Limit: l, Cost: cost}
 }
 
-// The method exhaust uses a counter up for as long as its limit lasts.
+// The method exhaust uses up all units of a counter.
 func (p *rig) exhaust(key string, l *counter.Limit) {
 	p.Helper()
 	p.ask(takeOf(key, l, l.Capacity()))

@@ -41,9 +41,10 @@ type usage struct{ cache[use] }
 
 func newUsage(most int) *usage { return &usage{*newCache[use](most)} }
 
-// The method learn records the store's answer to a call sent at an instant, unless the recorded
-// answer is later. Answers can arrive in a different order than the store gave them. If the store's
-// clock went back, a call that was sent after the recorded answer arrived is the later one.
+// The method learn records the store's answer to a call, unless the recorded answer is later. The
+// argument sent is when the call was sent. Answers can arrive in a different order than the store
+// gave them. A call that was sent after the recorded answer had arrived counts as later, even if
+// the store's clock has gone back.
 func (t *usage) learn(id identity, sent, until counter.Micros, u use) {
 	set, mu := t.lock(id)
 	defer mu.Unlock()
@@ -94,8 +95,8 @@ func (s *Store) learnUses(sent counter.Micros, checks []counter.Check, results [
 }
 
 // usedUnits returns the number of units that are used according to an answer, and how long they
-// count. After an OpForce they can exceed the limit; only the answer for a token bucket contains
-// their number.
+// count. After an OpForce the units can exceed the limit; only the answer for a token bucket tells
+// their number then.
 func usedUnits(l *counter.Limit, r *counter.Result) (units int64, span counter.Micros) {
 	units = l.Capacity() - r.Remaining
 	switch l.Algorithm() {
