@@ -268,7 +268,7 @@ func TestTokenBucketSustainsItsRateWithASmallBurst(t *testing.T) {
 	for range 2_000 {
 		count, window := 1+rng.Int64N(1<<rng.IntN(41)), WindowMin+Micros(rng.Int64N(int64(WindowMax)>>rng.IntN(30)))
 		window = min(window, WindowMax)
-		// This is a thousand times the clock's resolution.
+		// Such a burst takes a thousand times the clock's resolution to refill.
 		burst := max(1, mulDiv(count, 1000, int64(window))+rng.Int64N(1+count>>rng.IntN(41)))
 		l, err := NewLimit(TokenBucket, count, window, min(burst, count))
 		if err != nil {

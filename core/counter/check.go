@@ -161,7 +161,7 @@ type Result struct {
 	Local bool
 	// Violations is used for a check of a penalty: it is the number of violations remembered after
 	// this call. Violations is 0 for an OpTake in an admitted call, which does not read the
-	// violations. For a check of a penalty, Wait is the remaining time of the penalty. Its Denied
+	// violations. For a check of a penalty, Wait is the remaining time of the penalty, and Denied
 	// reports whether the penalty is in force, even if this call imposed it.
 	Violations int64
 }

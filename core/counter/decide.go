@@ -146,8 +146,8 @@ func (c *Check) grantUpTo(available, leasable int64) int64 {
 	return granted
 }
 
-// The function settle charges, records or refunds units once it is known whether the call is
-// admitted.
+// The function settle charges, records or refunds units. The argument admitted reports whether
+// the call is admitted.
 func settle(c *Check, s *Slot, r *Result, now Micros, admitted bool) {
 	amount := int64(0)
 	switch c.Op {

@@ -145,8 +145,8 @@ func TestParseLimitRejectsLeadingZeros(t *testing.T) {
 	}
 }
 
-// rejectsLimit fails the test unless the text is rejected with a message that contains the text
-// says.
+// rejectsLimit fails the test unless the text is rejected with a message that contains the last
+// argument.
 func rejectsLimit(t *testing.T, text, says string) {
 	t.Helper()
 	l, err := counter.ParseLimit(text)

@@ -66,8 +66,8 @@ func TestRoundedQuotients(t *testing.T) {
 }
 
 // TestBucketArithmeticIsExact: a bucket never refills more than its count per window, and at most a
-// thousandth less. The bucket's products fit in 53 bits. A burst can be rejected because they would
-// not fit, but a count never is.
+// thousandth less. The bucket's products fit in 53 bits. A burst can be rejected because the
+// products would not fit, but a count never is.
 func TestBucketArithmeticIsExact(t *testing.T) {
 	rng := seed.Random(t)
 	windows := []Micros{WindowMin, 999_983, Second, Minute, Hour, Day, WindowMax, 0}

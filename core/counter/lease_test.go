@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// The type lessees are clients of one token bucket that lease units, use them and return them, at
-// the instants that suit them best.
+// The type lessees is a set of clients of one token bucket. They lease units, use them and return
+// them, at the instants that suit them best.
 type lessees struct {
 	rng    *rand.Rand
 	limit  Limit
@@ -92,7 +92,8 @@ func (c *lessees) useUnits(units int64, receipt Micros) {
 	}
 }
 
-// randomUpTo returns a random number of units of at most most, often exactly that.
+// randomUpTo returns a random number of units up to the argument named most, often exactly that
+// many.
 func (c *lessees) randomUpTo(most int64) int64 {
 	if most <= 0 {
 		return 0
@@ -146,8 +147,8 @@ func (c *lessees) spendHeld() {
 	}
 }
 
-// The method refund returns units of leases, whether they have ended or not. Units that the bucket
-// does not take are lost.
+// The method refund returns units of leases, including leases that have ended. Units that the
+// bucket does not take are lost.
 func (c *lessees) refund() {
 	for i := range c.leases {
 		if l := &c.leases[i]; l.units > 0 && c.rng.IntN(2) == 0 {

@@ -136,8 +136,8 @@ func (l *Limit) reduce() error {
 	return nil
 }
 
-// lossMax bounds the refill of a tick coarser than one microsecond: it is less than the burst
-// divided by lossMax.
+// lossMax bounds the refill of a tick coarser than one microsecond: such a refill is less than
+// the burst divided by lossMax.
 const lossMax = 1000
 
 // The method coarsen returns the finest tick, of 1, 2 or 5 times a power of ten, for which the

@@ -34,7 +34,7 @@ const limitTextMax = 128
 // ParseLimit parses COUNT/WINDOW [burst N] [ALGORITHM]: "100/1m", "10/1s burst 20", "5000/1d
 // fixed_window", "5000/day".
 //
-// COUNT and N are whole numbers. WINDOW is a whole number and one unit of ms, s, m, h and d,
+// COUNT and N are whole numbers. WINDOW is a whole number and one of the units ms, s, m, h and d,
 // between 1ms and 31d; sums like 1h30m are rejected. WINDOW may also be a calendar unit: day, week,
 // month or year, whose algorithm is always fixed_window. Leading zeros are rejected, because some
 // parsers read 010 as eight.

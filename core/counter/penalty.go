@@ -49,8 +49,8 @@ func (p *Penalty) Flaw() string {
 
 // applyPenalty sets Wait and Denied of the result if the penalty is in force. applyPenalty does not
 // read the violations. After the clock went back or the policy was edited, a penalty can be longer
-// than allowed; enforce then shortens it. A penalty that is over is deleted by the next write, so
-// that it does not return if the clock goes back.
+// than allowed; applyPenalty then shortens it. A penalty that is over is deleted by the next write,
+// so that it does not return if the clock goes back.
 func (p *Penalty) applyPenalty(s *Slot, r *Result, now Micros) {
 	if s.State.At <= now {
 		s.State.At = 0
@@ -63,8 +63,8 @@ func (p *Penalty) applyPenalty(s *Slot, r *Result, now Micros) {
 }
 
 // ageViolations advances the violations to the instant now and drops the expired ones. If a
-// violation is more than a window ahead because of a wrong clock, it moves all future violations to
-// now and merges equal ones.
+// violation is more than a window ahead because of a wrong clock, ageViolations moves all future
+// violations to now and merges equal ones.
 func (p *Penalty) ageViolations(s *Slot, now Micros) {
 	if last := len(s.Violations) - 1; last >= 0 && s.Violations[last].At > now+p.Window {
 		for i := range s.Violations {
@@ -110,15 +110,15 @@ func (p *Penalty) imposePenalty(s *Slot, r *Result, wait Micros, n int64) {
 	s.State.At = r.At + r.Wait
 }
 
-// isViolation reports whether a denial by the check is a violation for penalty check number guard,
-// counted from 1.
+// isViolation reports whether a denial by the check is a violation for the penalty check whose
+// number, counted from 1, is guard.
 func (c *Check) isViolation(r *Result, guard int) bool {
 	return c.Guard == guard && r.Denied && !c.Shadow && (c.Op == OpTake || c.Op == OpUpTo) && r.Wait != Never
 }
 
-// completePenalty completes penalty check number guard, counted from 1. The argument admitted
-// reports whether the call is admitted, and recording whether it is denied by something other than
-// a penalty.
+// completePenalty completes the penalty check whose number, counted from 1, is guard. The argument
+// admitted reports whether the call is admitted, and recording whether it is denied by something
+// other than a penalty.
 func completePenalty(now Micros, guard int, checks []Check, slots []Slot, results []Result, admitted, recording bool) {
 	c, s, r := &checks[guard-1], &slots[guard-1], &results[guard-1]
 	p := c.Penalty

@@ -27,7 +27,7 @@ package counter
 //     time. If there are more than DipsMax dips, the closest two are merged into one with the lower
 //     value and the later instant, which rounds against the client.
 //   - A full bucket has no dips. For a refundable charge made before the bucket was full, there is
-//     no dip at or after its instant, or there is a dip of 0; nothing is refunded.
+//     no dip at or after its instant, or there is a dip of 0, so nothing is refunded.
 //
 // A bucket keeps dips only from its first charge with [Check.Refundable] until it is full.
 

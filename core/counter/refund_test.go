@@ -10,7 +10,8 @@ import (
 )
 
 // TestRefundRestoresWhatTheChargeStillLacks: a refund after the bucket has filled adds nothing. If
-// the bucket is nearly full, the refund adds only what the charge is still missing from it.
+// the bucket is nearly full, the refund adds only what the bucket still lacks because of the
+// charge.
 func TestRefundRestoresWhatTheChargeStillLacks(t *testing.T) {
 	type ask struct {
 		after Micros // time since the first charge
@@ -65,8 +66,8 @@ func TestRefundRestoresWhatTheChargeStillLacks(t *testing.T) {
 	}
 }
 
-// The type refunders are clients of one token bucket that use their charges and can also lease
-// units. Later, when the response is known, part of a charge or of a leased unit is refunded.
+// The type refunders is a set of clients of one token bucket that use their charges and can also
+// lease units. Later, when the response is known, part of a charge or of a leased unit is refunded.
 type refunders struct {
 	*lessees
 	leases  bool

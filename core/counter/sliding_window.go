@@ -12,9 +12,9 @@ func (l *Limit) weightedPrevious(s *Slot) int64 {
 }
 
 // slidingPassesAt returns the instant at which cost passes the sliding window. That instant can be
-// in the current window, while the weight of the previous window decreases. It can be in the next
-// window, while the weight of the current one decreases. Otherwise it is the start of the window
-// after the next one.
+// in the current window, in which the weight of the previous window decreases, or in the next
+// window, in which the weight of the current one decreases. Otherwise it is the start of the
+// window after the next one.
 func (l *Limit) slidingPassesAt(s *Slot, cost int64) Micros {
 	if l.usedUnits(s)+cost <= l.count {
 		return 0
@@ -29,7 +29,7 @@ func (l *Limit) slidingPassesAt(s *Slot, cost int64) Micros {
 }
 
 // fadeInstant returns the first instant, in the window that begins at start, at which the weighted
-// previous window is at most room.
+// units of the previous window are at most room.
 func (l *Limit) fadeInstant(start Micros, previous, room int64) (at Micros, ok bool) {
 	if room < 0 {
 		return 0, false

@@ -22,8 +22,8 @@ type Store interface {
 }
 
 // Unsent reports whether a store has certainly not executed the call that failed with err, so that
-// the caller may send it again: err, or an error that it wraps, has a method Unsent that returns
-// true.
+// the caller may send it again. This is the case if err, or an error that it wraps, has a method
+// Unsent that returns true.
 func Unsent(err error) bool {
 	failure, ok := errors.AsType[interface {
 		error
