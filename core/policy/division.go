@@ -40,10 +40,10 @@ type RegionPart struct {
 	Gossip counter.Micros
 }
 
-// Part returns the region's part of n units, which are 0 to counter.CountMax. The parts of all
-// regions add up to n. Each part is n × share / sum of the shares, rounded down. The remaining
-// units go to the regions with the largest remainders; of equal remainders, the first region's
-// comes first.
+// Part returns the region's part of n units, for n between 0 and counter.CountMax. The parts of
+// all regions add up to n. Each part is n × share / sum of the shares, rounded down. The
+// remaining units go to the regions with the largest remainders; of equal remainders, the first
+// region's comes first.
 func (d Division) Part(n int64) int64 {
 	if !d.Divides() {
 		return n
@@ -86,8 +86,8 @@ func (d Division) Limit(l *counter.Limit) (part counter.Limit, ok bool) {
 // GossipsMin is the least number of times that regions tell each other their counts in a window.
 const GossipsMin = 6
 
-// Tellable reports whether regions that tell each other their counts at an interval can hold a
-// limit. The limit must count in windows, which are long enough.
+// Tellable reports whether regions can enforce a limit by telling each other their counts at an
+// interval. The limit must count in windows that are long enough.
 func Tellable(l *counter.Limit, interval counter.Micros) bool {
 	return Lendable(l) && l.Window() >= GossipsMin*interval
 }

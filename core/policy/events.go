@@ -15,7 +15,7 @@ type Events struct {
 // Reports reports whether any decision is reported.
 func (e Events) Reports() bool { return e.Denied || e.AdmittedPPM > 0 }
 
-// EventsPPMMax reports every admitted request.
+// EventsPPMMax is the greatest AdmittedPPM, which reports every admitted request.
 const EventsPPMMax = 1_000_000
 
 // AddressShown is how much of a client's address an event shows.

@@ -13,8 +13,8 @@ import (
 // GrantsMax is the number of grants that one client's record may have.
 const GrantsMax = 16
 
-// Grant adds units to one limit of a client, in one window: the one that contains At. The limit is
-// a fixed or a calendar window.
+// Grant adds units to one limit of a client, in one window: the one that contains At. The limit
+// must count in a fixed or a calendar window.
 type Grant struct {
 	Rule   string // the name of a rule
 	Window string // the label of the limit's window, such as "3600s" or "month"; "" for the longest window

@@ -56,15 +56,15 @@ type Verifier interface {
 	Verify(credential string) (*Identity, CredentialState)
 }
 
-// CostlyVerifier is a Verifier whose work is expensive, so that the time spent for each client is
-// bounded, or a Verifier that looks up API keys in the directory of the request. A plan calls
-// VerifyFor of such a verifier instead of Verify.
+// CostlyVerifier is a Verifier whose work is so expensive that the time for each client must be
+// bounded, or one that looks up API keys in the directory of the request. A plan calls VerifyFor
+// of such a verifier instead of Verify.
 type CostlyVerifier interface {
 	Verifier
 	// VerifyFor does what Verify does, on behalf of a client. If the verifier has no time left for
 	// a credential, it returns CredentialInvalid and sets asker.Unchecked. If VerifyFor needs a key
-	// that the directory has not read, it returns CredentialInvalid and adds it to asker.Unread.
-	// The asker belongs to the caller.
+	// that the directory has not read, it returns CredentialInvalid and adds the key's name to
+	// asker.Unread. The asker belongs to the caller.
 	VerifyFor(asker *Asker, credential string) (*Identity, CredentialState)
 }
 

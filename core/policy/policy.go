@@ -37,8 +37,8 @@ type Policy struct {
 	// Directory reports whether clients can have records in a directory, which name tiers and
 	// tenants.
 	Directory bool
-	// Traced reports whether a front that delegates decisions sends the trace of each request with
-	// it: [core.InputsOf] then has the header traceparent.
+	// Traced reports whether a front that delegates decisions also sends the trace of each
+	// request. If so, [core.InputsOf] lists the header traceparent.
 	Traced bool
 }
 
@@ -200,7 +200,7 @@ type Throttle struct {
 type Response struct {
 	Status      int // 400 to 599
 	Message     string
-	Body        string // at most 64 KiB; excludes Message
+	Body        string // at most 64 KiB; Message must then be empty
 	ContentType string
 	Headers     []Field
 }
