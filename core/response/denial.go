@@ -10,7 +10,7 @@ import (
 	"github.com/penstock/penstock/core/slim"
 )
 
-// Response is a response that a front in Envoy itself sends to a client.
+// Response is a response that a front in Envoy sends to a client in place of the upstream's.
 type Response struct {
 	Status     uint32
 	Headers    [][2]string
@@ -89,8 +89,8 @@ func setField(headers [][2]string, name, value string) [][2]string {
 	return append(headers, [2]string{name, value})
 }
 
-// Merge returns the fields about limits to set in a response, nil if there are none. The fields
-// combine the front's own fields with those that the headers of the response have.
+// Merge returns the fields about limits that must be set in a response, nil if there are none.
+// The fields combine the front's own fields with those that the headers of the response have.
 //
 //go:noinline
 func Merge(own *Fields, remaining int64, headers [][2]string) (fields [][2]string) {

@@ -29,7 +29,7 @@ func Challenge(d *core.Decision) string {
 // its buffer. A Writer must not be used concurrently.
 type Writer struct {
 	// Shares makes the fields share the writer's buffer. The fields are then valid until the next
-	// call of Headers, which allocates nothing once the buffer has grown.
+	// call of Headers, which allocates nothing after the buffer has grown.
 	Shares bool
 
 	text []byte // the text of all fields of one response
