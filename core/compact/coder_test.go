@@ -96,8 +96,8 @@ func TestOlderFilters(t *testing.T) {
 	}
 }
 
-// TestCompactHoldsEveryField: the compact form omits no field, because only some proxies would then
-// enforce it.
+// TestCompactHoldsEveryField: the compact form omits no field that filters use. Otherwise only some
+// proxies would enforce the field.
 func TestCompactHoldsEveryField(t *testing.T) {
 	var p policy.Policy
 	n := 0

@@ -52,7 +52,7 @@ func AppendPolicy(dst []byte, p *policy.Policy, version string) []byte {
 }
 
 // ReadPolicy decodes the output of [AppendPolicy]. The policy shares no memory with data.
-// ReadPolicy does not validate the policy: core.Compile does, once the caller has set the
+// ReadPolicy does not validate the policy: core.Compile does, after the caller has set the
 // verifiers.
 func ReadPolicy(data []byte) (p policy.Policy, version string, err error) {
 	end := len(data) - checksumBytes
