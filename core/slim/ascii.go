@@ -24,7 +24,8 @@ func EqualASCII(a, b string) bool {
 // letters. Price: 10.8 KB.
 func UpperASCII(text string) string { return changeCase(text, 'a') }
 
-// changeCase changes the case of the 26 letters that start at first.
+// changeCase changes the case of 26 letters. The argument named first is the first of these
+// letters.
 //
 //go:noinline
 func changeCase(text string, first byte) string {

@@ -4,9 +4,9 @@ package slim
 
 import "strings"
 
-// Order returns the numbers from 0 to n-1 in the order of compare; equal elements keep their order.
-// Order serves lists of every type, whereas the library's sort is compiled separately for each
-// type. Price: 8.1 KB.
+// Order returns the numbers from 0 to n-1, sorted by the function compare; equal elements keep
+// their order. Order serves lists of every type, whereas the library's sort is compiled separately
+// for each type. Price: 8.1 KB.
 func Order(n int, compare func(i, j int) int) []int32 {
 	order := make([]int32, n)
 	for i := range order {
@@ -58,7 +58,7 @@ func siftDown(heap []int32, at int, less func(a, b int32) bool) {
 	}
 }
 
-// Sorted returns the list in the order of compare; equal elements keep their order.
+// Sorted returns the list sorted by the function compare; equal elements keep their order.
 // [slices.SortStableFunc] is compiled for each type. Price: 50 KB.
 func Sorted[T any](list []T, compare func(a, b *T) int) []T {
 	if len(list) < 2 {
