@@ -92,8 +92,8 @@ func List[T any](c *Coder, v *[]T, entry func(*Coder, *T)) {
 	}
 }
 
-// The method length encodes the length of the list. When decoding, the list is empty, and length
-// returns the length that it reads.
+// The method length encodes the length n of a list and returns n. When decoding, it returns the
+// length that it reads.
 func (c *Coder) length(n int) int {
 	if Number(c, &n); c.Reading && (n < 0 || n > len(c.Data)) {
 		c.Fail()

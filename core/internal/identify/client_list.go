@@ -45,7 +45,7 @@ type Entry struct {
 type link struct{ entry, next int32 }
 
 // CompileList builds the index of a list. The argument at is the path of its entries in the policy.
-// ok is false if an entry has an invalid address range.
+// The result ok is false if an entry has an invalid address range.
 func CompileList(at string, entries []policy.Listed) (l *List, ok bool) {
 	if len(entries) == 0 {
 		return nil, true

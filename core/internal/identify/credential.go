@@ -45,9 +45,9 @@ func NewCarriers(m policy.Identify) []policy.CredentialSource {
 	return out
 }
 
-// Credential returns the credential in that place of the request. The state is CredentialValid if
-// the credential is well formed, otherwise CredentialAbsent or CredentialMalformed. An empty
-// credential counts as absent.
+// Credential returns the credential in the given place of the request. The state is
+// CredentialValid if the credential is well formed, otherwise CredentialAbsent or
+// CredentialMalformed. An empty credential counts as absent.
 func (cl *Client) Credential(c *policy.CredentialSource) (text string, state policy.CredentialState) {
 	attrs := cl.Request.Attrs
 	switch c.Kind {
@@ -82,8 +82,8 @@ func presenceOf(text string) policy.CredentialState {
 // differ in which of them they use. A field could be several fields if a bearer field follows
 // another scheme and a comma, or if the token contains a space, a comma or a control character. The
 // token is also malformed if the field does not begin with a scheme, or if anything but spaces
-// separates scheme and token. So is one in a field that may lack its first lines because all of
-// them together are too long: see [policy.JoinLines].
+// separates scheme and token. A token in a field that may lack its first lines, because the lines
+// together are too long, is malformed as well: see [policy.JoinLines].
 func Bearer(field string) (token string, state policy.CredentialState) {
 	if len(field) > policy.CarrierBytesMax {
 		return "", policy.CredentialMalformed

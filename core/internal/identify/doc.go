@@ -11,8 +11,8 @@
 //
 // # Price
 //
-// The work is bounded for any request. Nothing is allocated once the buffers of a [Client] have
-// grown.
+// The work is bounded for any request. After the buffers of a [Client] have grown, nothing is
+// allocated.
 //
 // # When not to use it
 //

@@ -43,7 +43,7 @@ type Rules struct {
 	users      []source
 	tenants    []source
 	tiers      []source
-	Fixed      *policy.Identity // the client of every request, for example requests; nil otherwise
+	Fixed      *policy.Identity // set only for sample requests: the client of every request
 }
 
 // Client is the client of a request, as identified by the most recent policy. The zero Client is
@@ -56,7 +56,7 @@ type Client struct {
 	Entry *Entry
 	Asker policy.Asker
 	Uses  []Use
-	// text holds the bytes of the identity's strings. The text only grows until Reset.
+	// text holds the bytes of the identity's strings. Until Reset, the text never shrinks.
 	text []byte
 }
 
@@ -212,7 +212,7 @@ func Bounded(who policy.Identity) policy.Identity {
 	return who
 }
 
-// textSince returns the text appended after mark. The text only grows until Reset.
+// textSince returns the text appended after the offset mark. Until Reset, the text never shrinks.
 func (cl *Client) textSince(mark int) string {
 	b := cl.text[mark:]
 	return unsafe.String(unsafe.SliceData(b), len(b))

@@ -28,8 +28,8 @@ func resemblesName(text, name string, anyCase bool) bool {
 	return len(inner) < len(text) && beginsWithName(inner, name, anyCase)
 }
 
-// The function beginsWithName reports whether the text is the name, or the name with padding, an
-// index of a list or a zero byte after it.
+// The function beginsWithName reports whether the text is the name, or the name followed by
+// padding, an index of a list or a zero byte.
 func beginsWithName(text, name string, anyCase bool) bool {
 	for text != "" {
 		c, size := nameByte(text)

@@ -4,9 +4,9 @@ package match
 
 import "strings"
 
-// Bounds of the other values that a policy reads from a request. The bounds equal those of common
-// servers: nginx and Apache httpd reject longer fields by default. A request with a longer value is
-// denied, because neither its rules nor its counter can be determined.
+// Bounds of the values, other than the path, that a policy reads from a request. The bounds equal
+// those of common servers: nginx and Apache httpd reject longer fields by default. A request with a
+// longer value is denied, because neither its rules nor its counter can be determined.
 const (
 	// bytes of the host, the method, or a header or attribute that the policy uses
 	FieldBytesMax    = 8 << 10

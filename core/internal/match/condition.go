@@ -93,8 +93,8 @@ type hostPattern struct {
 	any  bool
 }
 
-// headerCondition is a header that must be present. If Values is not empty, it must have one of
-// them.
+// headerCondition is a header that must be present. If Values is not empty, the header must have
+// one of these values.
 type headerCondition struct {
 	Name   string // canonical
 	Values []headerValue
@@ -140,8 +140,8 @@ func (c *clientCondition) holds(who *policy.Identity) bool {
 	return true
 }
 
-// holdsPath reports whether a pattern matches one reading of the path, or all of them with
-// EveryReading. If the path was not read, no pattern matches.
+// holdsPath reports whether the patterns match at least one reading of the path or, with
+// EveryReading, all readings. If the path was not read, no pattern matches.
 func (c *Condition) holdsPath(r *Request) bool {
 	for i := range r.Readings {
 		if (c.firstMatch(&r.Readings[i]) != nil) != c.EveryReading {
@@ -197,9 +197,10 @@ func (c *Condition) holdsHeaders(a policy.Attributes) bool {
 	return true
 }
 
-// Matches reports whether one of the values equals the field's value, or one element of it if it is
-// a list. Matches compares elements because a header that is sent twice arrives as a list, and a
-// client must not evade a rule by sending a header twice. Quotes are not interpreted.
+// Matches reports whether one of the condition's values equals the field's value or, if that is a
+// list, one of its elements. Matches compares elements because a header that is sent twice arrives
+// as a list, and a client must not evade a rule by sending a header twice. Quotes are not
+// interpreted.
 func (h *headerCondition) Matches(value string) bool {
 	if TooLongList(value) { // core denies such a request under rules that are enforced
 		return false

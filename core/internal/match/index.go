@@ -58,8 +58,8 @@ func (t *valueTable) hasValue(element string) bool {
 	return false
 }
 
-// AppendMatches appends to dst the index of each condition that holds, in ascending order.
-// AppendMatches does not allocate once dst and the request's buffers have grown.
+// AppendMatches appends to dst the index of each condition that holds, in ascending order. After
+// dst and the request's buffers have grown, AppendMatches does not allocate.
 func (m *Matcher) AppendMatches(dst []int32, r *Request) []int32 {
 	base := len(dst)
 	dst = m.verify(dst, m.always, r)

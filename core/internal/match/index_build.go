@@ -26,7 +26,7 @@ type placeID struct {
 
 func (p *place) id() placeID { return placeID{p.part, p.key} }
 
-// NewMatcher builds the index of cs, which it keeps.
+// NewMatcher builds the index of the conditions cs. The Matcher keeps cs.
 func NewMatcher(cs []Condition) *Matcher {
 	m := &Matcher{conditions: cs, compare: make([]partSet, len(cs))}
 	places := make([][]place, len(cs))

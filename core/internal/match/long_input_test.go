@@ -33,8 +33,8 @@ func repeatUnit(unit string, length int) string {
 	return "/" + strings.Repeat(unit, max(0, length)/len(unit))
 }
 
-// eachSlowPath calls do with paths of the given length: made of each unit, of each pair of units
-// and, for short lengths, of each three units.
+// eachSlowPath calls the function do with paths of the given length: made of each unit, of each
+// pair of units and, for short lengths, of each three units.
 func eachSlowPath(length int, do func(path string)) {
 	for _, a := range slowUnits {
 		do(repeatUnit(a, length))
@@ -116,9 +116,10 @@ func readPlainly(p string) string {
 // usualPath is a path of 1 KB as clients send it, if they send one that long.
 var usualPath = "/api/v1/" + strings.Repeat("items/0123456789abcdef/", 44)
 
-// BenchmarkSlowestPath searches for the path of each length that takes longest, and measures it
-// beside a usual one. The benchmark also reports the least time, which other programs do not
-// disturb, and its ratio to what Go's own packages need to parse, clean and fold the same path.
+// BenchmarkSlowestPath searches, for each length, for the path that takes longest, and measures
+// it beside a usual one. The benchmark also reports the least time, which other programs do not
+// disturb, and its ratio to the time that Go's own packages need to parse, clean and fold the
+// same path.
 func BenchmarkSlowestPath(b *testing.B) {
 	m := NewMatcher(slowMatches(b))
 	var r Request

@@ -192,8 +192,8 @@ func (t *pathTraits) paths(p string) int {
 	return n
 }
 
-// mayBeginWithBackslash reports whether the path might begin with a backslash once its dot segments
-// are resolved.
+// mayBeginWithBackslash reports whether the path might begin with a backslash after its dot
+// segments are resolved.
 func (t *pathTraits) mayBeginWithBackslash(p string) bool {
 	return t.readings&readBackslash != 0 && t.readings&readDots != 0 &&
 		(strings.Contains(p, `/\`) || strings.Contains(p, "/%5C") || strings.Contains(p, "/%5c"))

@@ -67,7 +67,7 @@ func (t *pathTrie) packedTrie() *bitTrie {
 	return b
 }
 
-// nodesAfter returns the nodes that follow a node by one segment, and notes the segments.
+// nodesAfter returns the nodes to which one segment leads from a node, and records these segments.
 func (b *bitTrie) nodesAfter(n *trieNode) (nodes uint64) {
 	for i := range n.literals {
 		edge := &n.literals[i]

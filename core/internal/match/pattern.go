@@ -59,7 +59,7 @@ func (p *pattern) everything() bool {
 }
 
 // The method matches reports whether the pattern matches the reading. The work is at most the
-// product of their lengths, because only the last ** is ever retried.
+// product of the lengths of pattern and path, because only the last ** is ever retried.
 func (p *pattern) matches(r *pathReading) bool {
 	path := r.folded
 	if p.caseSensitive {
@@ -96,11 +96,11 @@ func (p *pattern) matches(r *pathReading) bool {
 	}
 }
 
-// pathEnds reports whether a normalized path has no further segment at offset at.
+// pathEnds reports whether a normalized path has no further segment from the given offset on.
 func pathEnds(path string, at int) bool { return len(path)-at <= 1 }
 
-// segmentAt returns the segment after the slash at offset at of a normalized path, and the offset
-// of the next slash.
+// segmentAt returns the segment after the slash at the given offset of a normalized path, and the
+// offset of the next slash.
 func segmentAt(path string, at int) (text string, after int) {
 	rest := path[at+1:]
 	if i := strings.IndexByte(rest, '/'); i >= 0 {

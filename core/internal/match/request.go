@@ -47,8 +47,8 @@ type Request struct {
 	search     pathSearch
 }
 
-// Read reads the request. Read does not allocate once the request's buffers have grown, except for
-// a path whose buffers are too large to keep.
+// Read reads the request. After the request's buffers have grown, Read does not allocate, except
+// for a path whose buffers are too large to keep.
 func (r *Request) Read(a policy.Attributes) {
 	if cap(r.buffer) > requestBufferBytesMax {
 		r.buffer, r.Readings = nil, nil

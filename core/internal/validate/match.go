@@ -74,8 +74,8 @@ func (v *Verifier) hosts(at string, hosts []string) {
 	}
 }
 
-// notAField is a problem of headers that rules do not get, so a rule that names one never applies.
-// removedRemedy is the remedy for those that no other field of a policy can name.
+// notAField is the problem of a header that rules never see, so that a rule that names it never
+// applies. removedRemedy is the remedy if no other field of a policy can stand for the header.
 const (
 	notAField     = "is not among a request's header fields"
 	removedRemedy = "name another; proxies keep this one"
