@@ -10,14 +10,14 @@ import (
 )
 
 // AllCounters returns OpLook checks for every counter that a client has under a policy, and charges
-// nothing. AllCounters includes rules that do not match the request, and rules that another rule of
-// their group would beat. The client is identified as in Add. If the client's credential is denied,
-// there are no checks.
+// nothing. These counters include those of rules that do not match the request, and of rules that
+// another rule of their group would beat. The client is identified as in Add. If the client's
+// credential is denied, there are no checks.
 //
-// The checks come in pages of at most [counter.ChecksMax], which are the plan's checks during an
-// iteration. Each page resets the plan, and Decide must not be called on it. There is always a
-// first page, even if it is empty, so that the plan contains the client. See AllCountersOf for the
-// order.
+// The checks come in pages of at most [counter.ChecksMax] checks. During an iteration, the plan's
+// checks are those of the current page. Each page resets the plan. Decide must not be called on
+// the plan. There is always a first page, even if it is empty, so that the plan contains the
+// client. See AllCountersOf for the order.
 func (p *Plan) AllCounters(rs *Ruleset, a policy.Attributes) iter.Seq[[]counter.Check] {
 	return p.pages(func(from int) (next int) {
 		p.who.Request.Read(a)
@@ -149,12 +149,12 @@ type Counter struct {
 	Whose   string // whose limit it is: "the rule", "tier premium", "this client's own"
 	Hidden  bool   // the limit is not shown to clients
 	Own     bool   // the counter is the client's alone
-	// Granted are the units of grants that the limit includes.
+	// Granted is the number of units that grants add to the limit.
 	Granted int64
 	// Limit is the limit that clients are told; nil for a penalty. Shards is the number of counters
 	// that the limit is spread over, or 0. If Shards is not 0, the check is for one shard and its
 	// part of the limit. The shards of a rule follow each other in order, each with all limits of
-	// the rule. Shards beyond ChecksMax are on the next page.
+	// the rule. Shards whose checks do not fit into a page are on the next page.
 	Limit  *counter.Limit
 	Shards int
 }

@@ -129,8 +129,8 @@ func decideBy(p *Plan, rs *Ruleset, a policy.Attributes, told *Plan) shownPart {
 	return shownPart{d.Status, HeadersOf(p, &d), string(ProblemOf(nil, p, &d))}
 }
 
-// TestAssembleRejectsWhatCannotBeDecided: each of these policies would make a request panic or go
-// uncounted.
+// TestAssembleRejectsWhatCannotBeDecided: with each of these policies, deciding a request would
+// panic, or the request would go uncounted.
 func TestAssembleRejectsWhatCannotBeDecided(t *testing.T) {
 	for name, spoil := range map[string]func(p *policy.Policy){
 		"a path":            func(p *policy.Policy) { p.Rules[0].Match.Path[0] = "a" },
@@ -182,8 +182,8 @@ func make65Texts() (texts []string) {
 // compactForm is the first line of a policy in compact form.
 const compactForm = "penstock policy 4\n"
 
-// surviveBody assembles a policy from a body in compact form and decides requests by it, none of
-// which must panic. surviveBody reports whether the policy could be assembled.
+// surviveBody assembles a policy from a body in compact form and decides requests by it, which
+// must not panic. surviveBody reports whether the policy could be assembled.
 func surviveBody(t *testing.T, rnd request.Random, body []byte) (taken bool) {
 	data := append([]byte(compactForm), body...)
 	data = binary.BigEndian.AppendUint64(data, slim.FNV(data)) // the checksum

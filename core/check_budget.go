@@ -57,10 +57,10 @@ func (rs *Ruleset) Busiest(p *policy.Policy) (checks int, request string) {
 	return checks, request
 }
 
-// tryRequests plans sample requests and calls tried for each until it returns false. Rules alone do
-// not show whether one request can match two of them. So tryRequests makes a sample request for
-// each rule, or for evenly chosen rules if there are many. tryRequests tries the sample without a
-// tier, and with each tier that has more limits than the rule.
+// tryRequests plans sample requests, and calls the function tried for each of them until tried
+// returns false. Rules alone do not show whether one request can match two of them. So tryRequests
+// makes a sample request for each rule, or for evenly chosen rules if there are many. tryRequests
+// tries the sample without a tier, and with each tier that has more limits than the rule.
 func (rs *Ruleset) tryRequests(p *policy.Policy, tried func(index int, w sampleRequest, tier string, plan *Plan) bool) {
 	trial := *rs
 	trial.disabled, trial.exempt, trial.block, trial.blocks = false, nil, nil, false

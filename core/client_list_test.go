@@ -178,7 +178,7 @@ func TestListProblems(t *testing.T) {
 	}
 }
 
-// longListing blocks n addresses and n users, one entry each.
+// longListing returns a policy whose block has n entries, each with an address range and a user.
 func longListing(tb testing.TB, n int) *Ruleset {
 	who := &policy.Identity{Kind: "user", ID: "u", User: "u"}
 	p := tokenPolicy(nil, policy.Rule{Name: "r", Limits: []counter.Limit{limittest.Parse(tb, "9/1m")}})

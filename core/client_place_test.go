@@ -63,8 +63,8 @@ func TestAClientHasOnePlace(t *testing.T) {
 	}
 }
 
-// TestPlacesAreSpread tests that a share has about its part of the clients, and that another salt
-// has other clients.
+// TestPlacesAreSpread tests that a share has about its part of the clients, and that with another
+// salt, it has other clients.
 func TestPlacesAreSpread(t *testing.T) {
 	place := places(t, "name: shop\nidentify: [{header: {name: x-key, unverified: true}}]\nrules: [{name: api, limit: 3/1m, per: []}]")
 	const clients, share = 4000, 1000
@@ -83,7 +83,7 @@ func TestPlacesAreSpread(t *testing.T) {
 	}
 }
 
-// TestPlaceAllocatesNothing is for the path of a request.
+// TestPlaceAllocatesNothing: Place is called for each request, so it must not allocate.
 func TestPlaceAllocatesNothing(t *testing.T) {
 	limit, err := counter.ParseLimit("3/1m")
 	if err != nil {

@@ -53,7 +53,7 @@ type rule struct {
 	hidden  bool            // its limits are not shown to clients
 	quota   bool            // if several descriptors have a quota, one with room is enough
 	group   int32           // -1: none
-	rank    int32           // the matching rule of a group with the lowest rank wins
+	rank    int32           // of the matching rules of a group, the one with the lowest rank wins
 	scope   string
 	tag     string // the whole tag, if the rule has one counter for all clients
 	dims    []dimension

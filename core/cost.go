@@ -80,9 +80,9 @@ func (c *ruleCost) amount(req *match.Request) int64 {
 // zeros and a fraction.
 const costBytesMax = 64
 
-// costNumber parses the cost in a response: a JSON number from 0 to most. A fraction is rounded up,
-// because counters hold whole units and a client must not be charged less than it used. The
-// conversion is exact.
+// costNumber parses the cost in a response, a JSON number between 0 and the argument named most. A
+// fraction is rounded up, because counters hold whole units and a client must not be charged less
+// than it used. The conversion is exact.
 func costNumber(text string, most int64) (n int64, ok bool) {
 	if len(text) > costBytesMax {
 		return 0, false

@@ -108,8 +108,8 @@ func TestLinesOfCookiesAreOne(t *testing.T) {
 	}
 }
 
-// TestALongLineHidesNoToken: of lines that are too long to be joined, a token in the first one is
-// not absent, because some servers read the first line only.
+// TestALongLineHidesNoToken: if lines are too long to be joined, a token in the first line does
+// not count as absent, because some servers read only the first line.
 func TestALongLineHidesNoToken(t *testing.T) {
 	for _, length := range []int{100, identify.CredentialBytesMax, policy.CarrierBytesMax, 2 * policy.CarrierBytesMax} {
 		field := policy.JoinLines("Authorization", []string{"Bearer k-1", "Basic " + strings.Repeat("a", length)})

@@ -35,10 +35,10 @@ func (p *Plan) decidingUse(d *Decision) int {
 	return same
 }
 
-// Reported returns two properties of a decision for reports. The limit is the one that denies the
-// request or is shown, even if clients do not see it, or nil. The pattern is the path pattern of
-// the deciding rule that the path matches, or "". The limit and the pattern remain valid after
-// Reset.
+// Reported returns two properties of a decision for reports. The limit is the shown one. If none
+// is shown, it is the limit that denies the request, even if that is hidden from clients, or nil.
+// The endpoint is the path pattern of the deciding rule that the path matches, or "". The limit
+// and the endpoint remain valid after Reset.
 func (p *Plan) Reported(d *Decision) (limit *counter.Limit, endpoint string) {
 	if limit = d.Limit; limit == nil && d.Outcome == OutcomeDenied {
 		if check := p.longestDenial(false); check >= 0 {
@@ -56,10 +56,11 @@ func (p *Plan) Reported(d *Decision) (limit *counter.Limit, endpoint string) {
 // endpointPatternsMax is how many path patterns of a rule [Plan.EndpointOf] compares with the path.
 const endpointPatternsMax = 16
 
-// EndpointOf returns the index in [Ruleset.Endpoints] of the path pattern by which the rule of an
-// outcome applies, where i is the index of the outcome in [Plan.Outcomes]. The result is -1 if the
-// rule has no path, or if none of the first 16 patterns matches. A rule with a single pattern
-// applies by that pattern. With several descriptors, the path is that of the last descriptor.
+// EndpointOf returns the path pattern by which the rule of an outcome applies, as an index in
+// [Ruleset.Endpoints]. The argument i is the index of the outcome in [Plan.Outcomes]. The result
+// is -1 if the rule has no path, or if none of the first 16 patterns matches. A rule with a single
+// pattern applies by that pattern. With several descriptors, the path is that of the last
+// descriptor.
 func (p *Plan) EndpointOf(i int) int {
 	if when := p.uses[i].rule.when; when != nil && len(when.Patterns) > 0 {
 		return when.EndpointIndex(&p.who.Request, endpointPatternsMax)

@@ -10,7 +10,7 @@ import (
 	"github.com/penstock/penstock/core/slim"
 )
 
-// Outcome is what happens to a request, for the whole request or for one rule.
+// Outcome is what happens to a request, either as a whole or under one rule.
 type Outcome uint8
 
 // The outcomes. OutcomeNone means that no rule applied to the request.
@@ -127,8 +127,8 @@ func (p *Plan) Decide() Decision {
 	return p.denyByStore()
 }
 
-// denyByStore decides a request that the store denies. denyByStore reports a penalty instead of the
-// limits, since they might have room again by now. RetryAfter covers both.
+// denyByStore decides a request that the store denies. If a penalty is in force, denyByStore
+// reports it instead of the limits, which might have room again by now. RetryAfter covers both.
 func (p *Plan) denyByStore() Decision {
 	d := Decision{Outcome: OutcomeDenied, Status: statusDenied, Client: p.client, RetryAfter: p.retryAfter()}
 	denying := p.longestDenial(false)
@@ -173,9 +173,10 @@ func (p *Plan) DeniesOverload() bool {
 // otherwise Degrade.
 func (p *Plan) Fail(err error) Decision { return p.degrade(Overloads(err)) }
 
-// Overloads reports whether a store that fails with an error works. The request is then denied as
-// in an overload, because on_error is for a store that is away. [counter.ErrInvalid] is such an
-// error too: only the request can have caused it, so it would pass uncounted again and again.
+// Overloads reports whether the store works although it has failed with err. The request is then
+// denied as in an overload, because on_error is for a store that does not work.
+// [counter.ErrInvalid] is such an error too: only the request can have caused it, so the request
+// would pass uncounted again and again.
 func Overloads(err error) bool {
 	return errors.Is(err, counter.ErrOverloaded) || errors.Is(err, counter.ErrInvalid)
 }
@@ -362,7 +363,8 @@ func (p *Plan) answeredOutcome(u *ruleUse, denied bool) Outcome {
 }
 
 // longestDenial returns the denying check with the longest wait, the first one if several are
-// equal, or -1 if none denies. Without penalties, only checks of limits are considered.
+// equal, or -1 if none denies. If the argument penalties is false, only checks of limits are
+// considered.
 func (p *Plan) longestDenial(penalties bool) int {
 	longest := -1
 	for i := range p.results {
@@ -415,9 +417,9 @@ func (p *Plan) retryAfter() (longest counter.Micros) {
 	return longest
 }
 
-// The function jitter returns a span from 0 to most that is a function of the counter and the
-// instant. So clients that are denied at the same time do not return at the same time. The jitter
-// need not be unpredictable, so no random source is used.
+// The function jitter returns a span between 0 and the argument named most. The span depends only
+// on the counter's key and the instant. So clients that are denied at the same time do not return
+// at the same time. The jitter need not be unpredictable, so no random source is used.
 func jitter(key []byte, at, most counter.Micros) counter.Micros {
 	if most == 0 {
 		return 0

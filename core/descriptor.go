@@ -40,7 +40,7 @@ type part struct {
 // AddDescriptors adds one request with several descriptors to a plan that was reset. Add must not
 // be called on the same plan. A rule that replaces others does so for all descriptors. If several
 // descriptors use the same counter, it is charged only once, with the highest of their costs, since
-// they describe one request. AddDescriptors does not allocate once the plan's buffers have grown.
+// they describe one request. After the plan's buffers have grown, AddDescriptors does not allocate.
 func (p *Plan) AddDescriptors(ds []Descriptor) {
 	p.replaced, p.parts = p.replaced[:0], p.parts[:0]
 	for i := range ds {
@@ -88,8 +88,9 @@ func (p *Plan) matchRules(rs *Ruleset) {
 	}
 }
 
-// The method divide assigns to the descriptor the checks that were added last, from the given uses
-// and checks on. The method drops checks that another descriptor already has.
+// The method divide assigns to the descriptor the checks that were just added for it. They begin
+// at the index checks, and their uses at the index uses. The method drops checks that another
+// descriptor already has.
 func (p *Plan) divide(d *Descriptor, uses, checks int) {
 	d.parts[0] = int32(len(p.parts))
 	used, asked := uses, checks // the numbers of uses and checks that are kept
@@ -115,8 +116,9 @@ func (p *Plan) divide(d *Descriptor, uses, checks int) {
 	d.parts[1] = int32(len(p.parts))
 }
 
-// keepOrMerge moves a check to the index to and returns true. If one of the checks[:before] has the
-// same key, keepOrMerge merges the check into it and returns false.
+// keepOrMerge moves a check to the index given by the last argument, and returns true. If one
+// of p.checks[:before] has the same key, keepOrMerge merges the check into it and returns
+// false.
 func (p *Plan) keepOrMerge(d *Descriptor, check, before, to int) bool {
 	c := &p.checks[check]
 	if c.Penalty == nil {
@@ -166,10 +168,10 @@ func (p *Plan) tightenLimit(check, other int) {
 	}
 }
 
-// Reports appends the checks to send after the store has answered. These checks refund negative
-// hits. If the request was denied, they also charge the reported hits. If it was denied because no
-// descriptor with a quota had room, they also refund the charges to its other limits. If nothing is
-// appended, no call is needed. None of these checks can be denied.
+// Reports appends the checks that must be sent after the store has answered. These checks refund
+// negative hits. If the request was denied, they also charge the reported hits. If it was denied
+// because no descriptor with a quota had room, they also refund the charges to its other limits. If
+// nothing is appended, no call is needed. None of these checks can be denied.
 //
 // Negative hits have no receipt, so they are refunded to the store's current window, up to the
 // units charged there. A sliding log stores each charge under its receipt, so it cannot be refunded
@@ -259,8 +261,9 @@ func (p *Plan) Status(d *Descriptor) DescriptorStatus {
 	return s
 }
 
-// The method tighter reports whether one check is tighter than another: if both deny, it has the
-// longer wait, otherwise it allows fewer further requests.
+// The method tighter reports whether one check is tighter than another: if deny is true, the
+// tighter check is the one with the longer wait, otherwise the one that allows fewer further
+// requests.
 func (p *Plan) tighter(one, other int, deny bool) bool {
 	if deny {
 		return p.results[one].Wait > p.results[other].Wait

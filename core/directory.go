@@ -14,7 +14,8 @@ const recordsMax = 3
 // blockedByRecord is the result of Plan.BlockedBy if a record blocks the client.
 const blockedByRecord = "directory"
 
-// The type records hold the directory's data about the client of the policy being added.
+// The type records holds the directory's data about the client that the policy being added has
+// found.
 type records struct {
 	directory       policy.Directory
 	blocked, exempt bool
@@ -27,8 +28,8 @@ type records struct {
 	required bool
 }
 
-// UseDirectory makes Add look up clients in a directory until Reset, and also API keys if it is a
-// [policy.KeyDirectory]. A nil directory changes nothing.
+// UseDirectory makes Add look up clients in the directory d until Reset, and also API keys if d
+// is a [policy.KeyDirectory]. A nil directory changes nothing.
 func (p *Plan) UseDirectory(d policy.Directory) {
 	p.records.directory = d
 	if keys, ok := d.(policy.KeyDirectory); ok {
@@ -39,11 +40,11 @@ func (p *Plan) UseDirectory(d policy.Directory) {
 // Unresolved returns the clients and the API keys (of [policy.KindKey]) that the directory has not
 // looked up yet, or nil. The caller has the directory read their records, calls Retry, and adds the
 // same request again. The owner of a key becomes known only then, so the owner's records may be
-// unresolved in turn. Otherwise the plan treats these clients as clients without records, and these
-// keys as invalid. The names are valid until Retry or Reset.
+// unresolved in turn. If the caller does not do this, the plan treats these clients as clients
+// without records, and these keys as invalid. The names are valid until Retry or Reset.
 func (p *Plan) Unresolved() []policy.ClientName { return p.records.unresolved }
 
-// Retry resets the plan for the same request: it keeps the directory, the argument of Hurry and
+// Retry resets the plan for the same request: it keeps the effects of UseDirectory, Hurry and
 // AcceptExpired.
 func (p *Plan) Retry() {
 	directory, left, past := p.records.directory, p.who.Asker.Left, p.who.Asker.Past
@@ -58,8 +59,8 @@ func (p *Plan) Retry() {
 // The client might be blocked, and might have caused the overload.
 func (p *Plan) RequireRecords() { p.records.required = true }
 
-// DenyUnread denies the request that was added with 503, as an overload, whether it has limits or
-// not. DenyUnread is meant for a front that has no time left to read the client's records.
+// DenyUnread denies the added request with 503, as in an overload, whether it has limits or not.
+// DenyUnread is meant for a front that has no time left to read the client's records.
 func (p *Plan) DenyUnread() { p.denial = max(p.denial, denialUnchecked) }
 
 // Known reports whether the client or its user has a record of its own in the directory.
@@ -76,7 +77,7 @@ func (r *records) reset() {
 	r.forget()
 }
 
-// The method forget forgets the records of the policy added before.
+// The method forget forgets the records of the policy that was added before.
 func (r *records) forget() {
 	r.blocked, r.exempt, r.known, r.overridden = false, false, false, 0
 	clear(r.overrides[:])
@@ -103,7 +104,7 @@ func (p *Plan) readRecords() {
 		p.readRecord(kindUser, who.User, now)
 	}
 	if who.Tenant != "" {
-		known := p.records.known // a tenant can have any number of clients, with made-up names as well
+		known := p.records.known // a tenant's record makes no client known, because clients can make up names within a tenant
 		p.readRecord(kindTenant, who.Tenant, now)
 		p.records.known = known
 	}

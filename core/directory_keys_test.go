@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// withKeys is a directory that knows one API key, or has not read it.
+// withKeys is a directory with one API key, which it has read only if the field read is set.
 type withKeys struct {
 	oneRecord
 	who   *policy.Identity

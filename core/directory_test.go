@@ -31,7 +31,7 @@ func (d directory) FindAddr(addr netip.Addr, _ counter.Micros) *policy.ClientRec
 	return nil
 }
 
-// askDirected is counters.ask with a directory.
+// askDirected is mapStore.ask with a directory.
 func (c *mapStore) askDirected(d directory, a policy.Attributes, rs *Ruleset) (*Plan, Decision) {
 	plan := new(Plan)
 	plan.UseDirectory(d)
@@ -220,7 +220,7 @@ func TestRequiredRecords(t *testing.T) {
 }
 
 // TestDenyUnread tests that a front can deny any request whose records it has no time to read, and
-// that a block stays a block.
+// that a blocked client is still answered as a blocked one.
 func TestDenyUnread(t *testing.T) {
 	rs := mustCompile(t, policy.Policy{Name: "n", Identify: []policy.Identify{{Kind: policy.IdentifyHeader, Name: "X-User", Unverified: true}},
 		Rules: []policy.Rule{{Name: "api", Match: policy.Match{Path: []string{"/api"}}, Limits: limittest.All(t, "5/1m")}}})

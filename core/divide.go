@@ -11,14 +11,14 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// ruleRegion and limitRegion are the data about the region that rules and limits keep. In the
+// ruleRegion and limitRegion are the data that rules and limits keep about their region. In the
 // filter, ruleRegion and limitRegion are empty structs.
 type (
 	ruleRegion  = *regionDivider
 	limitRegion = *regionPart
 )
 
-// regionPart describes a limit that is divided among regions, in addition to the region's part of
+// regionPart holds what a limit that is divided among regions needs besides the region's part of
 // the limit.
 type regionPart struct {
 	whole *counter.Limit // the limit over all regions, if they lend each other units; otherwise nil
@@ -26,8 +26,8 @@ type regionPart struct {
 	told  bool           // the regions tell each other what they have counted
 }
 
-// regionDivider divides a client's own limits and its grants among regions, because they are known
-// only with a request. The filter for Envoy does not link it, and shows a client's own limit
+// regionDivider divides a client's own limits and its grants among regions. These are known only
+// when a request arrives. The filter for Envoy does not link it, and shows a client's own limit
 // undivided.
 type regionDivider struct{ *policy.RegionPart }
 
@@ -59,7 +59,7 @@ func (d *regionDivider) mark(limits []ruleLimit, whole []counter.Limit) {
 	}
 }
 
-// toldPart is the part of each region that tells the others what it has counted.
+// toldPart is the regionPart of every limit whose counts the regions tell each other.
 var toldPart = regionPart{told: true}
 
 // The method tells reports whether the regions tell each other what they have counted of a limit.
@@ -67,7 +67,7 @@ func (d *regionDivider) tells(l *counter.Limit) bool {
 	return d.Gossip > 0 && policy.Tellable(l, d.Gossip)
 }
 
-// The method lend is the part of mark about units.
+// The method lend marks the limits whose units the regions lend each other: see mark.
 func (d *regionDivider) lend(limits []ruleLimit, whole []counter.Limit) {
 	if !d.Lends || len(whole) != len(limits) {
 		return
@@ -97,8 +97,8 @@ func (r *rule) compileOwn(set *policy.LimitSet) limitSet {
 	return r.region.compile(r.name, *set)
 }
 
-// The method compile divides a set of limits. A limit of 0 does not exist, so a limit of which the
-// region has no unit becomes a limit of one unit that denies every request.
+// The method compile divides a set of limits. No limit can be 0. So if the region has no unit of a
+// limit, that limit becomes a limit of one unit that denies every request.
 func (d *regionDivider) compile(rule string, set policy.LimitSet) limitSet {
 	sources, none := make([]counter.Limit, len(set.Limits)), make([]bool, len(set.Limits))
 	for i := range sources {
@@ -147,7 +147,7 @@ func (l *ruleLimit) sameRegion(o *ruleLimit) bool {
 	return a.none == b.none && a.told == b.told && (a.whole == b.whole || a.whole != nil && b.whole != nil && *a.whole == *b.whole)
 }
 
-// part returns the units of a grant to a limit in the rule's region.
+// The method part returns how many units of a grant to the limit l belong to the rule's region.
 func (r *rule) part(l *ruleLimit, units int64) int64 {
 	if r.region == nil || l.told() {
 		return units

@@ -37,8 +37,8 @@ func checksFor(rs *Ruleset, record *policy.ClientRecord) []counter.Check {
 	return slices.Clone(plan.Checks())
 }
 
-// TestOwnLimitsAreDivided: a client's own limits have parts that add up, no matter which rules
-// cached them before.
+// TestOwnLimitsAreDivided: the regions' parts of a client's own limits add up to these limits, no
+// matter which rules cached them before.
 func TestOwnLimitsAreDivided(t *testing.T) {
 	three, seven := regionRules(t, 3, 0, "10/1h fixed_window"), otherRegion(t)
 	whole := mustCompile(t, policy.Policy{Name: "n", Identify: []policy.Identify{{Kind: policy.IdentifyHeader, Name: "X-User", Unverified: true}},
@@ -114,7 +114,7 @@ func TestGrantsAreDivided(t *testing.T) {
 	}
 }
 
-// otherRegion is the second region of the policy that regionRules(t, 3, …) returns.
+// otherRegion returns the policy of regionRules(t, 3, …) as it is in the second region.
 func otherRegion(t *testing.T) *Ruleset {
 	t.Helper()
 	d := policy.Division{Shares: [policy.RegionsMax]uint16{3, 7}, Self: 1}
@@ -155,7 +155,7 @@ func TestShardsOfARegion(t *testing.T) {
 }
 
 // TestToldLimitsAreWhole: with gossip, each region has the whole of a client's own windows and of
-// its grants, and its part of an own limit that cannot be told.
+// the client's grants. Of a client's own limit that cannot be told, each region has only its part.
 func TestToldLimitsAreWhole(t *testing.T) {
 	d := policy.Division{Shares: [policy.RegionsMax]uint16{3, 7}}
 	rs := mustCompile(t, policy.Policy{Name: "n", Identify: []policy.Identify{{Kind: policy.IdentifyHeader, Name: "X-User", Unverified: true}},

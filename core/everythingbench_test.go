@@ -70,15 +70,15 @@ func (t tokens) Verify(credential string) (*policy.Identity, policy.CredentialSt
 	return who, policy.CredentialValid
 }
 
-// visitor is a client with its expected outcome under the policy everything.
+// visitor is a client with its expected outcome under the policy of fullRuleset.
 type visitor struct {
 	name    string
 	request *client
 	want    Outcome
 }
 
-// The function visitors returns clients that use the features of the policy, beginning with the
-// plain one, and the verifier for their tokens.
+// The function visitors returns clients that use the features of the policy, and the verifier for
+// their tokens. The first client uses none of these features.
 func visitors(tb testing.TB) ([]visitor, policy.Verifier) {
 	tb.Helper()
 	overrides, err := policy.NewOverrides(map[string]policy.LimitSet{"*": {Limits: []counter.Limit{limittest.Parse(tb, "8000000/1m")}},

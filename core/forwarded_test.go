@@ -22,8 +22,8 @@ type spoofCase struct {
 	words [][2]string
 }
 
-// readSpoofs parses a corpus. Each case begins with the word first, and each line is a word and a
-// value.
+// readSpoofs parses a corpus. Each case begins with the word given by the last argument. Each
+// line is a word and a value.
 func readSpoofs(t testing.TB, file, first string) (cases []spoofCase) {
 	t.Helper()
 	text, err := os.ReadFile("testdata/spoof/" + file)

@@ -9,8 +9,8 @@ import (
 )
 
 // GrantWindows returns the labels of the fixed and calendar windows of a rule, over all tiers. A
-// grant can raise these windows. sharded reports that the rule has shards, so that grants have no
-// effect.
+// grant can raise the limits of these windows. The result sharded reports whether the rule has
+// shards; grants then have no effect.
 func (rs *Ruleset) GrantWindows(rule string) (windows []string, sharded bool) {
 	for i := range rs.rules {
 		r := &rs.rules[i]

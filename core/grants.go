@@ -154,8 +154,8 @@ func raiseBy(rule string, limits []ruleLimit, units *[counter.ChecksMax]int64) [
 	return made
 }
 
-// grantedUnits returns the units of grants that the limit of a check includes. The check is one of
-// the policy that was added last.
+// grantedUnits returns how many units of grants the limit of a check includes. The check must
+// belong to the policy that was added last.
 func (p *Plan) grantedUnits(check int) int64 {
 	u := &p.uses[p.asked[check].use]
 	if p.asked[check].limit == nil || u.shards > 0 || p.records.overridden == 0 {

@@ -12,8 +12,8 @@ import (
 	"github.com/penstock/penstock/internal/test/limittest"
 )
 
-// grantingRecord returns a record with grants and, unless it is "", its own limits for the rule
-// api.
+// grantingRecord returns a record with the given grants. If limits is not "", the record also has
+// own limits for the rule api.
 func grantingRecord(t *testing.T, limits string, list ...policy.Grant) *policy.ClientRecord {
 	t.Helper()
 	var o *policy.Overrides

@@ -20,8 +20,8 @@ func wantInPlay(t *testing.T, rs *Ruleset, a policy.Attributes, want map[string]
 	return d
 }
 
-// TestGroupHasOneWinner: a group's winner has the lowest priority; then endpoint-specific rules
-// precede others; then document order decides.
+// TestGroupHasOneWinner: a group's winner has the lowest priority. Of rules with the same
+// priority, endpoint-specific ones precede others. Otherwise document order decides.
 func TestGroupHasOneWinner(t *testing.T) {
 	l := limittest.All(t, "10/1m")
 	header := []policy.HeaderMatch{{Name: "X-Plan", Values: []string{"gold"}}}
@@ -132,7 +132,7 @@ func TestMissing(t *testing.T) {
 }
 
 // TestSkippedDoesNotCompete: if a rule is skipped, the next one of its group wins instead. A rule
-// that denies, however, does compete.
+// with missing: deny, however, does compete.
 func TestSkippedDoesNotCompete(t *testing.T) {
 	per := []policy.Dimension{{Kind: policy.PerAttr, Name: "user"}}
 	for missing, want := range map[policy.Missing]map[string]string{
@@ -293,8 +293,8 @@ func TestMissingUnderLogOnly(t *testing.T) {
 	wantOutcomes(t, plan, map[string]string{"n/watched": "shadow_denied", "n/api": "degraded_allowed"})
 }
 
-// TestOnErrorOfAPolicyThatSaysNothing: the checks carry the default on_error explicitly, since the
-// fallback store depends on it.
+// TestOnErrorOfAPolicyThatSaysNothing: if a policy does not set on_error, its rules have the
+// default explicitly, since the fallback store depends on it.
 func TestOnErrorOfAPolicyThatSaysNothing(t *testing.T) {
 	for said, want := range map[counter.OnError]counter.OnError{counter.OnErrorInherit: counter.OnErrorAllow, counter.OnErrorAllow: counter.OnErrorAllow, counter.OnErrorDeny: counter.OnErrorDeny, counter.OnErrorLocal: counter.OnErrorLocal} {
 		rs := mustCompile(t, policy.Policy{Name: "n", OnError: said, Rules: []policy.Rule{{Name: "all", Limits: limittest.All(t, "1/1m")}}})

@@ -313,8 +313,8 @@ func TestTenantAndTierSources(t *testing.T) {
 }
 
 // TestUserSource: a user named by a proxy is the user for lists, matches and counters, but never
-// replaces the user of a credential. The test is the client of a penalty only if the client has the
-// same name.
+// replaces the user of a credential. A denial by a rule per user is a violation only if the
+// client has the user's name and is not an API key.
 func TestUserSource(t *testing.T) {
 	known := newAnswers()
 	known.known["key"] = policy.Identity{Kind: "api_key", ID: "ann", APIKey: "ann"}

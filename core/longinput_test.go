@@ -13,7 +13,7 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// BenchmarkLongFields measures reading other fields of arbitrary length, filled with the slowest
+// BenchmarkLongFields measures reading long fields other than the path, filled with the slowest
 // content.
 func BenchmarkLongFields(b *testing.B) {
 	matched := compileAll(b, []policy.Match{{Header: []policy.HeaderMatch{{Name: "X-Kind", Values: []string{"a", "bc*"}}}}, {Host: []string{"*.example.com"}}})

@@ -36,8 +36,8 @@ func compileRules(t testing.TB, rules ...policy.Rule) *Ruleset {
 	return rs
 }
 
-// TestOversizedRequests: a request is denied if a field is too long to be compared, but only by
-// enforced rules.
+// TestOversizedRequests: a request is denied if a field is too long to be compared, but only if
+// an enforced rule compares it.
 func TestOversizedRequests(t *testing.T) {
 	long := strings.Repeat("a", match.FieldBytesMax+1)
 	paths, headers := policy.Match{Path: []string{"/api/*"}}, policy.Match{Header: []policy.HeaderMatch{{Name: "X-Kind", Values: []string{"a"}}}}
@@ -105,7 +105,7 @@ func TestOversizedRequests(t *testing.T) {
 }
 
 // TestOversizedAttributes: a request is denied if an attribute is too long to be compared with a
-// value that has stars, also if no other rule applies.
+// value that has stars, even if no other rule applies.
 func TestOversizedAttributes(t *testing.T) {
 	a := &request.Attributes{PathText: "/", MethodText: "GET", PeerAddr: netip.MustParseAddr("192.0.2.1"),
 		Attrs: map[string]string{"agent": "a bot " + strings.Repeat("a", match.FieldBytesMax)}}

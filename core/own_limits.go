@@ -61,7 +61,8 @@ func (o *ownLimits) separateLimits(r *rule, how shardSpec, holdsClient bool) *li
 	return o.limitsForRule(r, how, o.every)
 }
 
-// namedSet is a set of limits compiled for the rule of that name, with its shards.
+// namedSet is a set of limits that was compiled for rules of one name and divided in one
+// way.
 type namedSet struct {
 	rule string
 	how  shardSpec

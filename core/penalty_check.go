@@ -11,7 +11,8 @@ import (
 	"github.com/penstock/penstock/core/slim"
 )
 
-// penaltyScope replaces the rule in the key of a client's penalty; no rule has this name:
+// penaltyScope stands in place of a rule in the key of a client's penalty. No rule has this name.
+// An example:
 //
 //	rl1:NAMESPACE:~penalty:{CLIENT}     rl1:shop:~penalty:{ip:192.0.2.7}
 const penaltyScope = ":~penalty:"
@@ -91,11 +92,11 @@ func (p *Plan) violation(rs *Ruleset, r *rule, guard int, key []byte) (int, int6
 	return guard, violationOf(key)
 }
 
-// countsClient reports whether the rule counts this client separately: per names the client, or the
-// property by which the client was found. A client identified by an API key shares counters per
-// user with the user's other keys, so such a counter does not count it separately. A policy can
-// also take the user from the value that identifies the client, as in identify: [{attr: A}] with
-// user: {attr: A}.
+// countsClient reports whether the rule counts this client separately: the rule's per names the
+// client, or the property by which the client was found. A client identified by an API key shares
+// counters per user with the user's other keys, so such a counter does not count this client
+// separately. A policy can also take the user from the value that identifies the client, as in
+// identify: [{attr: A}] with user: {attr: A}.
 func (p *Plan) countsClient(r *rule) bool {
 	for i := range r.dims {
 		switch r.dims[i].kind {
@@ -120,9 +121,9 @@ func isKind(kind, want string) bool {
 	return strings.HasPrefix(kind, want) && (len(kind) == len(want) || kind[len(want):] == policy.HashSuffix)
 }
 
-// violationOf returns the number of a counter's denials among one client's violations: the FNV-1a
-// hash of its key, folded to 52 bits, and never 0. Two counters of a client that had the same
-// number would count as one, which can only lower the number of violations.
+// violationOf returns the number that identifies a counter's denials among one client's
+// violations: the FNV-1a hash of its key, folded to 52 bits, and never 0. Two counters of a client
+// that had the same number would count as one, which can only lower the number of violations.
 func violationOf(key []byte) int64 {
 	hash := slim.FNV(key)
 	folded := int64(hash>>52) ^ int64(hash)&counter.ViolationMax

@@ -48,9 +48,9 @@ type Plan struct {
 	// throttled is the last result of Throttled.
 	throttled []Throttled
 
-	// text holds the keys, and the bytes that the identity's strings point to. The text only grows
-	// until Reset. The text is bounded, because the lengths of values and the numbers of dimensions
-	// and checks are: 64 keys of 8 escaped values take at most half a megabyte.
+	// text holds the keys, and the bytes that the identity's strings point to. Until Reset, the
+	// text never shrinks. The text is bounded, because the lengths of values and the numbers of
+	// dimensions and checks are: 64 keys of 8 escaped values take at most half a megabyte.
 	text    []byte
 	matched []int32 // the rules that match
 	winners []int32 // the winner of each group so far, plus one
@@ -119,12 +119,13 @@ func (p *Plan) Reset() {
 }
 
 // Hurry limits the time that verifiers may spend on credentials of requests added until Reset.
-// Verifiers subtract the time that they use from left. Plans that are decided one after the other
-// can share left. Without Hurry, each verifier applies its own bound.
+// Verifiers subtract the time that they use from the variable that left points to. Plans that are
+// decided one after the other can share this variable. Without Hurry, each verifier applies its
+// own bound.
 func (p *Plan) Hurry(left *counter.Micros) { p.who.Asker.Left = left }
 
-// AcceptExpired makes tokens that have expired lately valid until Reset. AcceptExpired is meant for
-// reports of usage: the token of a client can expire during a stream.
+// AcceptExpired makes tokens valid, until Reset, although they have expired a short time ago.
+// AcceptExpired is meant for reports of usage: the token of a client can expire during a stream.
 func (p *Plan) AcceptExpired() { p.who.Asker.Past = true }
 
 // Add identifies the client, matches the policy's rules and appends their checks. Adding the same
@@ -145,7 +146,7 @@ func (p *Plan) Add(rs *Ruleset, a policy.Attributes) {
 	p.addRuleset(rs)
 }
 
-// addRuleset identifies, matches and plans the request, which has been read, under a ruleset.
+// addRuleset does the work of Add for one ruleset. The request has been read before.
 func (p *Plan) addRuleset(rs *Ruleset) {
 	if rs.disabled {
 		return
@@ -218,8 +219,8 @@ func (p *Plan) identify(rs *Ruleset) (denied bool) {
 	return true
 }
 
-// textSince returns the text appended to the plan's text after mark. The text only grows until
-// Reset.
+// textSince returns the text appended to the plan's text after the offset mark. Until Reset, the
+// text never shrinks.
 func (p *Plan) textSince(mark int) string {
 	b := p.text[mark:]
 	return unsafe.String(unsafe.SliceData(b), len(b))
@@ -234,7 +235,8 @@ func (p *Plan) denyCredential(rs *Ruleset) {
 	p.appendUse(rs, policyItself)
 }
 
-// blockBy blocks the request because of an entry. No other rule of any policy is then in play.
+// blockBy blocks the request because of a rule, or of an entry or a record if index is
+// policyItself. No other rule of any policy is then in play.
 func (p *Plan) blockBy(rs *Ruleset, index int32) {
 	p.denial = denialBlocked
 	p.releaseShardTurns()

@@ -90,7 +90,7 @@ func TestRetryJitter(t *testing.T) {
 	}
 }
 
-// FuzzValidJSON compares with encoding/json, which also accepts invalid UTF-8.
+// FuzzValidJSON compares ValidJSON with encoding/json, which also accepts invalid UTF-8.
 func FuzzValidJSON(f *testing.F) {
 	for _, text := range []string{`{"a":[1,-0.5e+7,true,false,null,"\u00e9\n"]}`, ` [ ] `, `{}`, `01`, `1.`, `"`, `[1,]`, `{"a" 1}`,
 		`{"a":1,}`, `nul`, "\"\x01\"", `"\u12x4"`, `[[[]]`, `-`, `1 2`, ``, `"\ud800"`} {

@@ -26,7 +26,7 @@ type ruleAfter struct {
 	retryAfter, retryJitter counter.Micros
 }
 
-// compileAfter fills in r.after. compileAfter shares no memory with the source.
+// compileAfter fills in r.after, which then shares no memory with the source.
 func (r *rule) compileAfter(source *policy.Rule) {
 	a := &r.after
 	if source.CostAfter != nil {
@@ -244,8 +244,8 @@ func (s *Settlement) Awaits(a Answer) bool {
 }
 
 // CostNow returns the request's cost under the shown limit, if the response's header determines it.
-// CostNow replaces the estimate in X-RateLimit-Cost. The result ok is false if the settlement does
-// not change the cost, or if the cost is in the body.
+// X-RateLimit-Cost shows this cost in place of the estimate. The result ok is false if the
+// settlement does not change the cost, or if the cost is in the body.
 func (s *Settlement) CostNow(a Answer) (cost int64, ok bool) {
 	for i := range s.rules {
 		r := &s.rules[i]

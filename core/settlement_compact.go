@@ -29,7 +29,7 @@ func (s *Settlement) AppendCompact(dst []byte, rs *Ruleset) []byte {
 	return c.Data
 }
 
-// ReadSettlement fills in s from the output of [Settlement.AppendCompact]. ReadSettlement shares no
+// ReadSettlement fills in s from the output of [Settlement.AppendCompact]. Afterwards, s shares no
 // memory with data. ReadSettlement returns an error if data is not such output, or if its rules are
 // not in the ruleset; s is then empty.
 func ReadSettlement(s *Settlement, rs *Ruleset, data []byte) error {
@@ -50,8 +50,8 @@ func ReadSettlement(s *Settlement, rs *Ruleset, data []byte) error {
 	return nil
 }
 
-// codeSettling encodes or decodes a rule and its charges. The method appends the decoded charges to
-// those of earlier rules.
+// codeSettling encodes or decodes a rule and its charges. The function appends the decoded charges
+// to those of earlier rules.
 func codeSettling(c *codec.Coder, r *settlingRule, s *Settlement) {
 	codec.Number(c, &r.index)
 	n := r.charges[1] - r.charges[0]

@@ -13,7 +13,8 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// settlingPolicy has a rule that does not settle, followed by rules that settle in each way.
+// settlingPolicy returns a policy with a rule that does not settle, followed by rules that settle
+// in each way.
 func settlingPolicy(t testing.TB) *Ruleset {
 	return mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{
 		{Name: "plain", Limits: limittest.All(t, "9/1m fw")},

@@ -13,11 +13,12 @@ import (
 // shards rotate.
 //
 // Suppose that M processes count a rule with one counter for all clients, a cost of 1 and N shards.
-// Within one process, the number of times that two shards were used differs by at most one, so over
-// all processes it differs by at most M. When a request is denied for the first time, its shard has
-// received more requests than its part of the limit. Every other shard has received at most M fewer
-// requests than this shard. So at most M - 1 units are left in each of them, and (N-1)(M-1) in all.
-// These units are not lost: after that many further requests, the whole limit is admitted.
+// Within one process, the numbers of times that any two shards were used differ by at most one, so
+// over all processes they differ by at most M. When a request is denied for the first time, its
+// shard has received more requests than its part of the limit. Every other shard has received at
+// most M fewer requests than this shard. So at most M - 1 units are left in each of them, and
+// (N-1)(M-1) in all. These units are not lost: after that many further requests, the whole limit is
+// admitted.
 //
 // The bound counts requests when they are sent to the store, so requests in flight can add to the
 // units left. It assumes that all shards start with the same number of units. A process that
@@ -33,7 +34,7 @@ type sharding interface {
 	distribute(how shardSpec, limits []ruleLimit)
 	// selectShard selects the shard for the rule that was put in play last
 	selectShard(p *Plan, u *ruleUse)
-	// inserts the shard into the key, at that offset of the text
+	// inserts the shard into the key, at the given offset of the text
 	mark(p *Plan, at int, u *ruleUse)
 	// violation returns the violation number of a key
 	violation(p *Plan, key []byte) int64

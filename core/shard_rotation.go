@@ -64,8 +64,9 @@ func (t *shardRotation) own(o *ownLimits, r *rule, holdsClient bool) *limitSet {
 
 // The method distribute spreads the limits of a set, all of them over the same number of shards, so
 // that one request's counters are in one slot. Validation ensures that the policy's limits can be
-// divided. A client's own limits might not divide evenly. Such limits have fewer shards: each limit
-// loses at most one hundredth, and the rule's costs fit into one shard, even as a debt.
+// divided. A client's own limits might not divide evenly. Such limits are spread over fewer shards,
+// so few that each limit loses at most one hundredth, and that the rule's costs fit into one shard,
+// even as a debt.
 func (t *shardRotation) distribute(how shardSpec, limits []ruleLimit) {
 	if how.shared {
 		how.overShared(limits)
@@ -111,7 +112,8 @@ func (how shardSpec) overShared(limits []ruleLimit) {
 	}
 }
 
-// partOf returns n divided by parts, rounded down, but not less than least and not more than n.
+// partOf returns n divided by parts, rounded down, but not less than the argument named least,
+// and not more than n.
 func partOf(n, parts, least int64) int64 { return min(n, max(n/parts, least)) }
 
 // spreadLimits spreads limits over n shards. If one of them cannot be divided, ok is false and none

@@ -252,7 +252,7 @@ func TestTheNumberOfShardsChanges(t *testing.T) {
 }
 
 // TestShardKeys: all limits of a rule use the same shard, which is inside the braces of the key.
-// The client is outside, spelled as before.
+// The client is outside, spelled as without shards.
 func TestShardKeys(t *testing.T) {
 	long := &client{path: "/", header: map[string]string{"X-A": "~1:{b}", "X-B": string(make([]byte, 250)), "X-C": string(make([]byte, 250))}}
 	many := []policy.Dimension{{Kind: policy.PerHeader, Name: "X-A"}, {Kind: policy.PerHeader, Name: "X-B"}, {Kind: policy.PerHeader, Name: "X-C"}}

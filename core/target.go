@@ -13,9 +13,9 @@ import (
 // way, so that the rules apply to the resource that is really served. A front responds with 400 to
 // any other request, regardless of the rules.
 //
-// The path must begin with "/". The path may be "*" for OPTIONS, and empty for CONNECT, which names
-// an authority. The host may be empty; otherwise it must be a name or an address, with or without a
-// port, as in RFC 9110, without percent-encoding, user information and IPv6 zone. ServesTarget
+// The path must begin with "/", be "*" for OPTIONS, or be empty for CONNECT, which names an
+// authority. The host may be empty; otherwise it must be a name or an address, with or without a
+// port, as in RFC 9110, without percent-encoding, user information or an IPv6 zone. ServesTarget
 // checks nothing else.
 //
 // A zone has a meaning only on the machine that connects. Some proxies, such as Caddy, remove it

@@ -24,7 +24,7 @@ type ruleLimit struct {
 	tail  string // the end of its keys: ":60s:sw"
 	text  LimitText
 	shard *shard      // set if limit is the part of one shard; otherwise nil
-	part  limitRegion // set if limit is the part of one region that needs more than that; otherwise nil
+	part  limitRegion // what a region's part of a limit needs besides the limit; otherwise nil
 }
 
 // limitOwner identifies the owner of the limits in use under a rule.
@@ -76,8 +76,8 @@ func compileSet(rule string, set policy.LimitSet) limitSet {
 	return limitSet{limits: compileLimits(rule, set.Limits), unlimited: set.Unlimited}
 }
 
-// compileLimits adds the texts of a rule's limits for keys and header fields. Validation reports
-// invalid limits.
+// compileLimits returns a rule's limits with their texts for keys and header fields. Validation
+// reports invalid limits.
 func compileLimits(rule string, sources []counter.Limit) []ruleLimit {
 	limits := make([]ruleLimit, len(sources))
 	for i := range sources {

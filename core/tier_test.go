@@ -71,8 +71,8 @@ func TestTierKeepsConsumption(t *testing.T) {
 	}
 }
 
-// TestUnlimited: a rule that does not limit the client is not reported, never denies because of the
-// store, and is not charged when another rule denies.
+// TestUnlimited: a rule that does not limit the client is not reported, never denies when the store
+// does not answer, and is not charged when another rule denies.
 func TestUnlimited(t *testing.T) {
 	free := map[string]policy.LimitSet{"gold": {Unlimited: true}}
 	rs := mustCompile(t, policy.Policy{Name: "n", Tier: tierOf, OnError: counter.OnErrorDeny, Rules: []policy.Rule{
