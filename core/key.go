@@ -13,7 +13,8 @@ import (
 
 // A key names a counter:
 //
-//	rl1:NAMESPACE:RULE:{TAG}[:DIMENSION…]:WINDOW:ALGORITHM     rl1:shop:api:{header.x-user:u_42}:60s:sw
+//	rl1:NAMESPACE:RULE:{TAG}[:DIMENSION…]:WINDOW:ALGORITHM
+//	rl1:shop:api:{header.x-user:u_42}:60s:sw                (an example)
 //
 // TAG is the first dimension, or the rule's name if all clients share one counter. A dimension is
 // kind:value. The text in braces determines the slot in a Redis cluster, so all counters of one

@@ -60,10 +60,10 @@ func (a *ruleAfter) countsStatus(status int) bool {
 //
 // The final charge, for each rule with cost_after, count_if or refund_on, is
 //
-//	the reserved units   if there was no response, because the proxy or its upstream connection died
-//	0                    if the status is in refund_on, or if there is a count_if and the status is not in it
-//	the response's cost  if the rule has a cost_after: its default if the response states no valid cost, and
-//	                     its unread if the response could not be read to its end
+//	the reserved units   if there was no response: the proxy or its upstream connection died
+//	0                    if the status is in refund_on, or is missing from a count_if
+//	the response's cost  if the rule has a cost_after: its default if the response states no valid
+//	                     cost, and its unread if the response could not be read to its end
 //	the reserved units   otherwise
 //
 // A counter cannot always record this exactly: its debt is at most one window's count, and a refund

@@ -5,9 +5,9 @@ package counter
 // State is what a store keeps for one counter. A sliding log also keeps [Mark]s. The zero State is
 // that of a counter that does not exist.
 //
-//	fixed_window    At: start of the window   Used: units charged in it   Aux: 0
-//	sliding_window  At: start of the window   Used: units charged in it   Aux: units of the window before
-//	token_bucket    At: last refill           Used: parts missing          Aux: parts per token (the unit)
+//	fixed_window    At: window's start  Used: units charged in it  Aux: 0
+//	sliding_window  At: window's start  Used: units charged in it  Aux: units of the window before
+//	token_bucket    At: last refill     Used: parts missing        Aux: parts per token (the unit)
 //
 // Leased is the end of the last lease, 0 if no units are leased. Dips are used only by a token
 // bucket with refundable charges. Dips are sorted from oldest to newest, and unused entries at the
