@@ -21,8 +21,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The type stallingStore answers about others than one client at once. About that client it answers
-// when ctx is done, and charges nevertheless.
+// The type stallingStore answers calls about one client only after ctx is done, and charges
+// nevertheless. It answers all other calls at once.
 type stallingStore struct {
 	counter.Store
 	client string

@@ -51,8 +51,8 @@ type Options struct {
 	PolicyFile string               // a policy file, reloaded when it changes
 	Policy     *policyfile.Document // a policy that does not change
 	Source     live.Source          // any other source of a policy
-	// ShadowPolicyFile is a policy file to evaluate beside the policy in force; it is followed in
-	// the same way. "" is none.
+	// ShadowPolicyFile is the file of a policy that is evaluated beside the policy in force. The
+	// file is followed in the same way. "" means none.
 	ShadowPolicyFile string
 	// Region is the region of the bridge, which must be one of the policy's regions. Region may be
 	// "" if the policy has none.

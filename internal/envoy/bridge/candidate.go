@@ -24,8 +24,9 @@ import (
 // policy in force reads, so the filter's requests count as untried for a candidate that reads more.
 // Requests that a filter decides by itself are not tried out.
 
-// triedBytesMax bounds the values of a request that is kept for a trial. The queue of trials takes
-// at most 64 MB, and so do the trials that wait for a response. A larger request counts as untried.
+// triedBytesMax is the greatest total length of the values of a request that is kept for a trial.
+// The queue of trials takes at most 64 MB, and so do the trials that wait for a response. A larger
+// request counts as untried.
 const triedBytesMax = 16 << 10
 
 // candidate is a policy that is tried out beside the one in force.
@@ -72,8 +73,8 @@ func (c *candidate) close() error {
 	return c.closePolicy()
 }
 
-// closePolicy closes the policy, and hides it after the last edit, because an edit would show it
-// again.
+// closePolicy closes the policy and then hides it in the metrics, because an edit before Close
+// returned could have shown it again.
 func (c *candidate) closePolicy() error {
 	err := c.policy.Close()
 	c.bridge.metrics.Policies.Hide(c)
@@ -222,7 +223,7 @@ func (k *requestCopy) Plan(t *shadow.Trial) bool {
 // Release implements [shadow.Source].
 func (k *requestCopy) Release() {}
 
-// The function missingInputs returns the inputs in needs that are not in sent.
+// The function missingInputs returns the inputs that the first argument has and the second lacks.
 func missingInputs(needs, sent *core.Inputs) (missing []string) {
 	for _, name := range needs.Headers {
 		if !slices.Contains(sent.Headers, name) {

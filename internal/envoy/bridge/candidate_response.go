@@ -122,7 +122,7 @@ func (p *parkedTrials) remove(number uint64) *shadow.Trial {
 	return t
 }
 
-// dropAll counts the trials that still wait as untried.
+// dropAll drops the trials that still wait. These trials count as untried.
 func (p *parkedTrials) dropAll() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

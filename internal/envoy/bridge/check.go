@@ -106,8 +106,8 @@ func (b *Bridge) serveFilter(w http.ResponseWriter, r *http.Request, c *call) er
 	return nil
 }
 
-// receiptBytesMax is the size of all receipts of a reply. The other half is for decisions: 256
-// answers of 64 results have about 400 KB.
+// receiptBytesMax is the greatest total size of the receipts of a reply. The other half of a
+// reply is for decisions: 256 answers of 64 results have about 400 KB.
 const receiptBytesMax = wire.CallBytesMax / 2
 
 // receiptShare is the size up to which a receipt is never omitted. Clients determine the length of
@@ -247,8 +247,9 @@ func (b *Bridge) answer(w http.ResponseWriter, r *http.Request, c *call, v *live
 	return true
 }
 
-// The method take calls the store for all questions of a call together, and decides them. It
-// returns at the deadline. A store in memory needs none, because it does not wait.
+// The method take calls the store for all questions of a call together, and decides them. The
+// method returns at the deadline at the latest. A store in memory needs no deadline, because it
+// does not wait.
 func (b *Bridge) take(c *call, deadline time.Time) {
 	c.taking, c.asked = c.taking[:0], c.asked[:0]
 	for _, q := range c.questions[:c.used] {

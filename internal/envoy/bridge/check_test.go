@@ -213,7 +213,7 @@ func TestTooManyQuestions(t *testing.T) {
 	}
 }
 
-// TestKeysThatAreNotThere: a bridge starts although its key file is missing, and reports that.
+// TestKeysThatAreNotThere: a bridge starts although its keys cannot be fetched, and reports that.
 func TestKeysThatAreNotThere(t *testing.T) {
 	away := httptest.NewServer(http.NotFoundHandler())
 	defer away.Close()
@@ -224,7 +224,7 @@ func TestKeysThatAreNotThere(t *testing.T) {
 }
 
 // TestAReplyIsAsLargeAsAFilterReads: receipts are left out before the reply is too large. Decisions
-// are not, because a denied request would be admitted.
+// are never left out, because a denied request would then be admitted.
 func TestAReplyIsAsLargeAsAFilterReads(t *testing.T) {
 	policy, limit := "name: shop\nrules:\n", 200
 	for i := range counter.ChecksMax {

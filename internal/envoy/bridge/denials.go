@@ -58,7 +58,7 @@ func (q *question) reportDenials(left *counter.Micros, traced bool) {
 	q.attrs = wire.View{Ask: ask, Inputs: inputs, At: q.now}
 	if q.reportsAdmissions() {
 		if q.bridge.options.Meter.On() {
-			q.ask(&q.attrs, left) // the directory is read before they are counted
+			q.ask(&q.attrs, left) // the directory is read before the admissions are counted
 		}
 		return
 	}

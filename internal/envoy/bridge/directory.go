@@ -163,7 +163,7 @@ func (q *question) Replan(p *core.Plan) {
 }
 
 // readsWait is the number of reads of the directory for which a call waits in one round: the read
-// that is already running, and the next one, which includes its clients.
+// that is already running, and the next one, which includes the clients of the call.
 const readsWait = 2
 
 // resolveTime bounds the wait of a call for the directory. The rest of [answerTime] is for the

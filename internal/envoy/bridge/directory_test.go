@@ -45,8 +45,8 @@ func openDirected(t testing.TB, policy string, source directory.Source, timeout 
 	})
 }
 
-// The type followedSource is a source in memory that tells when the directory follows its changes.
-// The directory reads every record again that it read before.
+// The type followedSource is a source in memory that reports when the directory begins to follow
+// its changes. The directory then reads again every record that it has read.
 type followedSource struct {
 	*directory.Memory
 	following chan struct{}
@@ -166,7 +166,8 @@ func TestWithoutADirectoryNothingIsSent(t *testing.T) {
 	}
 }
 
-// TestAPolicyThatNeedsADirectory: a bridge without Redis rejects it, with the remedy.
+// TestAPolicyThatNeedsADirectory: a bridge without Redis rejects such a policy, and names the
+// remedy.
 func TestAPolicyThatNeedsADirectory(t *testing.T) {
 	h := open(t, shop, nil)
 	h.write(clientele)

@@ -44,10 +44,10 @@
 // in them are answered 503. A call that is received too slowly is answered 408. Too many questions
 // at once, too much time for verification, too many queued settlements, or a reply that is too
 // large are answered busy, and so are the questions of a filter's call that the store has not
-// answered after 0.8 s. Too many waiting requests are denied. The JSON API has the same bounds
-// except that time, and there one client's address may occupy half of the calls. A call counts from
-// when it has been received until its reply is made. So a caller that sends or reads slowly does
-// not take a place from other callers.
+// answered after 0.8 s. Too many waiting requests are denied. The JSON API has the same bounds,
+// except the 0.8 s. Its calls from one client's address may occupy at most half of the places for
+// calls. A call counts from when it has been received until its reply is made. So a caller that
+// sends or reads slowly does not take a place from other callers.
 //
 // # Price
 //

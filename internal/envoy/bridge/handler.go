@@ -50,9 +50,9 @@ func (b *Bridge) sendNodes(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// closeAfterReply closes HTTP/1.1 connections with their answers once the bridge is about to stop.
-// If the bridge closed an idle connection, a caller might send a call at that moment, and the call
-// would be lost. HTTP/2 announces the end of a connection by itself.
+// closeAfterReply closes each HTTP/1.1 connection after its next answer, if the bridge is about to
+// stop. If the bridge closed an idle connection, a caller might send a call at that moment, and
+// the call would be lost. HTTP/2 announces the end of a connection by itself.
 func (b *Bridge) closeAfterReply(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if b.leaving.Load() && r.ProtoMajor == 1 {

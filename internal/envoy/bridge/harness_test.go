@@ -181,7 +181,7 @@ func (h *testBridge) readUsed(path, peer string) int64 {
 	return h.readUsedIn(h.store.Store, path, peer)
 }
 
-// readUsedIn is like used, but reads another store.
+// readUsedIn is like readUsed, but reads another store.
 func (h *testBridge) readUsedIn(store counter.Store, path, peer string) int64 {
 	h.t.Helper()
 	var plan core.Plan

@@ -242,7 +242,7 @@ func TestDenialsOfKeys(t *testing.T) {
 // holder is a worker whose clients have keys, and whose answers are checked.
 type holder struct {
 	*worker
-	sought map[uint32]userRequest // the state of each key, by the name of the key
+	sought map[uint32]userRequest // the requests sent so far, by their numbers
 	answer func(userRequest, int)
 }
 

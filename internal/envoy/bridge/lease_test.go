@@ -43,7 +43,7 @@ func (h *testBridge) wanting(kind wire.Kind, path string, change func(*wire.Unit
 	return item
 }
 
-// counter is the filter's view of a check's counter.
+// The method counter returns the hash by which a filter identifies the counter of a check.
 func (h *testBridge) counter(path string, check int) uint64 {
 	var plan core.Plan
 	item := h.question(path, "192.0.2.1")
@@ -99,7 +99,7 @@ func TestUnitsInAdvance(t *testing.T) {
 	h.back(10)
 }
 
-// admittedReceipt is a receipt for the settlement of a response.
+// admittedReceipt returns a receipt for the settlement of a response.
 func (h *testBridge) admittedReceipt() string {
 	h.t.Helper()
 	return h.ask(h.question("/refunds", "192.0.2.1"))[0].Receipt

@@ -178,7 +178,8 @@ func TestALoanIsAwaitedWithinTheFiltersTime(t *testing.T) {
 	})
 }
 
-// TestACallerThatLeavesIsNotCharged: units that arrive later stay for others.
+// TestACallerThatLeavesIsNotCharged: if a caller leaves, units that arrive later are left to
+// others.
 func TestACallerThatLeavesIsNotCharged(t *testing.T) {
 	withRegion(t, func(l *lendingBridge) {
 		ctx, leave := context.WithCancel(l.t.Context())
@@ -195,7 +196,7 @@ func TestACallerThatLeavesIsNotCharged(t *testing.T) {
 	})
 }
 
-// TestPlacesAreBounded: a question without a place in its line is denied at once.
+// TestPlacesAreBounded: a question that finds no place in the queue is denied at once.
 func TestPlacesAreBounded(t *testing.T) {
 	withRegion(t, func(l *lendingBridge) {
 		var ends []func() ([]wire.Answer, time.Duration)

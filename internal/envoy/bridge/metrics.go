@@ -36,7 +36,7 @@ type bridgeMetrics struct {
 	tried                      *prometheus.CounterVec // labeled by policy, and by the decisions of the policy in force and of the candidate
 }
 
-// statusNames are those of [wire.Status].
+// statusNames are the names of the values of [wire.Status].
 var statusNames = [...]string{"ok", "unavailable", "unknown_version", "invalid", "busy", "loan", "late"}
 
 func newMetrics(b *Bridge, registry *prometheus.Registry) (*bridgeMetrics, error) {

@@ -15,8 +15,8 @@ import (
 var routes = []struct{ method, path, body string }{{"POST", "/v1/check", `{"path":"/api/x","ip":"192.0.2.7"}`}, {"GET", "/v1/policy", ""},
 	{"GET", "/metrics", ""}, {"GET", "/healthz", ""}, {"GET", "/readyz", ""}}
 
-// TestNoPageInABrowserAsks: a page may send text to any port of its user's machine, and the browser
-// names the page's origin.
+// TestNoPageInABrowserAsks: a page can send text to any port of its user's machine. The browser
+// names the page's origin, so the bridge can reject such requests.
 func TestNoPageInABrowserAsks(t *testing.T) {
 	runInBubble(t, func(h *testBridge) {
 		for field, values := range map[string][]string{"Origin": {"https://evil.example", "null", "http://localhost:8441"},

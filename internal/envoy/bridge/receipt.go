@@ -73,7 +73,7 @@ type sealer struct {
 	redeemed redeemedReceipts
 }
 
-// The type secrets are the current and the previous receipt secret.
+// The type secrets holds the current and the previous receipt secret.
 type secrets struct {
 	current, previous receiptSecret
 	previousUntil     counter.Micros // the instant from which the previous secret is no longer used; 0 if there is none

@@ -24,8 +24,8 @@ func openRedis(t *testing.T, server *redistest.Server) *redisstore.Store {
 	return store
 }
 
-// TestACallIsOnePipeline: 64 questions of 64 clients are one pipeline to Redis, once the store
-// knows that Redis answers such pipelines in time.
+// TestACallIsOnePipeline: 64 questions of 64 clients are one pipeline to Redis, after the store
+// has learned that Redis answers such pipelines in time.
 func TestACallIsOnePipeline(t *testing.T) {
 	server := redistest.Start(t)
 	store := openRedis(t, server)

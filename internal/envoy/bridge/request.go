@@ -33,7 +33,7 @@ type question struct {
 	first      []counter.Check // the checks for the first store call; if empty, there is no call
 	throttled  []core.Throttled
 	attrs      wire.View
-	request    policy.Attributes // the span of the current plan; nil if there is no plan
+	request    policy.Attributes // the request of the current plan; nil if there is no plan
 	clients    lookups
 	settlement core.Settlement
 	lease      leaseUnits
@@ -261,7 +261,7 @@ func (q *question) count(d *core.Decision) {
 }
 
 // The method judge adds the verdicts on the credentials and the clients' records to the reply,
-// unless the filter has the same ones. Two of them are valid for this request only, so the filter
+// unless the filter has the same ones. Two kinds are valid only for this request, so the filter
 // must not remember them: a verdict on a token that there was no time to check, and the absence of
 // a record while the directory cannot be read.
 func (q *question) judge() {

@@ -56,7 +56,8 @@ func (q *question) sealReceipt() string {
 	return b.sealer.sealNamed(v.ID, &of, &q.settlement, v.Ruleset, q.now)
 }
 
-// nameClients makes receipts name the client, as soon as all bridges that can open them read that.
+// nameClients makes receipts name the client, as soon as all bridges that can open receipts can
+// read a client in them.
 func (b *Bridge) nameClients() {
 	switch {
 	case !b.receiptsRoam || b.options.Others == nil:
@@ -94,8 +95,8 @@ func allReadClients(r *fleet.Reading) bool {
 	return r.Unreadable == 0
 }
 
-// corrections are by how much a response changes the units of its request. They are counted when
-// the store has made the settlement.
+// The type corrections holds by how much a response changes the units of its request. They are
+// counted when the store has made the settlement.
 type corrections struct {
 	enforcer *enforce.Enforcer
 	client   enforce.Client

@@ -98,8 +98,8 @@ func TestFailedCorrectionsAreNoUsage(t *testing.T) {
 	checkUsage(t, m, map[string]meter.Sum{"ip:192.0.2.1 ai ": {Admitted: 2, Units: 45}})
 }
 
-// TestACorrectionIsUsageOnceAtAll: of two bridges with a common Redis, one counts a refund, however
-// often and wherever its receipt arrives.
+// TestACorrectionIsUsageOnceAtAll: of two bridges with a common Redis, only one counts a refund,
+// however often and wherever its receipt arrives.
 func TestACorrectionIsUsageOnceAtAll(t *testing.T) {
 	server, m := redistest.Start(t), metered(t)
 	var bridges [2]*testBridge
