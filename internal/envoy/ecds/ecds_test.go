@@ -151,7 +151,7 @@ func TestEveryEnvoyHasThePolicyInForce(t *testing.T) {
 	}
 }
 
-// TestOptionsAreChecked.
+// TestOptionsAreChecked tests that invalid options are rejected, with the reason.
 func TestOptionsAreChecked(t *testing.T) {
 	for want, o := range map[string]Options{"missing": {}, "name: value": {Wasm: "x", Filter: "deadline"},
 		"which the bridge sets": {Wasm: "x", Filter: "deadline: 5ms\npolicy: abc"}} {
