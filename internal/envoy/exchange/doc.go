@@ -5,9 +5,9 @@
 //
 // # Promise
 //
-// [Request] holds the values that a policy reads of a request, from the list of its headers, and
-// [Settling] what a settlement needs of a response. Package response makes the answer to a denied
-// request.
+// [Request] holds the values of a request that a policy reads. It takes them from the list of the
+// request's headers. [Settling] holds what a settlement needs of a response. Package response
+// makes the answer to a denied request.
 //
 // # Price
 //

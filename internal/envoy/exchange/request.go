@@ -21,7 +21,7 @@ type Reads struct {
 	index map[string]int // the index in Headers, by name in lower case
 }
 
-// ReadsOf returns the values of the inputs.
+// ReadsOf returns the Reads for the inputs of a policy.
 func ReadsOf(inputs core.Inputs) Reads {
 	r := Reads{Inputs: inputs, index: make(map[string]int, len(inputs.Headers))}
 	for i, name := range inputs.Headers {
@@ -123,7 +123,7 @@ func (q *Request) Release() {
 
 // Own copies the texts of the request into memory of its own, where they are valid until Release.
 // Without this call, a request is valid only as long as the headers from which it was taken. Own
-// allocates only if there is more text than in the requests before.
+// allocates only if there is more text than in all earlier requests.
 func (q *Request) Own() {
 	texts := [...]*string{&q.Ask.Path, &q.Ask.Method, &q.Ask.Host, &q.Ask.Query, &q.ContentType, &q.ID}
 	n := 0
@@ -159,7 +159,7 @@ func (q *Request) Own() {
 	}
 }
 
-// Union returns the inputs of the values and others.
+// Union returns the inputs that r or the argument others contains.
 func (r *Reads) Union(others core.Inputs) core.Inputs {
 	both := func(a, b []string) []string {
 		all := slices.Concat(a, b)
