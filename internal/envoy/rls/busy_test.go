@@ -112,7 +112,7 @@ func TestTheAnswerComesBeforeEnvoyGivesUp(t *testing.T) {
 }
 
 // TestABusyMachineAdmitsNobody: a request whose time is over before the store was asked is denied.
-// The store is asked by none of them, so on_error must not decide.
+// No such request calls the store, so on_error must not decide.
 func TestABusyMachineAdmitsNobody(t *testing.T) {
 	rs := rules(t, perAddress)
 	s := serve(t, rs, nil)

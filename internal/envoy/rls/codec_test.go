@@ -141,7 +141,7 @@ func TestNoResponseIsLost(t *testing.T) {
 	}
 }
 
-// inBytes is the request message as the library would read it with bytes for strings.
+// inBytes returns the descriptor of the request message with bytes in place of strings.
 func inBytes(t testing.TB) protoreflect.MessageDescriptor {
 	t.Helper()
 	files := new(protoregistry.Files)

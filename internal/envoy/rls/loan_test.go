@@ -68,8 +68,8 @@ type sentAnswer struct {
 	after time.Duration
 }
 
-// The method send sends a request whose deadline at Envoy is after the time left; 0 means no
-// deadline. The returned function waits for the answer.
+// The method send sends a request for which Envoy leaves the given time; 0 means no deadline. The
+// returned function waits for the answer.
 func (l *lendingService) send(ctx context.Context, left time.Duration) func() sentAnswer {
 	begin, end := time.Now(), make(chan sentAnswer, 1)
 	cancel := func() {}
@@ -106,8 +106,8 @@ func TestABurstWaitsForALoan(t *testing.T) {
 }
 
 // TestALoanIsAwaitedWithinEnvoysTime: a request waits for at most a second, and for at most three
-// quarters of Envoy's time, of which the rest is for the answer. With too little time it does not
-// wait.
+// quarters of Envoy's time. The rest of that time is for the answer. With too little time, the
+// request does not wait.
 func TestALoanIsAwaitedWithinEnvoysTime(t *testing.T) {
 	for left, want := range map[time.Duration]time.Duration{0: time.Second, 10 * time.Second: time.Second, time.Second: 750 * time.Millisecond,
 		loanTimeMin: 150 * time.Millisecond, loanTimeMin - time.Millisecond: 0, 20 * time.Millisecond: 0} {
@@ -119,7 +119,8 @@ func TestALoanIsAwaitedWithinEnvoysTime(t *testing.T) {
 	}
 }
 
-// TestACallerThatLeavesIsNotCharged: units that arrive later stay for others.
+// TestACallerThatLeavesIsNotCharged: if a caller leaves, units that arrive later are left to
+// others.
 func TestACallerThatLeavesIsNotCharged(t *testing.T) {
 	withRegion(t, func(l *lendingService) {
 		ctx, leave := context.WithCancel(l.Context())

@@ -38,7 +38,7 @@ func (s *Service) report(ctx context.Context, last time.Time, c *call, asked, de
 	if counter.Unsent(err) {
 		s.later.Send(keepChecks(c.reports))
 	}
-	// Another failed report is counted and lost, because the store may have executed it.
+	// Any other report that failed is counted and lost, because the store may have executed it.
 }
 
 // The method reportLater charges past usage in the background if the store was not called in time,
@@ -77,8 +77,8 @@ func (s *Service) reportApart(rs *core.Ruleset, clients *directory.Directory, re
 }
 
 // The method deniesExpired reports whether the request is denied because its token has expired,
-// which can happen during a stream. If the policy identifies such a client in another way, the
-// other client is charged, because a stream could have begun with the expired token.
+// which can happen during a stream. If the policy identifies the client in another way instead,
+// that client is charged, because a stream could have begun with the expired token.
 func (c *call) deniesExpired() bool {
 	return len(c.plan.Checks()) == 0 && slices.ContainsFunc(c.plan.Credentials(),
 		func(u core.CredentialUse) bool { return u.State == policy.CredentialExpired })
@@ -94,8 +94,8 @@ func reports(request *pb.RateLimitRequest) bool {
 	return false
 }
 
-// The type keptChecks holds checks to send after the plan is reused. The checks share no memory
-// with the plan.
+// The type keptChecks holds checks that are sent after the plan has been reused. The checks share
+// no memory with the plan.
 type keptChecks struct {
 	checks []counter.Check
 	limits []counter.Limit

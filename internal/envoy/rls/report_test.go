@@ -25,8 +25,8 @@ type unsentError struct{ error }
 func (unsentError) Unsent() bool    { return true }
 func (e unsentError) Unwrap() error { return e.error }
 
-// The type overloadedStore is a store that does not execute calls with the operation op, while it
-// is set.
+// The type overloadedStore is a store that does not execute calls with the operation op while the
+// field on is set.
 type overloadedStore struct {
 	counter.Store
 	on atomic.Bool
@@ -108,8 +108,8 @@ func TestLateReportsAreCharged(t *testing.T) {
 }
 
 // The method checkUsed checks that the client has used the given number of 200 units, more than the
-// limit, and nothing of the limit of the denied descriptor. A refund of as many units as are too
-// many leaves nothing, and a further refund leaves one unit.
+// limit, and nothing of the limit of the denied descriptor. After a refund of the units beyond the
+// limit, nothing is left. After a refund of one more unit, one is left.
 func (s *served) checkUsed(units uint64) {
 	s.Helper()
 	left := func(key string) uint32 { return s.ask(hits(descriptor(key, "v"), 0, true)).Statuses[0].LimitRemaining }
@@ -148,7 +148,7 @@ func TestALateReportWaitsForTheStore(t *testing.T) {
 	eventually.Until(t, 10*time.Second, "it is counted", func() bool { return s.sum(s.metrics.Settlements) == 1 })
 }
 
-// expiringVerifier is a verifier of tokens that have expired once the test says so.
+// expiringVerifier is a verifier whose tokens have expired if the field expired is set.
 type expiringVerifier struct{ expired atomic.Bool }
 
 func (v *expiringVerifier) Verify(string) (*policy.Identity, policy.CredentialState) {
@@ -163,7 +163,7 @@ func (v *expiringVerifier) VerifyFor(asker *policy.Asker, token string) (*policy
 }
 
 // TestReportsOfExpiredTokensAreCharged: a client that keeps its streams open until its token has
-// expired is charged what they have used. If the policy identifies the client by its address then,
+// expired is charged what they have used. If the policy then identifies the client by its address,
 // the address is charged, because a stream could begin with the expired token.
 func TestReportsOfExpiredTokensAreCharged(t *testing.T) {
 	for _, deny := range []bool{true, false} {

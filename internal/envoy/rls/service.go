@@ -43,10 +43,10 @@ const (
 )
 
 // RequestsMaxDefault is the default of Options.RequestsMax. Requests of one client wait for each
-// other at the gate of their counter. Therefore many requests of a burst are under way at once, and
-// each takes a few KB. If there are more than the service can decide in about 200 ms, Envoy times
-// out and admits them. So further requests are answered OVER_LIMIT, because after an error Envoy
-// would admit them too.
+// other's answers, in internal/store/leasestore. Therefore many requests of a burst are under way
+// at once, and each takes a few KB. If there are more than the service can decide in about 200 ms,
+// Envoy times out and admits them. So further requests are answered OVER_LIMIT, because after an
+// error Envoy would admit them too.
 const RequestsMaxDefault = 1 << 12
 
 // Options configures [New].
@@ -271,7 +271,8 @@ func (s *Service) ShouldRateLimit(ctx context.Context, request *pb.RateLimitRequ
 	return s.decide(ctx, until, c, rs, clients, request)
 }
 
-// spanOf returns the span of the request of a context, in the span of Envoy's call.
+// spanOf returns the span of the request to which ctx belongs, as a child of the span of Envoy's
+// call.
 func (s *Service) spanOf(ctx context.Context) enforce.Span {
 	if s.options.Tracer == nil {
 		return enforce.Span{}
@@ -382,9 +383,9 @@ func (c *call) add(clients *directory.Directory) {
 	c.plan.AddDescriptors(c.descriptors)
 }
 
-// The method decide calls the store and returns the response. clients is the policy's directory, or
-// nil. The request waits for a loan if it has to. The error is that of ctx, which is the context of
-// Envoy's call: Envoy has left during the wait, and nothing was charged.
+// The method decide calls the store and returns the response. The argument clients is the policy's
+// directory, or nil. The request waits for a loan if it has to. The error is that of ctx, which is
+// the context of Envoy's call: Envoy has left during the wait, and nothing was charged.
 func (s *Service) decide(ctx, until context.Context, c *call, rs *core.Ruleset, clients *directory.Directory,
 	request *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
 	c.plan.Hurry(&c.left)

@@ -11,8 +11,8 @@ import (
 )
 
 // TestTargetsThatAreNotServed: a path or a host that servers could read differently is over its
-// limit, if the policy compares any. Nothing is charged. Otherwise "x@shop.example" would reach the
-// server of shop.example uncounted.
+// limit, if the policy compares paths or hosts. Nothing is charged. Otherwise "x@shop.example"
+// would reach the server of shop.example uncounted.
 func TestTargetsThatAreNotServed(t *testing.T) {
 	s := serve(t, rules(t, `{name: shop, rules: [{name: r, match: {host: shop.example, path: /admin/*}, per: [], limit: 1/1m}]}`), nil)
 	unserved := [][]string{
