@@ -99,7 +99,7 @@ func (r *reader) file(f File, domains []*domain) []*domain {
 	return domains
 }
 
-// The method words returns the values of a map, which may have known keys only.
+// The method words returns the values of a map, whose keys must all be known.
 func (r *reader) words(n *syntax.Node, path string, known ...string) map[string]*syntax.Node {
 	found := map[string]*syntax.Node{}
 	if n.Kind != syntax.KindMap {
@@ -284,6 +284,6 @@ func (r *reader) limit(n *syntax.Node, path string) *limit {
 }
 
 // The variable windows are the units as policies write them. The service counts days, weeks and
-// months as spans from 1970, with months of 30 days, and these windows are the same.
+// months as spans from 1970, with months of 30 days. These windows do the same.
 var windows = map[string]string{"second": "1s", "minute": "1m", "hour": "1h", "day": "1d", "week": "7d", "month": "30d",
 	"year": "year"}

@@ -18,10 +18,10 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// Import converts the configurations to a policy of that name, in YAML. With sources, the policy is
-// for a proxy, which sees requests. With nil, it is for the rate limit protocol. notes name the
-// settings that could not be converted. The error is [policy.Problems]: errors of the
-// configurations, and limits that a policy cannot express.
+// Import converts the configurations to a policy of the given name, in YAML. With sources, the
+// policy is for a proxy, which sees requests. With nil, it is for the rate limit protocol. The
+// result notes names the settings that could not be converted. The error is [policy.Problems]:
+// errors of the configurations, and limits that a policy cannot express.
 func Import(name string, files []File, sources Sources) (text []byte, notes policy.Problems, err error) {
 	r := &reader{}
 	var domains []*domain

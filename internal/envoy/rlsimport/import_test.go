@@ -127,7 +127,7 @@ func TestOnlyEnvoyWritesLimitHeaders(t *testing.T) {
 	}
 }
 
-// TestFiles: domains of several files, one of them in two parts.
+// TestFiles imports domains from several files. One domain has two parts.
 func TestFiles(t *testing.T) {
 	one := func(domain, key, value string, count string) string {
 		return "domain: " + domain + "\ndescriptors: [{key: " + key + ", value: " + value +

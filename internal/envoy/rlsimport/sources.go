@@ -211,10 +211,12 @@ func replacedNames(rules [][]*rule) map[string]bool {
 	return names
 }
 
-// The type metConditions are the conditions of a rule, as lines of match.
+// The type metConditions holds the conditions of a rule, as lines of match, and the items of its
+// per.
 type metConditions struct{ fields, headers, attrs, per []string }
 
-// The method conditions returns when the rule applies in a proxy, and by what it counts.
+// The method conditions returns the conditions under which the rule applies in a proxy, and the
+// dimensions by which it counts.
 func (s Sources) conditions(r *rule) (m metConditions) {
 	for _, e := range r.steps {
 		from, value := s[e.key], quoteScalar(e.value)
