@@ -15,8 +15,9 @@ import (
 // The constant forwarded is the header to which proxies append addresses.
 const forwarded = "X-Forwarded-For"
 
-// SetAddresses sets the addresses of the request. source is Envoy's source.address. headers are the
-// names of a.Headers. appended says that Envoy appends to X-Forwarded-For.
+// SetAddresses sets the addresses of the request. The argument source is Envoy's source.address,
+// headers contains the names of a.Headers, and appended reports whether Envoy appends to
+// X-Forwarded-For.
 //
 // source.address is the address of the connection, with its port. With port 0 it is the address
 // that Envoy found in X-Forwarded-For. With use_remote_address Envoy appends the address of the
@@ -48,8 +49,9 @@ func (a *Ask) SetAddresses(headers []string, source string, appended bool) {
 	a.Headers[i] = Value{Text: chain[:max(0, comma)], Given: comma >= 0}
 }
 
-// AddrOf reads an address with or without a port. port is 0 if there is none, and the result is the
-// zero Addr if the text is no address. An IPv6 address has brackets if and only if a port follows.
+// AddrOf reads an address with or without a port. The result port is 0 if there is none, and addr
+// is the zero Addr if the text is no address. An IPv6 address has brackets if and only if a port
+// follows.
 func AddrOf(text string) (addr netip.Addr, port uint16) {
 	if colon := strings.LastIndexByte(text, ':'); colon > 0 {
 		host, bracketed := text[:colon], false

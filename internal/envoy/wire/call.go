@@ -56,7 +56,7 @@ type Kind uint8
 const (
 	KindAsk Kind = iota + 1 // decide this request
 	// decide a request under a throttle rule, or one that lacks units that other regions might
-	// lend, and answer once it is admitted or cannot be
+	// lend, and answer as soon as it is admitted or cannot be
 	KindWait
 	KindSettle // the response to a request that was admitted before
 	// The kinds in calls about leases.
@@ -75,7 +75,7 @@ const (
 const DenialsHeader = "x-penstock-denials"
 
 // WantsUsage is the value of [DenialsHeader] by which a bridge requests reports of admissions, too.
-// It sends "1" if it wants denials only, as bridges of earlier releases do.
+// A bridge that wants denials only sends "1", as bridges of earlier releases do.
 const WantsUsage = "2"
 
 // LoansHeader is the header, in lower case, by which a filter announces that it reads [StatusLoan].
@@ -94,7 +94,7 @@ const LoanWait = 800 * counter.Millisecond
 const SilentMin = counter.Second
 
 // AnswerTime is how long a bridge takes to answer a call, at most, except questions of [KindWait].
-// The rest of [SilentMin] is for the way of the answer.
+// The rest of [SilentMin] is for the answer's way to the filter.
 const AnswerTime = 800 * counter.Millisecond
 
 // Item is a question, a settlement or a refund. Kind determines which of the other fields are set.
@@ -114,7 +114,8 @@ type Ask struct {
 	Peer, Remote netip.Addr
 	// Headers and Attrs are the values that the policy reads, in the order of core.Inputs.
 	Headers, Attrs []Value
-	// Known is the sum of the fingerprints of the verdicts that the filter remembers; 0 for none.
+	// Known is the sum of the fingerprints of the verdicts and the records that the filter
+	// remembers; 0 for none.
 	Known uint64
 }
 
@@ -137,15 +138,15 @@ type Settle struct {
 // Field is a name and its value.
 type Field struct{ Name, Text string }
 
-// AppendCall begins a call about one version of a policy. Append its items to it. It is not
-// inlined, which saves 400 bytes of the filter.
+// AppendCall begins a call about one version of a policy. Append the call's items to the result.
+// AppendCall is not inlined, which saves 400 bytes of the filter.
 //
 //go:noinline
 func AppendCall(dst []byte, version string) []byte {
 	return appendText(append(append(dst, callHead...), plain), version)
 }
 
-// Leasing marks a call, which must begin its slice, as one about leases.
+// Leasing marks a call as one about leases. The call must begin at the start of the slice.
 func Leasing(call []byte) { call[len(callHead)] = leasing }
 
 // AppendItem appends an item to a call. A call about leases must be marked with [Leasing] first.
@@ -162,8 +163,8 @@ func AppendItem(dst []byte, item *Item) []byte {
 	}
 }
 
-// AppendAsk appends a question of any kind; only the kinds about leases have units. The units of
-// KindDenied follow by [AppendUnits].
+// AppendAsk appends a question of any kind; only the kinds about leases have units. The caller
+// appends the units of KindDenied with [AppendUnits].
 func AppendAsk(dst []byte, kind Kind, a *Ask, units []Units) []byte {
 	if dst = a.append(append(dst, byte(kind))); kind >= KindLease && kind != KindDenied {
 		dst = AppendUnits(dst, units)

@@ -16,14 +16,14 @@
 // The format has a version, the first byte after the head. A reader of another version rejects the
 // whole call. Calls about leases, and their replies, are of version 2; all others are of version 1.
 // A bridge that reads both announces it in every reply ([LeasingHeader]), so version 2 is never
-// sent to a bridge that does not. Records of clients are in answers about policies with a directory
-// only. Filters that do not read records reject such a policy.
+// sent to a bridge that does not. Records of clients are only in answers about policies with a
+// directory. Filters that do not read records reject such a policy.
 //
 // # Price
 //
 // A question takes a few hundred bytes: the texts of the request, each preceded by its length.
-// Writing a question allocates nothing once the buffer has grown; reading a call allocates all its
-// texts at once.
+// Writing a question allocates nothing after the buffer has grown; reading a call allocates all
+// its texts at once.
 //
 // # When not to use it
 //

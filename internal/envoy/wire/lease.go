@@ -24,11 +24,11 @@ type Lease struct {
 	Check   int
 	Granted int64          // in total, including the request's own cost
 	Receipt counter.Micros // of the charge
-	// for a [Return] of the units beyond the request's own cost; "" if they cannot be refunded
+	// for a [Refund] of the units beyond the request's own cost; "" if they cannot be refunded
 	Token string
 }
 
-// Return refunds units that were granted and not used. A token is valid for one refund, of at most
+// Refund refunds units that were granted and not used. A token is valid for one refund, of at most
 // the units that it was issued for.
 type Refund struct {
 	Token string

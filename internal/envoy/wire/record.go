@@ -14,8 +14,8 @@ const (
 	flagExempt
 )
 
-// AppendRecord appends a client's record to the records of a verdict. A client without a record,
-// nil, has the empty text.
+// AppendRecord appends a client's record to the records of a verdict. For nil, a client without a
+// record, it appends the empty text.
 func AppendRecord(dst []byte, r *policy.ClientRecord) []byte {
 	if r == nil {
 		return appendText(dst, "")
@@ -31,8 +31,8 @@ func AppendRecord(dst []byte, r *policy.ClientRecord) []byte {
 	return appendText(dst, string(compact.AppendIdentity([]byte{flags}, &id)))
 }
 
-// CutRecord returns the text of the first of the records of a verdict, and the others. ok is false
-// if there is none.
+// CutRecord returns the text of the first of the records of a verdict, and the others. The result
+// ok is false if there is none.
 func CutRecord(records string) (text, others string, ok bool) {
 	c := cursor{rest: records}
 	text = c.text()

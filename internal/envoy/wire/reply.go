@@ -14,7 +14,8 @@ import (
 // Status is the outcome of an item.
 type Status uint8
 
-// The outcomes. For all but the first the filter decides by the policy's on_error.
+// The outcomes. After StatusUnavailable, StatusUnknown or StatusInvalid, the filter decides by
+// the policy's on_error.
 const (
 	StatusOK          Status = iota
 	StatusUnavailable        // the store did not answer
@@ -108,8 +109,8 @@ const (
 	flagsAll  = 1<<iota - 1
 )
 
-// appendResult writes the result's instant as the difference from the previous result, because in
-// one call most are equal.
+// appendResult writes the result's instant as the difference from the previous result, because
+// most instants in one call are equal.
 func appendResult(dst []byte, r *counter.Result, before counter.Micros) []byte {
 	var flags byte
 	wait := r.Wait

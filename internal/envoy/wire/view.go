@@ -29,7 +29,7 @@ func (v *View) Peer() netip.Addr    { return v.Ask.Peer }
 func (v *View) Remote() netip.Addr  { return v.Ask.Remote }
 func (v *View) Now() counter.Micros { return v.At }
 
-// Began returns when the process that decides the request received it.
+// Began returns the instant at which the process that decides the request received it.
 func (v *View) Began() counter.Micros { return v.At }
 
 // Header implements [policy.Attributes] for the headers that the policy reads.
@@ -38,8 +38,9 @@ func (v *View) Header(name string) (string, bool) { return find(v.Inputs.Headers
 // Attr implements [policy.Attributes] for the attributes that the policy reads.
 func (v *View) Attr(name string) (string, bool) { return find(v.Inputs.Attrs, v.Ask.Attrs, name) }
 
-// The function find returns the value at the index that a name has in names, which are sorted. ok
-// is false if names lacks the name, or the request lacks the value.
+// The function find returns the value of a name. The value has the same index as the name in the
+// sorted list names. The result ok is false if the list lacks the name, or the request lacks the
+// value.
 func find(names []string, values []Value, name string) (string, bool) {
 	i, ok := slices.BinarySearch(names, name)
 	if !ok || i >= len(values) {
