@@ -79,8 +79,8 @@ const (
 // [counter.ErrInvalid]. Both the key's record and that of its overflow counter must fit a page.
 const KeyMax = pageBytes - keyOffset - overflowSuffix
 
-// The function class returns the size class of records with keys of a length, and the size of such
-// records.
+// The function class returns the size class of records with keys of the given length, and the size
+// of such records.
 func class(keyLength int) (class int, size uint16) {
 	need := (keyOffset + keyLength + 7) &^ 7
 	if need <= fineBytes {

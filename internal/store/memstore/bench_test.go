@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/internal/test/limittest"
 )
 
-// key36 is a 36-byte key, which can be distinct for millions of clients.
+// key36 returns a key of 36 bytes, which differs for each of millions of clients.
 func key36(dst []byte, client int, l *counter.Limit) []byte {
 	return fmt.Appendf(dst[:0], "%s{user:u_%08d}:60s:%s", scope, client, l.Algorithm().Label())
 }

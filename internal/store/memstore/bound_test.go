@@ -314,8 +314,8 @@ func TestFullStoreSaysSoOnceAMinute(t *testing.T) {
 	}
 }
 
-// TestClockThatWasAnHourAhead: a clock that was an hour ahead for a while drops no counters while
-// there is room.
+// TestClockThatWasAnHourAhead: although the clock was an hour ahead for a while, no counters are
+// dropped while there is room.
 func TestClockThatWasAnHourAhead(t *testing.T) {
 	l := limittest.New(t, "3/1m fixed_window")
 	p := open(t, 10_000)

@@ -175,8 +175,8 @@ func (t *table) rebuild(s *segment) {
 	}
 }
 
-// The method split divides the records of the segment of hash between two segments, by the next bit
-// of their hashes.
+// The method split divides the records of segment s between s and a new segment, by the next bit of
+// their hashes. The argument hash is any hash of segment s.
 func (t *table) split(s *segment, hash uint64) {
 	if s.depth == t.depth {
 		t.double()

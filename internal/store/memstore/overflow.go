@@ -48,9 +48,10 @@ func (o *overflow) unlock() {
 	o.mu.Unlock()
 }
 
-// appendKey appends the key of the overflow counter that a check with this hash shares. Instead of
-// the end of the check's key it holds the algorithm, the calendar unit and the window. The overflow
-// table holds no other keys, so the key cannot be equal to a client's.
+// appendKey appends the key of the overflow counter that a check with this hash shares. The key
+// consists of the scope of the check's key, the overflow number, the algorithm with the calendar
+// unit, and the window. The overflow table holds no other keys, so the key cannot be equal to a
+// client's.
 func appendKey(dst []byte, c *counter.Check, hash uint64) []byte {
 	dst = append(dst, c.Key[:c.ScopeLen]...)
 	dst = binary.BigEndian.AppendUint16(dst, uint16(hash>>overflowShift&(overflowPerRule-1)))
