@@ -43,7 +43,7 @@ type Options struct {
 	// as for the store. Without a mode it names one server, and the topology is discovered. A ring
 	// cannot be discovered, because its servers do not know each other.
 	Redis redisstore.Options
-	// Master is the sentinels' name for the master; "" if they watch only one.
+	// Master is the sentinels' name for the master; "" if the sentinels watch only one master.
 	Master string
 	// Timeout is the store's timeout for a call; 0 is its default. The doctor compares its
 	// measurements with this timeout.

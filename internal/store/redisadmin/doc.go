@@ -10,5 +10,6 @@
 // which the doctor tests the script.
 //
 // An inspection takes a connection and several round trips per server. Do not use the package while
-// a request waits: an inspection does not respect a request's deadline, and calls share nothing.
+// a request waits: an inspection does not respect a request's deadline, and each call connects to
+// all servers anew.
 package redisadmin

@@ -94,7 +94,7 @@ func (e *examination) say(level Level, subject, text string, do ...string) {
 
 // The method set returns commands that change settings, given as names and values, at run time and
 // across restarts. A server started without a configuration file takes its settings from its
-// command line, so a restart would undo them.
+// command line, so a restart would undo the changes.
 func (e *examination) set(settings ...string) (commands []string) {
 	for i := 0; i < len(settings); i += 2 {
 		commands = append(commands, e.n.cli("CONFIG", "SET", settings[i], settings[i+1]))
@@ -199,8 +199,7 @@ func (e *examination) persistence(ctx context.Context) {
 	}
 }
 
-// snapshotFailed adds a finding about a failed snapshot, if there is one, and returns whether it
-// did.
+// snapshotFailed adds a finding if the last snapshot failed, and reports whether it added one.
 func (e *examination) snapshotFailed(ctx context.Context) bool {
 	const stop = "stop-writes-on-bgsave-error"
 	stops, unknown := e.config(ctx, stop)

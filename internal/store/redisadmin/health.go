@@ -16,8 +16,7 @@ import (
 type Health struct {
 	Summary string
 	Nodes   []NodeHealth
-	// information, including facts that could not be determined and the right or setting that this
-	// needs
+	// for information: also what could not be determined, and which right or setting that needs
 	Notes []string
 	Wrong []string // problems, each with a remedy
 }
@@ -250,7 +249,7 @@ func (n *Node) linked() (replicas []map[string]string) {
 	return replicas
 }
 
-// The method alone reports whether no other servers observe the servers.
+// The method alone reports whether no other server, such as a sentinel, observes the servers.
 func (d *Deployment) alone() bool { return d.Mode == ModeSingle || d.Mode == ModeRing }
 
 // problemOf returns the problem of one server, or "".
@@ -274,8 +273,8 @@ func (d *Deployment) problemOf(n *Node) string {
 	return ""
 }
 
-// The method answers returns a server that answers. There is at least one such server: the one that
-// was contacted first.
+// The method named answers returns a server that answers. There is at least one such server: the
+// one that was contacted first.
 func (d *Deployment) answers() *Node {
 	for _, n := range slices.Concat(d.Nodes, d.Sentinels) {
 		if n.info != nil {

@@ -41,7 +41,7 @@ func (c *Counter) Print(out io.Writer) error {
 }
 
 // Inspect describes the counter of a key. Inspect changes nothing. If check is not nil, Inspect
-// also evaluates the limiter's check of that key.
+// also evaluates check, which is the limiter's check of that key.
 func (d *Deployment) Inspect(ctx context.Context, key string, check *counter.Check) (*Counter, error) {
 	named, err := parseKey(key)
 	if err != nil {
@@ -244,8 +244,8 @@ func (r *reading) window(c *Counter, l *counter.Limit, at time.Time, used, befor
 	}
 }
 
-// The function weighPrevious returns the number of units of the previous window that still count
-// when the time rest of the current window is left.
+// The function weighPrevious returns how many of the units of the previous window still count. The
+// argument rest is the time that is left of the current window.
 func weighPrevious(units int64, rest, window time.Duration) uint64 {
 	high, low := bits.Mul64(uint64(max(0, units)), uint64(max(0, rest.Microseconds())))
 	weighs, _ := bits.Div64(high, low, uint64(window.Microseconds()))
@@ -287,7 +287,7 @@ func (r *reading) log(c *Counter, window counter.Micros) error {
 	return nil
 }
 
-// member returns the numbers in a member of the set, by rank.
+// member returns the numbers in the member of the sorted set that has the given rank.
 func (r *reading) member(rank int64, want int) ([]int64, error) {
 	members, err := r.command("zrange", r.key, rank, rank).StringSlice()
 	if err != nil {
@@ -383,7 +383,7 @@ func decimals(text string) (numbers []int64, ok bool) {
 
 func instant(micros int64) time.Time { return time.UnixMicro(micros) }
 
-// The method when formats an instant and its distance from now.
+// The method named when formats an instant and its distance from now.
 func (r *reading) when(at time.Time) string {
 	text := at.UTC().Format("2006-01-02T15:04:05.000Z")
 	if away := at.Sub(r.now); away > 0 {

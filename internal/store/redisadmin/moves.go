@@ -166,7 +166,7 @@ func (d *Deployment) stableCLI(m *move) string {
 	return text
 }
 
-// The method moving returns the move that contains a slot, or nil.
+// The method named moving returns the move that contains a slot, or nil.
 func (d *Deployment) moving(slot int) *move {
 	for i := range d.moves {
 		if slices.ContainsFunc(d.moves[i].slots, func(s Slots) bool { return s.First <= slot && slot <= s.Last }) {

@@ -43,7 +43,7 @@ func (d *Deployment) findBySentinel(ctx context.Context, first *Node) error {
 	return nil
 }
 
-// masterFields returns a sentinel's fields of the master.
+// masterFields returns the fields that a sentinel reports about the master.
 func (d *Deployment) masterFields(ctx context.Context, first *Node) (map[string]string, error) {
 	masters, err := records(first.send(ctx, "sentinel", "masters").Slice())
 	switch {

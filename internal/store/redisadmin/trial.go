@@ -45,10 +45,10 @@ type Trial struct {
 	Started int    // number of nodes that StartTrial started
 }
 
-// StartTrial starts a cluster on consecutive ports from port on, with a folder for each node in
-// dir. Nodes that already run are kept. StartTrial returns when the cluster is ready. Nothing is
-// persisted: a node that was stopped is empty when it returns, but keeps its place in the cluster.
-// If another program listens on a port, StartTrial returns an error and leaves that program alone.
+// StartTrial starts a cluster on consecutive ports, the first of which is port, and waits until it
+// is ready. Each node has a folder in dir. Nodes that already run are kept. Nothing is persisted: a
+// node that was stopped is empty when it returns, but keeps its place in the cluster. If another
+// program listens on a port, StartTrial returns an error and leaves that program alone.
 func StartTrial(ctx context.Context, dir string, port int) (*Trial, error) {
 	disableLog()
 	if port < trialPortMin || port > trialPortMost {
@@ -241,8 +241,8 @@ func (t *Trial) await(ctx context.Context, n *Node, i int) error {
 	})
 }
 
-// The function retryUntilDone repeats try until it succeeds, or returns its last error when ctx is
-// done.
+// The function retryUntilDone calls the function try until it succeeds. If ctx is done before,
+// retryUntilDone returns the last error of try.
 func retryUntilDone(ctx context.Context, try func() error) error {
 	for {
 		err := try()
@@ -257,7 +257,7 @@ func retryUntilDone(ctx context.Context, try func() error) error {
 	}
 }
 
-// The method form joins the nodes to a cluster, unless they already form one.
+// The method form joins the nodes into a cluster, unless they already form one.
 func (t *Trial) form(ctx context.Context, nodes []*Node) error {
 	var err error
 	ask := func(n *Node, args ...any) string {

@@ -55,8 +55,8 @@ func (d *Deployment) leastRights() string {
 	return redisstore.LeastPrivilege
 }
 
-// The method rights tests whether the user has the rights that the store needs, and returns the
-// result.
+// The method named rights tests whether the user has the rights that the store needs, and returns
+// the result.
 func (e *examination) rights(ctx context.Context) bool {
 	key, missing, keys := e.n.unusedKey(), []string{}, false
 	for word := range strings.FieldsSeq(e.d.leastRights()) {

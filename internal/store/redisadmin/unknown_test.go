@@ -37,7 +37,8 @@ func limiterOptions(t *testing.T, s *redistest.Server, more string) Options {
 }
 
 // TestDoctorDoesNotGuessSettings: a setting that the limiter's user may not read is reported as
-// unknown. Once the user has the right that the doctor names, the actual setting is reported.
+// unknown. After the user has been given the right that the doctor names, the actual setting is
+// reported.
 func TestDoctorDoesNotGuessSettings(t *testing.T) {
 	for _, c := range []struct {
 		name             string
