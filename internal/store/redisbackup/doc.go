@@ -3,8 +3,8 @@
 // Package redisbackup writes the counters of a Redis to a file and merges them into a Redis again.
 //
 // A backup ([Write]) has all counters, penalties and receipts of all policies, as text, with a
-// checksum. A backup has no other keys: records of clients, keys and policies come from their
-// source again, and the records of nodes and secrets belong to one Redis.
+// checksum. A backup has no other keys: the records of clients, API keys and policies can be
+// written again from their source, and the records of nodes and the secrets belong to one Redis.
 //
 // A restore ([Restore]) finds any altered or missing byte before it writes anything. A restore
 // merges each counter, in one atomic step, with what has been counted meanwhile. The greater use

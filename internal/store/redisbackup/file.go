@@ -59,8 +59,8 @@ func (w *writer) end(to io.Writer) error {
 // errAltered is the error for a file that is not as it was written.
 var errAltered = errors.New("it is not as it was written: bytes are altered or missing, or it is no backup; nothing was restored, take another one")
 
-// check reads a whole backup and returns when it was made. The error is errAltered if any byte is
-// not as it was written.
+// check reads a whole backup and returns the time at which it was made. The error is errAltered if
+// any byte is not as it was written.
 func check(file io.ReadSeeker) (made time.Time, err error) {
 	size, err := file.Seek(0, io.SeekEnd)
 	if err != nil {
@@ -95,7 +95,7 @@ func position(file io.Seeker) int64 {
 	return at
 }
 
-// read calls each for each record of a backup that check has approved.
+// read calls the function each for every record of a backup that the function check has approved.
 func read(file io.ReadSeeker, each func(*record) error) error {
 	size, err := file.Seek(0, io.SeekEnd)
 	if err != nil {
@@ -108,7 +108,8 @@ func read(file io.ReadSeeker, each func(*record) error) error {
 	return err
 }
 
-// lines calls each for each record, and returns when the backup was made.
+// lines calls the function each for every record, and returns the time at which the backup was
+// made.
 func lines(from io.Reader, each func(*record) error) (made time.Time, err error) {
 	scanner := bufio.NewScanner(from)
 	scanner.Buffer(make([]byte, 64<<10), lineBytesMax)

@@ -81,7 +81,8 @@ func TestABackupOfAnotherFormatIsRejected(t *testing.T) {
 	}
 }
 
-// TestWhatIsInABackup: other keys and values that no counter has are left out, and counted.
+// TestWhatIsInABackup: keys of other kinds, and values that no counter can have, are left out and
+// counted.
 func TestWhatIsInABackup(t *testing.T) {
 	w := single(t)
 	client := w.servers.Nodes[0].Client()
