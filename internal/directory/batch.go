@@ -126,7 +126,7 @@ func (d *Directory) place(name policy.ClientName) int {
 	return -1
 }
 
-// batch returns the batch at a place.
+// The method batch returns the batch at a place.
 func (d *Directory) batch(place int) *batch {
 	if place == 0 {
 		return d.current
@@ -210,7 +210,7 @@ func (d *Directory) readBatches() {
 	}
 }
 
-// readBatch reads a batch, and ends the wait for it even if that panics.
+// readBatch reads a batch, and ends the wait for it even if the read panics.
 func (d *Directory) readBatch(b *batch) {
 	defer close(b.done)
 	names := make([]policy.ClientName, 0, len(b.names))
@@ -279,8 +279,8 @@ func (d *Directory) vanished(names []policy.ClientName, texts [][]byte) bool {
 	return false
 }
 
-// The method keep leaves records that have vanished in force until they are read again later. The
-// method clears the names of these records.
+// Records that have vanished from the source stay in force, because the method keep stores them
+// again, to be read later. The method clears their names in the parameter names.
 func (d *Directory) keep(names []policy.ClientName, texts [][]byte) {
 	for i, name := range names {
 		if e := d.peek(name); texts[i] == nil && e != nil && e.present() {
@@ -324,11 +324,11 @@ func (d *Directory) handleFailure(b *batch, err error) {
 	}
 }
 
-// The method paused reports whether requests do not wait for the source, because it has just
-// failed.
+// The method paused reports whether the source has just failed, so that requests do not wait for
+// it.
 func (d *Directory) paused(now counter.Micros) bool { return int64(now) < d.pausedUntil.Load() }
 
-// store remembers a record that was read. An invalid record has no effect.
+// The method store remembers a record that was read. An invalid record has no effect.
 func (d *Directory) store(name policy.ClientName, text []byte, epoch uint64) {
 	now := counter.Micros(d.now().UnixMicro())
 	e := &entry{name: name, fresh: freshUntil(now, name.Kind, text != nil), epoch: epoch}

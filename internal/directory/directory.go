@@ -124,7 +124,7 @@ func Open(o Options) (*Directory, error) {
 	d.cache, d.keys = newCache(o.ClientsMax), newCache(o.ClientsMax)
 	d.networks.Store(new(networks))
 	d.ctx, d.cancel = context.WithCancel(context.Background())
-	// without this, a blocked network would be served until look reads the networks
+	// without this, a blocked network would be served until the method look reads the networks
 	d.readNetworks(d.ctx)
 	survive.Go(&d.running, d.logger, d.look)
 	survive.Go(&d.running, d.logger, func() { d.source.Follow(d.ctx, d.rereadClient, d.missed) })
@@ -191,7 +191,7 @@ func (d *Directory) isStale(e *entry, now counter.Micros) bool {
 	return now >= e.fresh || e.epoch != d.epoch.Load()
 }
 
-// readAgain reads an entry that is stale again in the background.
+// readAgain reads a stale entry again, in the background.
 func (d *Directory) readAgain(e *entry, now counter.Micros) {
 	if !d.paused(now) && e.refreshing.CompareAndSwap(false, true) {
 		d.refresh(e)
@@ -216,9 +216,9 @@ func (d *Directory) FindAddr(addr netip.Addr, now counter.Micros) *policy.Client
 
 // Fetch reads the records of clients that Find does not know, in one call together with those of
 // other callers. The argument source is a number for the origin of the request, such as its
-// address. Fetch returns when the clients are read, the source of the records has failed, or the
-// context is done. The caller then uses Find again. A client that is still unknown is treated as a
-// client without a record if the source has failed. If the source works, the client is unknown
+// address. Fetch waits until the clients have been read, the source of the records has failed, or
+// the context is done. The caller then uses Find again. A client that is still unknown is treated
+// as a client without a record if the source has failed. If the source works, the client is unknown
 // because its record was evicted before its use: too many other clients were read.
 //
 // The result ok is false if the source works and too many clients wait to be read. The caller must

@@ -226,8 +226,8 @@ func TestBadEdits(t *testing.T) {
 	}
 }
 
-// TestARedisThatIsAway tests that records stay in force, that new clients have none, and that a
-// request waits no longer than twice the timeout, once.
+// TestARedisThatIsAway tests that remembered records stay in force while Redis is away, and that
+// new clients have no record.
 func TestARedisThatIsAway(t *testing.T) {
 	server := redistest.Start(t)
 	source := inRedis(t, server.URL())
@@ -297,7 +297,7 @@ func TestFetchAll(t *testing.T) {
 }
 
 // TestARedisThatLostItsRecords tests that remembered records stay in force when Redis is emptied,
-// and that they end once an operator has begun a new directory.
+// and that they end as soon as an operator has begun a new directory.
 func TestARedisThatLostItsRecords(t *testing.T) {
 	server := redistest.Start(t)
 	source := inRedis(t, server.URL())
@@ -390,8 +390,8 @@ func (c *counting) Read(ctx context.Context, names []policy.ClientName, texts []
 	return c.Source.Read(ctx, names, texts)
 }
 
-// The type lateSource is a source of which the given number of reads time out, with an error that
-// wraps err.
+// The type lateSource is a source whose next reads time out, as many as the field times says. Their
+// error wraps the field err.
 type lateSource struct {
 	directory.Source
 	times atomic.Int64

@@ -24,7 +24,7 @@ const (
 	ActionSetTenant   Action = "set-tenant"  // Edit.Tenant
 	ActionSetLimits   Action = "set-limit"   // uses Edit.Rule and Edit.Limits, and optionally Edit.Until
 	ActionUnsetLimits Action = "unset-limit" // uses Edit.Rule; "" for all rules
-	ActionUnsetTier   Action = "unset-tier"  // sets also the tenant
+	ActionUnsetTier   Action = "unset-tier"  // removes also the tenant
 	ActionGrant       Action = "grant"       // uses Edit.Rule and Edit.Units, and optionally Edit.Window
 	ActionUngrant     Action = "ungrant"     // Edit.Rule; "" for all rules
 	ActionBlock       Action = "block"       // may have an end
@@ -120,12 +120,12 @@ type Change struct {
 	Keys int `json:"keys_removed,omitempty"`
 }
 
-// ControlledPrefix begins the generation of a directory that a control plane writes. The control
-// plane's database is authoritative, so an [Editor] rejects changes.
+// ControlledPrefix is the prefix of the generation of a directory that a control plane writes. The
+// control plane's database is authoritative, so an [Editor] rejects changes.
 const ControlledPrefix = "control-"
 
-// ControlledKeysPrefix begins the generation of a directory whose control plane has the API keys as
-// well. A control plane of an earlier release has clients only.
+// ControlledKeysPrefix is the prefix of the generation of a directory whose control plane has the
+// API keys as well. A control plane of an earlier release has clients only.
 const ControlledKeysPrefix = ControlledPrefix + "keys-"
 
 // swapsMax is the number of times an edit is tried while others change the same record.
@@ -284,8 +284,8 @@ func (e *Edit) String() string {
 	return strings.Join(parts, " ")
 }
 
-// After checks the edit, and returns the record after it. After does not change the record before,
-// which may be nil. The error wraps [ErrEdit].
+// After checks the edit, and returns the record that results from it. After does not change the
+// record in the parameter before, which may be nil. The error wraps [ErrEdit].
 func (e *Edit) After(before *Record, now time.Time) (*Record, error) {
 	if err := e.check(now); err != nil {
 		return nil, err
@@ -293,8 +293,8 @@ func (e *Edit) After(before *Record, now time.Time) (*Record, error) {
 	return e.apply(before, now)
 }
 
-// The method apply returns the record after the edit. The method does not change the record before,
-// which may be nil.
+// The method apply returns the record that results from the edit. The method does not change the
+// record in the parameter before, which may be nil.
 func (e *Edit) apply(before *Record, now time.Time) (after *Record, err error) {
 	after = new(Record)
 	if before != nil {

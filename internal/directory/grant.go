@@ -45,7 +45,7 @@ func (g *Grant) WindowLabel() (string, error) {
 const calendarSpare = 3 * 24 * time.Hour
 
 // Ended reports whether the window of the grant has certainly ended. Time zones and the limits of
-// the client are not known here, so a grant in a calendar window counts as ended once the period's
+// the client are not known here, so a grant in a calendar window counts as ended when the period's
 // typical length and three days have passed since the grant was made. A grant without a window is
 // treated as one for a year.
 func (g *Grant) Ended(now time.Time) bool {

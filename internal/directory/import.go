@@ -40,8 +40,8 @@ type Import struct {
 	Check bool `json:"check,omitempty"`
 	// With Replace, records replace other records of the same client or key.
 	Replace bool `json:"replace,omitempty"`
-	// Last is set in the last part. If the source has lost its records, imported records have no
-	// force for clients that a process remembers until the last part is written.
+	// Last is set in the last part. If the source has lost its records, an imported record of a
+	// client that a process remembers has no force before the last part is written.
 	Last  bool   `json:"last,omitempty"`
 	Lines []Line `json:"lines"`
 }
@@ -88,7 +88,7 @@ func ParseLine(text []byte) (*Line, error) {
 	return l, nil
 }
 
-// lineRecord is a line, checked.
+// lineRecord is a line that has been checked.
 type lineRecord struct {
 	name   policy.ClientName // the name of the record
 	text   []byte
@@ -370,8 +370,8 @@ func (e *Editor) nameKey(ctx context.Context, key KeyName) error {
 	return fmt.Errorf("%w: others keep changing the keys of %q; try again", ErrSource, key.Name)
 }
 
-// The function callConcurrently calls do with the numbers 0 to n-1, some at the same time,
-// and returns the errors.
+// The function callConcurrently calls the function do with the numbers 0 to n-1, some at the same
+// time, and returns the errors.
 func callConcurrently(n int, do func(i int) error) error {
 	errs := make([]error, n)
 	places := make(chan struct{}, importsAtOnce)

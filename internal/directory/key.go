@@ -112,7 +112,7 @@ func (r *KeyRecord) checkTexts() error {
 	return nil
 }
 
-// client returns the client of the key.
+// The method client returns the client of the key.
 func (r *KeyRecord) client() (policy.ClientName, error) {
 	name, err := ParseName(r.Client)
 	switch {
@@ -219,8 +219,8 @@ func (k *key) isUnnoted(now counter.Micros) bool {
 	return since < 0 || since >= KeyUsedEvery.Microseconds()
 }
 
-// state returns the state of the key at an instant. The states have the same precedence as in a
-// keys file.
+// The method state returns the state of the key at an instant. The states have the same precedence
+// as in a keys file.
 func (k *key) state(now counter.Micros) policy.CredentialState {
 	switch {
 	case k.revoked:

@@ -160,8 +160,9 @@ func checkFuture(end, now time.Time) error {
 	return nil
 }
 
-// keysNamed returns the keys of a name, those in force first. If mend is set, it removes keys
-// without a record from the name. An interrupted removal, between its two steps, leaves such keys.
+// keysNamed returns the keys of a name, those in force first. If the parameter mend is set, it
+// removes keys without a record from the name. An interrupted removal, between its two steps,
+// leaves such keys.
 func (e *Editor) keysNamed(ctx context.Context, name string, mend bool) ([]StoredKey, error) {
 	hashes, err := e.Source.KeyHashes(ctx, name)
 	if err != nil {
@@ -182,7 +183,7 @@ func (e *Editor) keysNamed(ctx context.Context, name string, mend bool) ([]Store
 	return keys, err
 }
 
-// rank returns 0 for a valid key, and 1 for any other.
+// The method rank returns 0 for a valid key, and 1 for any other.
 func (k *StoredKey) rank() int {
 	if k.State == policy.CredentialValid.String() {
 		return 0
@@ -282,7 +283,7 @@ func (e *Editor) addKey(ctx context.Context, edit *KeyEdit, record *KeyRecord, k
 	return newEditError("others change the keys of %q at the same time; look at them and try again", edit.Name)
 }
 
-// entry returns the entry of the history for the change of a key.
+// The method entry returns the entry of the history for the change of a key.
 func (e *Editor) entry(edit *KeyEdit, name KeyName, record *KeyRecord, before, after []byte, action string) Entry {
 	entry := Entry{At: e.now().UTC(), Name: "api_key:" + name.Name, Key: name.Hash, Actor: edit.Actor, Action: action, Reason: edit.Reason,
 		Before: string(before), After: string(after)}

@@ -22,9 +22,9 @@ func (u *usesOf) note(hash [32]byte, _ int64) bool {
 	return !u.away
 }
 
-// TestUsesOfKeysAreNoted tests that the use of a valid key is noted once in ten minutes and without
-// allocations in between, that it is tried again while it cannot be noted, and that no use is noted
-// of a key that is not valid or that nobody made.
+// TestUsesOfKeysAreNoted tests that the use of a valid key is noted once in ten minutes, and that
+// lookups in between allocate nothing. If a use cannot be noted, the next use is noted instead. No
+// use is noted of a key that is not valid or that nobody made.
 func TestUsesOfKeysAreNoted(t *testing.T) {
 	source, uses := new(directory.Memory), new(usesOf)
 	later := func() time.Time { return time.Now().Add(time.Hour) } // no record is read again

@@ -102,7 +102,8 @@ func (q *ListQuery) wants(r *Record, now time.Time) bool {
 	return !q.Blocked || r != nil && r.Block != nil && !hasEnded(r.Block.Until, now)
 }
 
-// addPart adds the clients of a part that the query selects. Their records reduce room.
+// addPart adds the clients of a part that the query selects. The length of their records is
+// subtracted from room.
 func (l *Listing) addPart(part *Part, query *ListQuery, now time.Time, room *int) {
 	for i, name := range part.Names {
 		if part.Texts[i] == nil {

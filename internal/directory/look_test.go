@@ -20,7 +20,7 @@ import (
 type deafSource struct {
 	directory.Memory
 	away    atomic.Bool
-	emptied atomic.Bool // at this point the generation is lost
+	emptied atomic.Bool // while it is set, the generation is lost
 }
 
 func (d *deafSource) err() error {

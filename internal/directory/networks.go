@@ -21,10 +21,11 @@ const KindNetwork = "ip"
 
 // Bounds of the records of all networks together.
 const (
-	// NetworksMax is the number of networks with a record.
+	// NetworksMax is the greatest number of networks with a record.
 	NetworksMax = 10_000
-	// NetworksBytesMax is the length of all their records as one JSON object. A source that keeps
-	// them in one value could not read a longer value, and then no network would be blocked.
+	// NetworksBytesMax is the greatest length of all their records as one JSON object. A source
+	// that keeps them in one value could not read a longer value, and then no network would be
+	// blocked.
 	NetworksBytesMax = 1 << 20
 )
 
@@ -47,7 +48,7 @@ type networkTable struct {
 type network struct {
 	record *Record
 	now    atomic.Pointer[effective]
-	wide   bool // whether it has several clients: IPv6 clients have 64 bits
+	wide   bool // whether it has several clients; an IPv6 client is a network of 64 bits
 }
 
 // newNetwork returns the record of a prefix, as it is at an instant.
@@ -130,8 +131,8 @@ func NetworksOf(addr netip.Addr) (names []policy.ClientName) {
 func (d *Directory) ReadNetworks(ctx context.Context) { d.readNetworks(ctx) }
 
 // readNetworks reads the records of all networks. readNetworks reports whether the source answered.
-// If the source did not answer, or if nothing of its answer can be read, the previous ones stay in
-// force.
+// If the source did not answer, or if nothing of its answer can be read, the previous records stay
+// in force.
 func (d *Directory) readNetworks(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, max(d.timeout, time.Second))
 	defer cancel()

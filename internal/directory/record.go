@@ -215,8 +215,8 @@ func (r *Record) sets(now time.Time) (*policy.Overrides, error) {
 	return overrides.WithGrants(grants)
 }
 
-// The function hasEnded reports whether until has been reached, to the microsecond. A zero until is
-// never reached.
+// The function hasEnded reports whether the end in the parameter until has been reached, to the
+// microsecond. A zero end is never reached.
 func hasEnded(until, now time.Time) bool {
 	return !until.IsZero() && now.UnixMicro() >= until.UnixMicro()
 }
@@ -225,7 +225,7 @@ func hasEnded(until, now time.Time) bool {
 type effective struct {
 	record *policy.ClientRecord // nil if nothing is in force
 	until  counter.Micros       // the instant at which it changes by itself; never if it does not
-	client policy.ClientRecord  // a copy of that of record, stored beside it
+	client policy.ClientRecord  // what record points to, kept here to save an allocation
 }
 
 // The constant never is later than every instant.
@@ -234,8 +234,8 @@ const never = counter.Micros(1<<63 - 1)
 // The variable nothing stands for a client without a record, for which no setting is in force.
 var nothing = &effective{until: never}
 
-// The method at returns the part of the record that is in force at an instant, and until when. The
-// record must be valid.
+// The method at returns the part of the record that is in force at an instant, and the instant
+// until which it is. The record must be valid.
 func (r *Record) at(now counter.Micros) *effective {
 	if r == nil {
 		return nothing

@@ -24,9 +24,9 @@ import (
 const (
 	// examRecords is the number of records in make exam, and usualRecords otherwise.
 	examRecords, usualRecords = 10_000_000, 100_000
-	// The test looks up one client in examShare in make exam, and one in usualShare otherwise. A
-	// process that the machine stops once delays all waiting clients, so with fewer clients, they
-	// would be more than one in a hundred.
+	// The test looks up one client in examShare in make exam, and one in usualShare otherwise. If
+	// the machine stops the process for a moment, all waiting clients are late. Of fewer clients,
+	// these would be more than one in a hundred.
 	examShare, usualShare = 10, 5
 	// recordBytesAllTold is the documented size of a record in Redis, including its key and the
 	// overhead of Redis.

@@ -27,12 +27,13 @@ type Source interface {
 	// Generation returns a text that stays the same as long as only Swap changes the records.
 	// Generation is "" if there has been no Swap yet, or if the source has lost its records.
 	Generation(ctx context.Context) (string, error)
-	// Follow calls changed for each client that changes, until the context is done. Follow calls
-	// missed when it begins to receive changes, and after each interruption, because earlier
-	// changes may have been missed.
+	// Follow calls the function changed for each client that changes, until the context is done.
+	// Follow calls the function missed when it begins to receive changes, and after each
+	// interruption, because earlier changes may have been missed.
 	Follow(ctx context.Context, changed func(policy.ClientName), missed func())
-	// Swap replaces a record if its text still equals old, and reports whether it did. A nil text
-	// stands for no record. Swap appends the entry to the history, and notifies the followers.
+	// Swap replaces a record if its text still equals the parameter old, and reports whether it
+	// did. A nil text stands for no record. Swap appends the entry to the history, and notifies the
+	// followers.
 	Swap(ctx context.Context, name policy.ClientName, old, text []byte, entry Entry) (swapped bool, err error)
 	// SwapAll does what Swap does, for several records, at most one for each name. Unlike Swap, it
 	// does not make a generation, so a source that has lost its records stays incomplete until
@@ -43,8 +44,8 @@ type Source interface {
 	Complete(ctx context.Context) error
 	// KeyHashes returns the SHA-256, in hexadecimal, of each key of a name, sorted.
 	KeyHashes(ctx context.Context, name string) ([]string, error)
-	// KeysAfter returns the keys whose names come after the given one, sorted by name and hash. ""
-	// comes before every name. KeysAfter returns at most the given number.
+	// KeysAfter returns the keys whose names come after the given one, sorted by name and hash. The
+	// name "" comes before every other name. KeysAfter returns at most the given number.
 	KeysAfter(ctx context.Context, name string, most int) ([]KeyName, error)
 	// AddKey adds a key to a name if the name has the given number of keys, and reports whether it
 	// had. The caller writes the record of the key first.

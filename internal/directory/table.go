@@ -7,9 +7,9 @@ import (
 )
 
 // table finds entries by the hash of their name, by open addressing with linear probing. One
-// goroutine at a time changes it. Others may find at the same time, without a lock. A find that
-// runs concurrently with a remove may miss an existing entry. No other entry is returned in its
-// place, since the caller compares the name.
+// goroutine at a time changes it. Others may call find at the same time, without a lock. A find
+// that runs concurrently with a remove may miss an existing entry. No other entry is taken for it,
+// because the caller compares the name.
 type table struct {
 	slots []slot // the number of slots is a power of two, and at most half of them are taken
 }

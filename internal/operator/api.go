@@ -17,7 +17,7 @@ import (
 	"github.com/penstock/penstock/internal/fleet"
 )
 
-// Prefix begins the path of each route.
+// Prefix is the prefix of the path of each route.
 const Prefix = "/penstock/"
 
 // Bounds of requests and answers.

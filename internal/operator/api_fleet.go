@@ -163,8 +163,8 @@ func (r *request) wait() (time.Duration, error) {
 	return time.Duration(n) * time.Second, nil
 }
 
-// The function await returns a page with an event, or after the given time one without. Nodes write
-// their events once a second.
+// The function await waits for a page with an event, and returns it. After the given time, it
+// returns a page without events. Nodes write their events once a second.
 func await(ctx context.Context, most time.Duration, read func() (*fleet.EventPage, error)) (*fleet.EventPage, error) {
 	for end := time.Now().Add(most); ; {
 		page, err := read()

@@ -206,7 +206,8 @@ type visit struct {
 	found *Report
 }
 
-// The method visit applies op to every counter of the client for which wants returns true.
+// The method visit applies the operation op to every counter of the client for which the function
+// wants returns true.
 func (d *Desk) visit(ctx context.Context, c *Client, s Selection, op counter.Op, wants func(core.Counter, string) bool,
 ) (*Report, error) {
 	if d.Policies == nil {
@@ -251,8 +252,8 @@ func (d *Desk) visit(ctx context.Context, c *Client, s Selection, op counter.Op,
 	return v.found, nil
 }
 
-// policy visits the counters of the client under one policy. If the policy cannot identify the
-// client, it visits the counters that clients share.
+// The method policy visits the counters of the client under one policy. If the policy cannot
+// identify the client, it visits the counters that clients share.
 func (v *visit) policy(ctx context.Context, p *Policy, c *Client, f *Profile, stranger bool) error {
 	var plan core.Plan
 	for _, who := range v.variants(p, f) {
@@ -302,8 +303,8 @@ func checkTier(tier string, policies []Policy) error {
 		slices.Compact(known))}
 }
 
-// The method ask applies the operation to those counters of the plan for which wants returns true,
-// and adds the results to the report.
+// The method ask applies the operation to those counters of the plan for which the function wants
+// returns true, and adds the results to the report.
 func (v *visit) ask(ctx context.Context, plan *core.Plan, rs *core.Ruleset, wants func(core.Counter, string) bool) error {
 	var checks []counter.Check
 	var counters []core.Counter

@@ -17,7 +17,7 @@ import (
 	"github.com/penstock/penstock/internal/store/memstore"
 )
 
-// The function desk returns a desk over two policies, of which a client has used some.
+// The function desk returns a desk over two policies, and a client that has used some units.
 func desk(t testing.TB) (*operator.Desk, *operator.Client) {
 	t.Helper()
 	store, err := memstore.New(memstore.Options{})

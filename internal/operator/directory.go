@@ -29,7 +29,7 @@ const historyDefault = 20
 // ErrNoDirectory means that the process has no directory.
 var ErrNoDirectory = errors.New("no directory of clients")
 
-// editor returns an Editor for the directory, or ErrNoDirectory.
+// The method editor returns an Editor for the directory, or ErrNoDirectory.
 func (d *Desk) editor() (*directory.Editor, error) {
 	if d.Directory == nil {
 		return nil, ErrNoDirectory
@@ -191,7 +191,7 @@ func (d *Desk) List(ctx context.Context, query directory.ListQuery) (*directory.
 }
 
 // WithKey returns the client together with its API key in the directory, if a policy has its keys
-// there and one has the client's name. Of several keys, it takes a valid one.
+// there and a key has the client's name. Of several keys, it takes a valid one.
 func (d *Desk) WithKey(ctx context.Context, c *Client, policies []Policy) *Client {
 	editor, err := d.editor()
 	if err != nil || c.who.Kind != "api_key" ||

@@ -285,7 +285,7 @@ func (c *Client) sourcesIn(p *Policy, f *Profile) {
 	f.unknown("tier", "the policy takes it from "+strings.Join(from, " or ")+" of each request; say the tier")
 }
 
-// The method unknown records once that a property cannot be known.
+// The method unknown records that a property cannot be known, unless this is recorded already.
 func (f *Profile) unknown(what, why string) {
 	if !f.isUnknown(what) {
 		f.Unknown = append(f.Unknown, Gap{what, why})

@@ -90,7 +90,7 @@ func (s *Source) SetGeneration(ctx context.Context, generation string) error {
 	return wrapFailure(err)
 }
 
-// KeyRecords calls each for the SHA-256 of all API keys that have a record.
+// KeyRecords calls the function each for the SHA-256 of all API keys that have a record.
 func (s *Source) KeyRecords(ctx context.Context, each func(hashes []string) error) error {
 	return s.store.Keys(ctx, keyPrefix+"*", func(keys []string) error {
 		hashes := make([]string, len(keys))
@@ -101,7 +101,7 @@ func (s *Source) KeyRecords(ctx context.Context, each func(hashes []string) erro
 	})
 }
 
-// NameKeys adds keys to their names and removes others, in this order. Each may be repeated.
+// NameKeys adds keys to their names and removes others, in this order. A call may be repeated.
 func (s *Source) NameKeys(ctx context.Context, add, remove []directory.KeyName) error {
 	for _, one := range []struct {
 		command []any
