@@ -16,7 +16,7 @@ import (
 )
 
 // TestDeniedClientsAreCounted: each denied request counts for its client, under the policy that
-// denies it, and an admitted request counts for no client. It allocates nothing.
+// denies it, and an admitted request counts for no client. Counting allocates nothing.
 func TestDeniedClientsAreCounted(t *testing.T) {
 	store, err := memstore.New(memstore.Options{})
 	if err != nil {

@@ -37,8 +37,8 @@ func (e *Enforcer) measure(plan *core.Plan) {
 	}
 }
 
-// beginReporter is implemented by attributes that know when the process began to decide their
-// request; 0 if they do not.
+// beginReporter is implemented by attributes that know the time at which the process began to
+// decide their request. Began returns that time, or 0 if it is unknown.
 type beginReporter interface{ Began() counter.Micros }
 
 // latencyOf returns the time from the beginning of the plan's request until now, at least 1 µs. It
@@ -104,7 +104,7 @@ func (e *Enforcer) MeasureSettled(s *core.Settlement, a core.Answer, of *Client)
 	})
 }
 
-// Correction is by how much a response changes the units of its request under one rule.
+// Correction is the amount by which a response changes the units of its request under one rule.
 type Correction struct {
 	Ruleset *core.Ruleset
 	Rule    int // the index in the ruleset
@@ -135,8 +135,8 @@ func (e *Enforcer) measureCorrection(c *Correction, of *Client) {
 
 // MeasureAdmissions counts n requests like that of the plan, which another process admitted by a
 // version of the policy. If the plan's client is not certain, named is false, and they are counted
-// without a client. If the plan does not admit the request, because its client was blocked since,
-// they are counted for the policy itself.
+// without a client. If the plan does not admit the request, because its client has been blocked
+// since, they are counted for the policy itself.
 func (e *Enforcer) MeasureAdmissions(plan *core.Plan, v *live.Version, n uint64, named bool) {
 	if !e.meter.On() {
 		return

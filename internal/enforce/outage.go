@@ -38,7 +38,7 @@ type outage struct {
 	under atomic.Bool  // whether an outage is under way
 	last  atomic.Int64 // when a request was last decided without the store, in Unix nanoseconds
 	armed atomic.Bool  // whether a check for the end is scheduled
-	// whether the store has answered a request since last
+	// whether the store has answered a request since the time in last
 	answered atomic.Bool
 
 	admitted, local, denied atomic.Int64 // requests decided without the store

@@ -50,7 +50,7 @@ func withoutTime(_ []string, a slog.Attr) slog.Attr {
 // Take implements counter.Store.
 func (o *outageTest) Take(context.Context, []counter.Check, []counter.Result) error { return o.err }
 
-// request decides n requests under the given on_error.
+// The method request decides n requests under the given on_error.
 func (o *outageTest) request(n int, onError string) {
 	o.t.Helper()
 	plan := o.plans[onError]

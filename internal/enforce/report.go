@@ -57,8 +57,8 @@ func (e *Enforcer) ReportDenials(plan *core.Plan, d *core.Decision, v *live.Vers
 	}
 }
 
-// handOver hands n equal decisions over to the log of events. The argument here reports whether
-// this process made the decision of the plan, so that its wait and its latency are known.
+// handOver hands n equal decisions over to the log of events. The argument here is true if this
+// process made the decision of the plan, so that its wait and its latency are known.
 func (e *Enforcer) handOver(plan *core.Plan, d *core.Decision, v *live.Version, n uint64, here bool) {
 	k := events.Key{Policy: v.Document.Name, Version: v.ID, Rule: ruleOf(plan, d), Decision: d.Outcome.String(), Kind: d.Client.Kind,
 		Client: d.Client.ID}

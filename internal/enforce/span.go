@@ -118,8 +118,8 @@ func (s *Span) record(plan *core.Plan, d *core.Decision, err error, versions []*
 	span.SetAttributes(attributes...)
 }
 
-// Attributes calls add for each attribute of the span of a check. The arguments are those of
-// [Span.End].
+// Attributes calls the function add for each attribute of the span of a check. The arguments are
+// those of [Span.End].
 func Attributes(plan *core.Plan, d *core.Decision, err error, versions []*live.Version, add func(key, value string)) {
 	text := func(key, value string) {
 		if value != "" {
@@ -153,8 +153,8 @@ func showClient(settings *policy.Events, d *core.Decision) bool {
 	return settings.AdmittedPPM > 0
 }
 
-// attributeText returns a text that a client chose as an attribute. Without valid UTF-8, the spans
-// of a whole batch could not be sent.
+// attributeText converts a text that a client chose to the value of an attribute. Without valid
+// UTF-8, the spans of a whole batch could not be sent.
 func attributeText(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 
 // sourceOf returns what decided the request.

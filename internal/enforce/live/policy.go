@@ -45,7 +45,8 @@ type Options struct {
 	Complete func(*policyfile.Document) error
 	// Prepare sets the version's Front. Prepare is called for the candidate first.
 	Prepare func(*Version) error
-	// Admit is called last. It can record the version, which is in force once Admit returns nil.
+	// Admit is called last. It can record the version, which comes into force when Admit returns
+	// nil.
 	Admit func(next *Version) error
 	// Changed is called after a version has come into force. For the first version, before is nil.
 	Changed func(before, now *Version)
@@ -224,8 +225,8 @@ func (p *Policy) handleEdit(d *policyfile.Document, err error) {
 	p.announceVersion(before, next)
 }
 
-// compileReplacement compiles the version that replaces the version before. It returns nil if the
-// document has not changed.
+// compileReplacement compiles the version that replaces the one in the parameter before. It returns
+// nil if the document has not changed.
 func (p *Policy) compileReplacement(before *Version, d *policyfile.Document) (next *Version, changes lint.Changes, err error) {
 	defer func() {
 		if reason := recover(); reason != nil {

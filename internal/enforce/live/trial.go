@@ -21,7 +21,7 @@ type trial struct {
 	admitted, denied atomic.Uint64
 }
 
-// CompleteAll calls complete, which may be nil, for a document and for its candidate.
+// CompleteAll calls the function complete, which may be nil, for a document and for its candidate.
 func CompleteAll(d *policyfile.Document, complete func(*policyfile.Document) error) error {
 	if complete == nil {
 		return nil
@@ -81,7 +81,7 @@ func (v *Version) Candidate() *Version {
 }
 
 // Tried returns the published version of the candidate, and how many requests the candidate has
-// admitted and denied. ok is false if there is no candidate.
+// admitted and denied. The result ok is false if there is no candidate.
 func (v *Version) Tried() (published string, admitted, denied uint64, ok bool) {
 	c := v.Candidate()
 	if c == nil {

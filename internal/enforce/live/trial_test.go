@@ -44,8 +44,8 @@ func openShared(d *policyfile.Document) (*live.Policy, *live.Verifiers, error) {
 
 const keyed = "name: shop\nidentify: [{api_key: {keys: directory}}, {header: {name: X-User, unverified: true}}]\nrules: [{name: api, limit: 1/30d}]"
 
-// TestACandidateDecidesForItsClients tests that a candidate decides the requests of its share,
-// which it counts, in the counters of the policy in force.
+// TestACandidateDecidesForItsClients tests that a candidate decides and counts the requests of its
+// share of the clients, and that it uses the counters of the policy in force.
 func TestACandidateDecidesForItsClients(t *testing.T) {
 	p, verifiers, err := openShared(shared(t, 9999, keyed))
 	if err != nil {
@@ -98,8 +98,8 @@ func TestACandidateDecidesForItsClients(t *testing.T) {
 	}
 }
 
-// TestAnInvalidCandidateIsRejected tests that the policy in force does not become that of a
-// publication whose candidate the node cannot compile.
+// TestAnInvalidCandidateIsRejected tests that a publication whose candidate the node cannot compile
+// does not come into force.
 func TestAnInvalidCandidateIsRejected(t *testing.T) {
 	_, verifiers, err := openShared(shared(t, 1, "name: shop\nrules: [{name: api, limit: 1/1fortnight}]"))
 	if err == nil || !strings.Contains(err.Error(), "the candidate for a share of the clients") {

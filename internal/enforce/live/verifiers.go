@@ -49,7 +49,7 @@ type sharedVerifier struct {
 	key  string
 	uses int // guarded by the pool's mu
 
-	once     sync.Once // runs start
+	once     sync.Once // runs the method start
 	err      error
 	verifier policy.Verifier
 	closer   io.Closer

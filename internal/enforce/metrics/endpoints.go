@@ -76,7 +76,8 @@ func (c *Endpoints) place(plan *core.Plan, i int) int {
 }
 
 // Label returns the label of the path pattern that the request matched for the outcome i of the
-// plan. ok is false if the outcome is of another ruleset. Without a path the label is "".
+// plan. The result ok is false if the outcome is of another ruleset. Without a path the label is
+// "".
 func (c *Endpoints) Label(plan *core.Plan, i int) (label string, ok bool) {
 	o := &plan.Outcomes()[i]
 	if o.Ruleset != c.rules || o.Index < 0 {
@@ -88,7 +89,7 @@ func (c *Endpoints) Label(plan *core.Plan, i int) (label string, ok bool) {
 	return label, true
 }
 
-// row returns the counters of a rule, by path pattern.
+// The method row returns the counters of a rule, by path pattern.
 func (c *Endpoints) row(rule int) [][core.OutcomeCount]lazy {
 	if row := c.of[rule].Load(); row != nil {
 		return *row

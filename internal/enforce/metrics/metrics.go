@@ -97,7 +97,7 @@ func New() *Metrics {
 	}
 }
 
-// keyReloads returns the counter of edits with a result.
+// keyReloads returns the counter of the edits of key files that have the given result.
 func keyReloads(result string, of func(accepted, refused uint64) uint64) prometheus.CounterFunc {
 	return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "penstock_key_reloads_total",
 		Help:        "Edited files of API keys, key sets and secrets that were loaded or rejected.",
@@ -162,7 +162,8 @@ type lazy struct {
 	counter atomic.Pointer[prometheus.Counter]
 }
 
-// The method inc adds one. The method calls first to look up the counter when it first counts.
+// The method inc adds one. At the first count, it calls the function first, which looks up the
+// counter.
 func (l *lazy) inc(first func() prometheus.Counter) {
 	counter := l.counter.Load()
 	if counter == nil {

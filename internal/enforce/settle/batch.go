@@ -53,7 +53,7 @@ func (b *batch) settle() {
 	b.jobs = b.jobs[:0]
 }
 
-// condition returns the checks that the store must admit before a job, or nil.
+// The function condition returns the checks that the store must admit before a job, or nil.
 func condition(job Job) []counter.Check {
 	if c, ok := job.(Conditional); ok {
 		return c.Condition()
@@ -92,8 +92,8 @@ func correctionEnd(c *counter.Call) End {
 	return Settled
 }
 
-// sendChecks sends the checks of the unfinished jobs to the store. The function of returns a job's
-// checks.
+// sendChecks sends the checks of the unfinished jobs to the store. The parameter of is the function
+// that returns a job's checks.
 func (b *batch) sendChecks(of func(Job) []counter.Check) {
 	b.calls, b.from = b.calls[:0], b.from[:0]
 	total := 0
@@ -168,8 +168,8 @@ func (b *batch) end(p *pendingJob) {
 	}
 }
 
-// The method recoverThen recovers from a panic, reports it and calls then. recoverThen must be
-// deferred.
+// The method recoverThen recovers from a panic, reports it and calls the function then. recoverThen
+// must be deferred.
 func (b *batch) recoverThen(then func()) {
 	if reason := recover(); reason != nil {
 		then()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package settle corrects charges in a store once the responses are known. The package has a
+// Package settle corrects charges in a store as soon as the responses are known. The package has a
 // bounded queue and workers.
 //
 // # Promise
@@ -29,8 +29,8 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// The bounds of the queue and its workers. The number of workers is bounded by the store's latency,
-// not by the machine's cores. A waiting job takes about 1 KB.
+// The bounds of the queue and its workers. Workers mostly wait for the store, so their number does
+// not depend on the machine's cores. A waiting job takes about 1 KB.
 const (
 	workersCount = 16
 	batchMax     = 32 // jobs that one worker settles together
@@ -96,7 +96,8 @@ type Queue struct {
 	stopped bool         // whether the queue is closed
 }
 
-// New returns an empty queue. New calls ended with the end of every job, from any goroutine.
+// New returns an empty queue. The queue calls the function ended with the end of every job, from
+// any goroutine.
 func New(store counter.Store, ended func(End)) *Queue {
 	return &Queue{store: store, ended: ended, jobs: make(chan Job, jobsMax)}
 }
@@ -144,8 +145,8 @@ func (q *Queue) work() {
 	}
 }
 
-// Stop settles the queued jobs. Stop returns when they are settled or the deadline has passed;
-// drained reports whether they are settled. The store must stay open until Stop returns.
+// Stop settles the queued jobs. Stop waits until they are settled or the deadline has passed. The
+// result drained reports whether they are settled. The store must stay open until Stop returns.
 func (q *Queue) Stop(deadline time.Duration) (drained bool) {
 	q.mu.Lock()
 	if !q.stopped {

@@ -131,7 +131,7 @@ type Source interface {
 // or [Trial.Drop].
 type Trial struct {
 	Plan    core.Plan
-	Version *live.Version // the versions of the candidate
+	Version *live.Version // the version of the candidate
 	Denied  bool          // whether the policies in force denied the request
 	// Source reads the request. Source is nil if the plan is complete when the trial starts.
 	Source Source

@@ -58,14 +58,14 @@ func (c *clients) ask(names ...string) {
 	}
 }
 
-// The method pass advances time to the instant at, measured from the start.
+// The method pass advances time to an instant, given as the time since the start.
 func (c *clients) pass(at time.Duration) {
 	time.Sleep(time.Until(c.start.Add(at)))
 	synctest.Wait()
 }
 
-// The method want advances time to the instant at, and compares the decisions since the
-// last call. Decisions at the same instant can come in any order.
+// The method want advances time to an instant, given as the time since the start, and compares the
+// decisions since the last call. Decisions at the same instant can come in any order.
 func (c *clients) want(at time.Duration, lines ...string) {
 	c.t.Helper()
 	c.pass(at)

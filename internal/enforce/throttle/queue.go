@@ -54,7 +54,7 @@ type Ticket struct {
 	turn   chan struct{}
 	came   uint64 // arrival number
 	source uint32
-	queue  *queue // nil once the ticket has left
+	queue  *queue // nil after the ticket has left
 	at     int    // index in the queue's heap
 }
 

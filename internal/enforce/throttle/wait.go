@@ -83,7 +83,7 @@ func (w *Wait) mustWait(first core.Decision, asker Asker) (d core.Decision, answ
 	return first, true, false
 }
 
-// Decide decides a request that might have to wait, and returns when it is decided. After [EndGone]
+// Decide decides a request that might have to wait, and blocks until it is decided. After [EndGone]
 // the client has left and nothing was charged. With any other end there is a decision, made from
 // the plan's results.
 func (w *Wait) Decide(ctx context.Context, lines *Queues, plan *core.Plan, throttled []core.Throttled, asker Asker) (core.Decision, End) {
@@ -147,8 +147,8 @@ func (w *Wait) Unanswered(d *core.Decision) (waits bool) {
 	return true
 }
 
-// delay returns the decision about a request that has to wait although its limits have room, or
-// might have.
+// The method delay returns the decision about a request that has to wait although its limits have
+// room, or might have.
 func (w *Wait) delay() core.Decision {
 	results := w.plan.Results()
 	for _, t := range w.throttled {
