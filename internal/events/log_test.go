@@ -69,7 +69,7 @@ func hand(l *Log, k Key, d Details) {
 
 var allDenied = policy.Events{Denied: true}
 
-// TestRegion: events name the region of the process, also those that are not decisions.
+// TestRegion: events name the region of the process, including those that are not decisions.
 func TestRegion(t *testing.T) {
 	var c clock
 	l, sink := New(c.options()), &keptEvents{room: -1}
@@ -181,7 +181,7 @@ func TestBound(t *testing.T) {
 }
 
 // TestFailingSink: the events that a failing sink does not write are counted, and their number is
-// written once the sink works again, even without further denials.
+// written as soon as the sink works again, even without further denials.
 func TestFailingSink(t *testing.T) {
 	var c clock
 	o, lost := Options{}, uint64(0)
@@ -279,8 +279,8 @@ func TestTimer(t *testing.T) {
 	eventually.Until(t, 10*time.Second, "the event is written", func() bool { return l.Figures().Written == 1 })
 }
 
-// TestSinks: the log writes to the sink that was attached last, and to the previous one after that
-// is detached.
+// TestSinks: the log writes to the sink that was attached last. After that sink is detached, the
+// log writes to the previous one.
 func TestSinks(t *testing.T) {
 	var c clock
 	l, first, second := New(c.options()), &keptEvents{room: -1}, &keptEvents{room: -1}
@@ -358,7 +358,7 @@ func TestRecent(t *testing.T) {
 	}
 }
 
-// TestAddresses: a policy decides how much of an address is shown, also if the address is the
+// TestAddresses: a policy decides how much of an address is shown, even if the address is the
 // client.
 func TestAddresses(t *testing.T) {
 	for _, test := range []struct {
@@ -413,7 +413,7 @@ func TestLongNames(t *testing.T) {
 }
 
 // TestAllocations: a decision equal to an earlier one allocates nothing, nor does a client's first
-// decision once the table has grown.
+// decision after the table has grown.
 func TestAllocations(t *testing.T) {
 	var c clock
 	l := New(c.options())

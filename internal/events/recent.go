@@ -48,7 +48,8 @@ func (r *recentDenials) addEvents(all []Event) {
 	}
 }
 
-// client returns the denials of a client, and moves the client to the front of the order.
+// The method client returns the denials of a client, and moves the client to the front of the
+// order.
 func (r *recentDenials) client(name string) *denials {
 	if known := r.clients[name]; known != nil {
 		r.order.MoveToFront(known)

@@ -55,7 +55,7 @@ func openSyslog(address string) (*syslog, error) {
 	return s, nil
 }
 
-// connection returns the connection. The method connects first if necessary.
+// The method connection returns the connection. If there is none, it connects first.
 func (s *syslog) connection() (net.Conn, error) {
 	s.mu.Lock()
 	conn, closed := s.conn, s.closed

@@ -98,10 +98,10 @@ func newTable() *table {
 	return t
 }
 
-// hash returns the hash of a key. The seed protects only the client's name, because only that part
-// is chosen by clients. For the other parts, lengths and a few bytes suffice, because keys with the
-// same hash are compared later. Every part affects the hash, so that the keys of one client spread
-// over the shards.
+// The method hash returns the hash of a key. The seed protects only the client's name, because only
+// that part is chosen by clients. For the other parts, lengths and a few bytes suffice, because
+// keys with the same hash are compared later. Every part affects the hash, so that the keys of one
+// client spread over the shards.
 func (t *table) hash(k *Key) uint64 {
 	rest := uint64(len(k.Decision))<<24 | uint64(len(k.Kind))<<32
 	if n := len(k.Rule); n > 0 {
@@ -204,7 +204,7 @@ func (t *table) take(node string) (all []Event) {
 	return all
 }
 
-// event returns the event in the form that its policy selects.
+// The method event returns the event in the form that its policy selects.
 func (e *entry) event(node string) Event {
 	text := string(e.text)
 	part := func(i int) string { return text[e.ends[i-1]:e.ends[i]] }

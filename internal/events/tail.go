@@ -38,12 +38,12 @@ type Tail struct {
 	Events  []Event  // the oldest first
 	Numbers []uint64 // the numbers of the events
 	// From and Next bound the numbers of this part. If From is greater than the requested number,
-	// the events before it are lost.
+	// the events between these numbers are lost.
 	From, Next uint64
 }
 
-// Tail returns the events that the function wants selects, from the given number on. Events of the
-// last second are not in the log yet.
+// Tail returns the events for which the function wants returns true, from the given number on.
+// Events of the last second are not in the log yet.
 func (l *Log) Tail(from uint64, wants func(*Event) bool) (t Tail) {
 	if l == nil {
 		return t
@@ -87,7 +87,7 @@ func overlaps(a, b string) bool {
 	return ok && left.Overlaps(right)
 }
 
-// network returns the network of a client that is written as ip:ADDRESS or ip:CIDR.
+// The function network returns the network of a client that is written as ip:ADDRESS or ip:CIDR.
 func network(client string) (netip.Prefix, bool) {
 	id, ok := strings.CutPrefix(client, kindIP+":")
 	if !ok {

@@ -30,7 +30,7 @@ const nameBytesMax = len(byteOrderMark) + len("data") + 1
 
 const byteOrderMark = "\uFEFF"
 
-// The method write reads the next piece of the stream.
+// The method write parses the next piece of the stream.
 func (e *eventReader) write(piece []byte) {
 	for len(piece) > 0 {
 		c := piece[0]
@@ -99,7 +99,7 @@ func (e *eventReader) beginData() {
 	e.begun = true
 }
 
-// data reads the next piece of the event's document.
+// The method data parses the next piece of the event's document.
 func (e *eventReader) data(piece []byte) {
 	if e.size += len(piece); e.size <= documentBytesMax {
 		e.t.scan.write(piece)

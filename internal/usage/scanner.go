@@ -120,7 +120,7 @@ func (s *scanner) isComplete() bool {
 	return s.state == stateEnd
 }
 
-// The method write reads the next piece.
+// The method write parses the next piece of the document.
 func (s *scanner) write(piece []byte) {
 	for i := 0; i < len(piece) && s.state < stateBroken; i++ {
 		if s.state == stateString {
@@ -167,7 +167,7 @@ func (s *scanner) step(c byte) {
 	}
 }
 
-// structure reads a byte between values, or the first byte of one.
+// The method structure parses a byte between values, or the first byte of a value.
 func (s *scanner) structure(c byte) {
 	switch s.state {
 	case stateFirstItem:

@@ -57,15 +57,15 @@ const (
 type Inflater interface {
 	// Inflates reports whether bodies of the content coding, in lower case, can be decompressed.
 	Inflates(coding string) bool
-	// Inflate passes the decompressed body to pour, piece by piece, until the body ends or is
-	// broken or pour returns false.
+	// Inflate passes the decompressed body to the function pour, piece by piece, until the body
+	// ends or is broken or the function returns false.
 	Inflate(coding string, body []byte, pour func(piece []byte) (more bool))
 }
 
 // New returns a tap that reads the numbers at the paths. A path consists of member names joined by
-// dots; an integer is an index in a list, as in usage.total_tokens or items.0.n. contentType and
-// contentEncoding are those of the response. Compressed bodies are read only if inflater is not
-// nil.
+// dots; an integer is an index in a list, as in usage.total_tokens or items.0.n. The arguments
+// contentType and contentEncoding are those of the response. Compressed bodies are read only if
+// inflater is not nil.
 func New(paths []string, contentType, contentEncoding string, inflater Inflater) *Tap {
 	t := &Tap{scan: newScanner(paths), results: make([]result, len(paths))}
 	t.encoded(slim.LowerASCII(slim.TrimSpace(contentEncoding)), inflater)
@@ -102,7 +102,7 @@ func (t *Tap) CountFor(source uint32) { t.share.countFor(source) }
 
 // Withheld reports whether the response lacks a part of the body because of the client's request: a
 // HEAD, range or conditional request, or an upgrade to another protocol. A number in that part
-// cannot be read. head is also set for the response that opens a tunnel.
+// cannot be read. The argument head is also set for the response that opens a tunnel.
 //
 //go:noinline
 func Withheld(head bool, status int, ranged bool) bool {
@@ -158,16 +158,16 @@ func (t *Tap) Compressed() bool { return t.coding == codingCompressed && !t.ende
 func (t *Tap) Unread() bool { return t.typed && (t.coding == codingUnreadable || t.skipped) }
 
 // Cut reports whether the body would be incomplete if it ended here. A document is incomplete until
-// its end; an event stream always is, since another event could follow. Call Cut before JSON.
+// its end; an event stream always is, because another event could follow. Call Cut before JSON.
 //
 //go:noinline
 func (t *Tap) Cut() bool {
 	return t.typed && (t.events != nil || t.coding != codingNone || !t.scan.isComplete())
 }
 
-// JSON returns the number at the path, as it is written in the body. ok is false if there is none
-// or if it could not be read. Writes after JSON are ignored. The request's final charge is computed
-// from these numbers.
+// JSON returns the number at the path, as it is written in the body. The result ok is false if
+// there is none or if it could not be read. Writes after JSON are ignored. The request's final
+// charge is computed from these numbers.
 func (t *Tap) JSON(path string) (value string, ok bool) {
 	t.end()
 	for i := range t.results {

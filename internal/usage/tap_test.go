@@ -35,8 +35,8 @@ func read(t *testing.T, body, contentType, encoding string, n int, path string) 
 	return tap.JSON(path)
 }
 
-// wantEverywhere checks that want is found however the body is cut into chunks; "" means that
-// nothing is found.
+// wantEverywhere checks that the number want is found however the body is cut into chunks; "" means
+// that nothing is found.
 func wantEverywhere(t *testing.T, body, contentType, path, want string) {
 	t.Helper()
 	for _, n := range []int{1, 2, 3, 7, 64, len(body) + 1} {
@@ -325,8 +325,8 @@ func TestSeveralPaths(t *testing.T) {
 	}
 }
 
-// TestWritingDoesNotAllocate: writing chunks of a plain body does not allocate, since they are not
-// kept.
+// TestWritingDoesNotAllocate: writing chunks of a plain body does not allocate, because they are
+// not kept.
 func TestWritingDoesNotAllocate(t *testing.T) {
 	chunk := []byte("data: {\"choices\":[{\"delta\":{\"content\":\"some words\"}}],\"usage\":null}\n\n")
 	tap := New([]string{tokens}, stream, "", inflate.Bodies{})
