@@ -31,8 +31,8 @@ type Client struct {
 type Options struct {
 	// Token is a token of the control plane, or one of the issuer that it accepts.
 	Token string
-	// TokenSource returns the token for a call, in place of Token. A program whose token expires
-	// soon sets it.
+	// TokenSource returns the token for a call, in place of Token. Set it in a program whose tokens
+	// expire soon.
 	TokenSource func(context.Context) (string, error)
 	// HTTP makes the calls. If HTTP is nil, calls have no deadline but that of their context, and
 	// redirects are errors.
@@ -64,7 +64,7 @@ func New(base string, o Options) (*Client, error) {
 // ETag identifies a revision of a record.
 type ETag string
 
-// Condition is the condition of a write. The zero value is none.
+// Condition is the condition of a write. The zero Condition requires nothing.
 type Condition struct {
 	// Match is the ETag of the revision that was read. If the record has another revision by now,
 	// the write changes nothing and is answered 412.
@@ -86,7 +86,7 @@ func newRequest(method string) *request {
 	return &request{method: method, query: url.Values{}, header: http.Header{}}
 }
 
-// segment appends a parameter and the text after it to the path.
+// The method segment appends a parameter and the text after it to the path.
 func (r *request) segment(name, value, after string) {
 	if (value == "" || value == "." || value == "..") && r.err == nil {
 		r.err = fmt.Errorf("the parameter %s is %q: write the name of a %s", name, value, name)
@@ -94,42 +94,42 @@ func (r *request) segment(name, value, after string) {
 	r.path += url.PathEscape(value) + after
 }
 
-// text adds a parameter of the query unless it is empty.
+// The method text adds a parameter of the query unless it is empty.
 func (r *request) text(name, value string) {
 	if value != "" {
 		r.query.Set(name, value)
 	}
 }
 
-// number adds a parameter of the query unless it is 0.
+// The method number adds a parameter of the query unless it is 0.
 func (r *request) number(name string, value int64) {
 	if value != 0 {
 		r.query.Set(name, strconv.FormatInt(value, 10))
 	}
 }
 
-// truth adds a parameter of the query if it is true.
+// The method truth adds a parameter of the query if it is true.
 func (r *request) truth(name string, value bool) {
 	if value {
 		r.query.Set(name, "true")
 	}
 }
 
-// instant adds a parameter of the query unless it is the zero time.
+// The method instant adds a parameter of the query unless it is the zero time.
 func (r *request) instant(name string, value time.Time) {
 	if !value.IsZero() {
 		r.query.Set(name, value.UTC().Format(time.RFC3339Nano))
 	}
 }
 
-// field adds a header field unless it is empty.
+// The method field adds a header field unless it is empty.
 func (r *request) field(name, value string) {
 	if value != "" {
 		r.header.Set(name, value)
 	}
 }
 
-// condition adds the header fields of a condition.
+// The method condition adds the header fields of a condition.
 func (r *request) condition(c Condition) {
 	r.field("If-Match", string(c.Match))
 	if c.Absent {
@@ -137,7 +137,7 @@ func (r *request) condition(c Condition) {
 	}
 }
 
-// json sets the body to a value in JSON.
+// The method json sets the body to a value in JSON.
 func (r *request) json(value any) {
 	text, err := json.Marshal(value)
 	if err != nil && r.err == nil {
@@ -167,7 +167,7 @@ func (c *Client) Do(ctx context.Context, method, path string, header http.Header
 	return c.decode(text, answer)
 }
 
-// decode decodes the body of an answer.
+// The method decode decodes the body of an answer.
 func (c *Client) decode(text []byte, answer any) error {
 	if err := json.Unmarshal(text, answer); err != nil {
 		return fmt.Errorf("the answer from %s is not that of a control plane: %w", c.shown, err)
@@ -175,7 +175,7 @@ func (c *Client) decode(text []byte, answer any) error {
 	return nil
 }
 
-// call makes a call and returns its answer.
+// The function call makes a call and returns its answer.
 func call[T any](ctx context.Context, c *Client, r *request) (answer *T, tag ETag, err error) {
 	text, header, err := c.send(ctx, r)
 	if err != nil {
@@ -188,7 +188,7 @@ func call[T any](ctx context.Context, c *Client, r *request) (answer *T, tag ETa
 	return answer, ETag(header.Get("ETag")), nil
 }
 
-// send makes a call and returns the body and the header of its answer.
+// The method send makes a call and returns the body and the header of its answer.
 func (c *Client) send(ctx context.Context, r *request) ([]byte, http.Header, error) {
 	if r.err != nil {
 		return nil, nil, r.err
@@ -224,8 +224,8 @@ func (c *Client) send(ctx context.Context, r *request) ([]byte, http.Header, err
 	return text, response.Header, nil
 }
 
-// pages returns the items of all pages. The function read returns the items of a page and the key
-// of the next one, which is the zero value after the last.
+// The function pages returns the items of all pages. The function read returns the items of a page
+// and the key of the next one, which is the zero value after the last.
 func pages[T any, K comparable](key K, read func(key K) ([]T, K, error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T

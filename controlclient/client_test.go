@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// respond returns a client of a server.
+// The function respond returns a client of a server with the given handler.
 func respond(t *testing.T, handler http.HandlerFunc) *Client {
 	t.Helper()
 	server := httptest.NewServer(handler)

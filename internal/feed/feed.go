@@ -41,7 +41,7 @@ type Target struct {
 	Token func() (string, error) // returns the token of the node, before each try
 }
 
-// check returns what is wrong with the target.
+// The method check returns what is wrong with the target.
 func (t *Target) check() error {
 	base, err := url.Parse(t.URL)
 	if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" || base.User != nil || base.RawQuery != "" {
@@ -62,7 +62,7 @@ type Options struct {
 	Logger *slog.Logger
 	Client *http.Client // nil means a new client
 
-	pauseMost time.Duration // 0 means pauseMost
+	pauseMost time.Duration // 0 means the constant pauseMost
 }
 
 // Feed sends events and usage. A Feed is a sink of events. Create one with [Open].
@@ -119,7 +119,7 @@ func (o *Options) Check() error {
 	return o.check()
 }
 
-// begin opens the spool, turns the meter on, and begins to send.
+// The method begin opens the spool, turns the meter on, and begins to send.
 func (f *Feed) begin() (err error) {
 	var random [FeedBytes/2 - 6]byte
 	if _, err := rand.Read(random[:]); err != nil {
@@ -168,7 +168,7 @@ func (f *Feed) Write(all []events.Event) (written int, err error) {
 	return written, nil
 }
 
-// batch writes a batch to the spool, unless it is full.
+// The method batch writes a batch to the spool, unless the spool is full.
 func (f *Feed) batch(percent int64, fill func(*encoder)) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -192,7 +192,8 @@ func (f *Feed) batch(percent int64, fill func(*encoder)) error {
 	return nil
 }
 
-// measure writes usage to the spool at each multiple of UsageEvery, and a last time at the end.
+// The method measure writes usage to the spool at each multiple of UsageEvery, and a last time at
+// the end.
 func (f *Feed) measure(ctx context.Context) {
 	if f.options.Meter == nil {
 		return
@@ -211,7 +212,7 @@ func (f *Feed) measure(ctx context.Context) {
 	}
 }
 
-// region returns the region of this process, in the form of a name in a line.
+// The method region returns the region of this process, in the form of a name in a line.
 func (f *Feed) region() string {
 	if f.options.Region == nil {
 		return ""

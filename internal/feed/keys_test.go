@@ -15,7 +15,7 @@ import (
 )
 
 // TestUsesOfKeysAreSent tests that each API key that was used arrives with its time, to within five
-// seconds, also if the spool was full before.
+// seconds, even if the spool was full before.
 func TestUsesOfKeysAreSent(t *testing.T) {
 	t.Parallel()
 	k, m := newTaker(t), meter.New()

@@ -58,13 +58,13 @@ type Line struct {
 	Denied   int64 `json:"denied,omitempty"`
 	Units    int64 `json:"units,omitempty"`
 	// Latency has the buckets of a histogram of the endpoint's decisions: the number of the bucket,
-	// as in package meter, and how many decisions were admitted and denied. A line with it has no
-	// client, and the other numbers are 0, so that a control plane that does not know it loses
-	// nothing else.
+	// as in package meter, and how many decisions were admitted and denied. A line with Latency has
+	// no client, and the other numbers are 0, so that a control plane that does not know Latency
+	// loses nothing else.
 	Endpoint string     `json:"endpoint,omitempty"`
 	Latency  [][3]int64 `json:"latency,omitempty"`
 	// Keys are the SHA-256 of API keys, in hexadecimal, that were used at the time of the line. A
-	// line with it has a histogram without decisions, so that a control plane that does not know
+	// line with Keys has a histogram without decisions, so that a control plane that does not know
 	// Keys adds up nothing.
 	Keys []string `json:"keys,omitempty"`
 }
@@ -86,10 +86,10 @@ type encoder struct {
 
 func (e *encoder) begin() { e.text, e.lines = e.text[:0], 0 }
 
-// full reports whether the batch may have no further line.
+// The method full reports whether the batch may have no further line.
 func (e *encoder) full() bool { return e.lines == LinesMax || len(e.text) >= textBytesFull }
 
-// event appends an event, with its texts escaped.
+// The method event appends an event, with its texts escaped.
 func (e *encoder) event(of *events.Event) {
 	own := *of
 	for _, text := range [...]*string{&own.Policy, &own.Version, &own.Rule, &own.Limit, &own.Decision, &own.Client, &own.Tier, &own.Method, &own.Path,
@@ -100,7 +100,7 @@ func (e *encoder) event(of *events.Event) {
 	e.lines++
 }
 
-// usage appends a row, with its texts escaped.
+// The method usage appends a row, with its texts escaped.
 func (e *encoder) usage(row *meter.Row, at time.Time, node, region string) {
 	client := ""
 	if row.Client != "" {
@@ -111,7 +111,7 @@ func (e *encoder) usage(row *meter.Row, at time.Time, node, region string) {
 		Admitted: int64(row.Admitted), Denied: int64(row.Denied), Units: row.Units})
 }
 
-// latency appends a histogram.
+// The method latency appends a histogram.
 func (e *encoder) latency(row *meter.LatencyRow, at time.Time, node, region string) {
 	l := Line{Time: at, Kind: KindUsage, Policy: Escape(row.Policy), Rule: Escape(row.Rule), Node: node, Region: region,
 		Endpoint: Escape(row.Endpoint), Latency: make([][3]int64, len(row.Counts))}
@@ -121,7 +121,7 @@ func (e *encoder) latency(row *meter.LatencyRow, at time.Time, node, region stri
 	e.line(&l)
 }
 
-// usedKeys appends the first of the uses in one line, and returns the number of these. The uses are
+// usedKeys appends the first of the uses in one line, and returns how many these are. The uses are
 // in the order of their times, and those of the line have the same time.
 func (e *encoder) usedKeys(uses []meter.KeyUse, node, region string) (n int) {
 	l := Line{Time: time.UnixMicro(uses[0].Micros).UTC(), Kind: KindUsage, Node: node, Region: region, Latency: noDecisions}
@@ -133,7 +133,7 @@ func (e *encoder) usedKeys(uses []meter.KeyUse, node, region string) (n int) {
 	return n
 }
 
-// line appends a line.
+// The method line appends a line.
 func (e *encoder) line(l *Line) {
 	line, err := json.Marshal(l)
 	if err != nil {
@@ -143,7 +143,7 @@ func (e *encoder) line(l *Line) {
 	e.lines++
 }
 
-// end returns the compressed batch, which is valid until the encoder begins another one.
+// The method end returns the compressed batch, which is valid until the encoder begins another one.
 func (e *encoder) end() ([]byte, error) {
 	e.packed.Reset()
 	if e.gzip == nil {

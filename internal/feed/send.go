@@ -28,7 +28,7 @@ const (
 	answerBytesMax = 4 << 10
 )
 
-// send sends the batches of the spool, the oldest first, until the context is done.
+// The method send sends the batches of the spool, the oldest first, until the context is done.
 func (f *Feed) send(ctx context.Context) {
 	pause := pauseFirst
 	for {
@@ -74,7 +74,7 @@ func (f *Feed) logTrouble(err error) {
 	}
 }
 
-// sendFirst sends the oldest batch. more is false if there is none.
+// sendFirst sends the oldest batch. The result more is false if there is none.
 func (f *Feed) sendFirst(ctx context.Context) (more bool, err error) {
 	b, ok := f.spool.oldest()
 	if !ok {
@@ -121,7 +121,7 @@ func isUnreadable(status int) bool {
 	return status == http.StatusBadRequest || status == http.StatusRequestEntityTooLarge || status == http.StatusUnprocessableEntity
 }
 
-// put sends a batch, and returns the status and the beginning of the answer.
+// The method put sends a batch, and returns the status and the beginning of the answer.
 func (f *Feed) put(ctx context.Context, b *batch, text []byte) (status int, answer string, err error) {
 	to := f.target.Load()
 	token, err := to.Token()

@@ -14,8 +14,9 @@ import (
 	"sync"
 )
 
-// The names in a spool: FEED-NUMBER.batch of a batch, the same with .rejected of one that the
-// control plane cannot read, and .new of one that is being written.
+// The suffixes of the files in a spool. A batch is in the file FEED-NUMBER.batch. A batch that the
+// control plane cannot read has .rejected instead of .batch, and one that is being written has .new
+// in addition.
 const (
 	suffixBatch    = ".batch"
 	suffixRejected = ".rejected"
@@ -150,7 +151,7 @@ func (s *spool) oldest() (b batch, ok bool) {
 	return s.waiting[0], true
 }
 
-// text returns the content of a batch.
+// The method text returns the content of a batch.
 func (s *spool) text(b *batch) ([]byte, error) { return os.ReadFile(filepath.Join(s.folder, b.name())) }
 
 // The method done removes the oldest batch, because it is in the database.
@@ -167,7 +168,7 @@ func (s *spool) done(b *batch) error {
 const rejectedMax = 16
 
 // The method reject keeps the oldest batch under another name, because no control plane can take
-// it. Beyond rejectedMax it is removed.
+// it. If there are rejectedMax such files, the batch is removed instead.
 func (s *spool) reject(b *batch) error {
 	path := filepath.Join(s.folder, b.name())
 	s.mu.Lock()
@@ -190,7 +191,7 @@ func (s *spool) forget(b *batch) {
 	s.bytes -= b.bytes
 }
 
-// state returns how many batches wait, and their size.
+// The method state returns how many batches wait, and their size.
 func (s *spool) state() (batches int, bytes int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,7 +19,8 @@ const (
 	ellipsis    = "…"
 )
 
-// escape begins the escape of a byte: it is followed by two hexadecimal digits.
+// The constant escape is the first character of the escape of a byte. Two hexadecimal digits
+// follow.
 const escape = utf8.RuneError
 
 // Escape returns a text as a row of the control plane can have it: UTF-8 without control

@@ -49,9 +49,9 @@ type Sending struct {
 	metrics *sdkmetric.MeterProvider
 }
 
-// Open starts to send the signals that environment variables request. service is the name of the
-// service, unless the environment has one; metrics are the metrics of the gatherer. The result is
-// nil if nothing is to be sent. The caller closes it.
+// Open starts to send the signals that environment variables request. The argument service is the
+// name of the service, unless the environment has one. The metrics are those of the gatherer. The
+// result is nil if nothing is to be sent. The caller closes it.
 func Open(ctx context.Context, getenv func(string) string, service string, gatherer prometheus.Gatherer, logger *slog.Logger) (*Sending, error) {
 	wanted, err := read(getenv)
 	if err != nil || !wanted.traces && !wanted.metrics {

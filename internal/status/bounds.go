@@ -31,8 +31,8 @@ type Bounds struct {
 // NewBounds returns bounds that have counted nothing.
 func NewBounds() *Bounds { return &Bounds{seed: maphash.MakeSeed()} }
 
-// Enter counts a request from an address. If the request is beyond a bound, busy reports whether
-// there are too many at once, and ok is false. Otherwise [Bounds.Leave] must follow.
+// Enter counts a request from an address. If the request is beyond a bound, the result ok is false,
+// and busy is true if too many requests are under way. Otherwise [Bounds.Leave] must follow.
 func (b *Bounds) Enter(addr netip.Addr, now time.Time) (ok, busy bool) {
 	// this comes first, so that one address cannot occupy the places of others
 	if !b.admits(addr, now) {
