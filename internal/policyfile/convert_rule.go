@@ -169,7 +169,7 @@ func (c *converter) costAfter(path string, d *CostAfter) *policy.CostAfter {
 	}
 }
 
-// The method statuses reads 401 and 5xx.
+// The method statuses reads statuses such as 401 and 5xx.
 func (c *converter) statuses(path string, d *Statuses) (ranges []policy.Statuses) {
 	if d == nil {
 		return nil

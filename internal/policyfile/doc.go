@@ -4,8 +4,8 @@
 //
 // # Promise
 //
-// Every format is parsed into a tree of [Node]s with positions, and one strict decoder turns the
-// tree into a [Document]. The decoder reports every problem, not only the first, each with its
+// Every format is parsed into a tree of [syntax.Node]s with positions, and one strict decoder turns
+// the tree into a [Document]. The decoder reports every problem, not only the first, each with its
 // position, path, value and remedy. Unknown fields are rejected. [Document.Policy] converts a
 // Document to a [policy.Policy], and [Document.CompileWith] compiles it. [Watch] reports changes of
 // a file. Package lint warns of settings that are valid but probably not intended, and describes

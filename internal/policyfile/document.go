@@ -62,8 +62,9 @@ type Document struct {
 	// Whether every matching rule counts (`all`, the default) or only the first one (`first`).
 	Enforce string `json:"enforce,omitempty"`
 
-	// What happens when the store cannot answer: `allow` (the default) lets requests through,
-	// `deny` answers 503.
+	// What happens when the store cannot answer: `allow` (the default) counts in the memory of
+	// this node and allows up to the limit, `local` allows only this node's share of the limit,
+	// `deny` answers with 503.
 	OnError string `json:"on_error,omitempty"`
 
 	// Whether units of busy counters are taken from a shared store in advance (`auto`), so that
@@ -78,8 +79,8 @@ type Document struct {
 
 	// How limits hold over all regions: `share` gives each region its part of a limit, and with
 	// `lease` regions also borrow units from each other. With `gossip`, each region has the whole
-	// limit, and they tell each other what they have counted. Rules can override it. Required with
-	// `regions`, here or in each rule with a limit.
+	// limit, and the regions tell each other what they have counted. Rules can override this
+	// setting. Required with `regions`, here or in each rule with a limit.
 	Across string `json:"across,omitempty"`
 
 	// Which response header fields tell the client about its limits: `x-ratelimit`, `ietf`, or both
@@ -172,12 +173,12 @@ type Rule struct {
 	// How long and how many requests may wait. Only with `action: throttle`.
 	Throttle *Throttle `json:"throttle,omitempty"`
 
-	// What happens to the requests of this rule when the store cannot answer: `allow` or `deny`.
-	// Default: as the policy says.
+	// What happens to the requests of this rule when the store cannot answer: `allow`, `local` or
+	// `deny`. Default: as the policy says.
 	OnError string `json:"on_error,omitempty"`
 
-	// Whether units of the rule's hot counters are taken from a shared store in advance: `auto` or
-	// `off`. Default: as the policy says.
+	// Whether units of the rule's busy counters are taken from a shared store in advance: `auto`
+	// or `off`. Default: as the policy says.
 	Lease string `json:"lease,omitempty"`
 
 	// How the rule's limits hold over all regions: `share`, `lease` or `gossip`. Default: as the

@@ -120,8 +120,8 @@ type IdentifyAPIKey struct {
 	Bearer bool `json:"bearer,omitempty"`
 
 	// What happens to a request whose key is unknown: `next` (the default) tries the next way to
-	// identify, `deny` answers
-	// 401. Keys that were revoked, are inactive or have expired are answered with 401 either way.
+	// identify, `deny` answers with 401. Keys that were revoked, are inactive or have expired are
+	// answered with 401 either way.
 	OnInvalid string `json:"on_invalid,omitempty"`
 }
 

@@ -37,9 +37,9 @@ var acrossLater = map[string]string{
 }
 
 // InRegion makes the document one for a process in a region: Policy and Compile return the region's
-// parts of the limits. InRegion has no effect on a policy without regions. Without InRegion, they
-// return the whole limits, which a process with its own store must not enforce. The error is
-// [policy.Problems].
+// parts of the limits. InRegion has no effect on a policy without regions. Without InRegion, Policy
+// and Compile return the whole limits, which a process with its own store must not enforce. The
+// error is [policy.Problems].
 func (d *Document) InRegion(name string) error {
 	if len(d.Regions) == 0 {
 		return nil
@@ -67,8 +67,8 @@ func (d *Document) Region() string { return d.region }
 // RegionNames returns the names of the policy's regions, sorted.
 func (d *Document) RegionNames() []string { return slices.Sorted(maps.Keys(d.Regions)) }
 
-// Division returns how the document's region divides limits. Division divides nothing without a
-// region.
+// Division returns how limits are divided for the document's region. Without a region, the result
+// divides nothing.
 func (d *Document) Division() policy.Division {
 	set := (&converter{tree: d.tree}).regions(d)
 	self := slices.Index(set.names, d.region)
@@ -163,7 +163,7 @@ func (s *regionSet) divide(path string, d *Document, source *Rule, r *policy.Rul
 	}
 }
 
-// The method gossip reports limits that cannot be held by what regions tell each other.
+// The method gossip reports limits that regions cannot enforce by telling each other their counts.
 func (s *regionSet) gossip(path string, r *policy.Rule) {
 	if r.Shards != 0 {
 		s.problem(path+".shards", "", "does not go with across: gossip", "leave it out, or write across: share")
@@ -190,7 +190,7 @@ func (s *regionSet) checkTold(path string, interval counter.Micros, limits []cou
 }
 
 // GossipInterval returns the shortest interval at which regions tell each other what they have
-// counted, and the names of the rules whose counters they tell. The interval is 0 if there are
+// counted, and the names of the rules whose counts they tell. The interval is 0 if there are
 // none.
 func GossipInterval(p *policy.Policy) (interval counter.Micros, rules []string) {
 	for i := range p.Rules {

@@ -38,7 +38,7 @@ func limitsIn(t *testing.T, d *Document, region string) (limits []string) {
 }
 
 // TestRegions: a document in a region has the region's parts of its limits, and without a region
-// the whole limits. The version is the same version everywhere.
+// the whole limits. The version is the same in every region.
 func TestRegions(t *testing.T) {
 	d := regional(t, `regions: {us: 50, eu: 30, ap: 20}
 across: share

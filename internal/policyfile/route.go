@@ -62,7 +62,7 @@ func routeTo(path string) route {
 
 func (r *route) watchName(folder, name string) { r.folders[folder], r.names[name] = true, true }
 
-// The function splitPath splits a path, without empty parts and dots.
+// The function splitPath splits a path, and drops empty parts and dots.
 func splitPath(path string) (names []string) {
 	for _, name := range strings.Split(filepath.ToSlash(path), "/") {
 		if name != "" && name != "." {

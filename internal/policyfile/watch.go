@@ -193,8 +193,8 @@ func (w *Watcher) follow() {
 	}
 }
 
-// The method look reads the file and reports its content if it changed. soon is true if the file
-// should be read again shortly.
+// The method look reads the file and reports its content if it changed. The result soon reports
+// whether the file should be read again shortly.
 func (w *Watcher) look(now time.Time) (soon bool) {
 	w.follow()
 	data, err := readFile(w.path)

@@ -50,8 +50,8 @@ func tenThousandRules() [3]string {
 }
 
 // TestAdviceOnTenThousandRulesIsSoon: advice is computed on each load of a policy, so it must not
-// take longer than the rest of the load. The test once took 100 s of processor time, and now takes
-// a tenth of a second.
+// take longer than the rest of the load. It takes about a tenth of a second of processor
+// time.
 func TestAdviceOnTenThousandRulesIsSoon(t *testing.T) {
 	var text strings.Builder
 	text.WriteString("rules:\n")

@@ -85,7 +85,7 @@ func TestDiff(t *testing.T) {
 }
 
 // TestDiffOfManyRenamedRules: a diff of ten thousand renamed rules is fast enough for a reload.
-// Comparing each rule with each other took two minutes.
+// Comparing each rule with every other would take two minutes.
 func TestDiffOfManyRenamedRules(t *testing.T) {
 	before := manyRules(t)
 	after := &policyfile.Document{Rules: slices.Clone(before.Rules)}

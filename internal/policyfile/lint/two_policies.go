@@ -8,9 +8,9 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// CountedTwice returns those rules of two policies whose counters are not the same, and belong to
-// more than one client. If each client is decided by one of the policies, a client that can choose
-// which one may use the counters of both.
+// CountedTwice returns the names of the rules whose counters differ between two policies and
+// belong to more than one client. If one policy decides some clients and the other policy the
+// rest, a client that can choose its policy may use the counters of both.
 func CountedTwice(before, after *policyfile.Document) (rules []string) {
 	zoneMoved, was := isZoneMoved(before, after), rulesByName(before)
 	for i := range after.Rules {

@@ -21,8 +21,8 @@ const priorityDefault, priorityMax = 100, 1_000_000_000
 
 // Options holds the settings that a table does not contain.
 type Options struct {
-	// First lets only the first rule of a request count, by priority. Otherwise all that match
-	// count.
+	// If First is set, only the first of the rules that match a request counts, by priority.
+	// Otherwise all of them count.
 	First bool
 	// MaxDelay is how long a request waits under the action throttle; "" means that it is denied.
 	MaxDelay string
@@ -35,7 +35,8 @@ type rule struct {
 	row      *row
 }
 
-// Import adds the rules of a table to a policy. notes say what could not be carried over.
+// Import adds the rules of a table to a policy. The result notes says what could not be carried
+// over.
 func Import(into *policyfile.Document, from io.Reader, o Options) (notes []string, err error) {
 	f, rows, problems, notes := read(from)
 	if len(problems) > 0 {
@@ -98,7 +99,7 @@ func order(into *policyfile.Document, rules []*rule, greatest, first bool) {
 
 var notInNames = regexp.MustCompile(`[^A-Za-z0-9._]+`)
 
-// nameOf returns a name that a rule may have, and that no other one has.
+// nameOf returns a name that a rule may have, and that no other rule has.
 func nameOf(text string, names map[string]bool) string {
 	const bytesMax = 56 // leaves room for a number
 	name := strings.Trim(notInNames.ReplaceAllString(text, "-"), "-")
@@ -150,7 +151,7 @@ func (r *row) algorithm() string {
 	return "sliding_window"
 }
 
-// limit returns a limit of so many units in so many seconds. burst is 0 if there is none.
+// The function limit returns the text of a limit. The argument burst is 0 if there is no burst.
 func limit(units, seconds, burst int64, algorithm string) string {
 	text := fmt.Sprintf("%d/%s", units, window(seconds))
 	if burst > 0 {

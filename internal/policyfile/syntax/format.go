@@ -76,7 +76,7 @@ func Parse(name string, format Format, data []byte, found *Report) (*Node, error
 	return nil, fmt.Errorf("format %d is unknown", format)
 }
 
-// parseText checks that the text is readable and parses it with read.
+// parseText checks that the text is readable and parses it with the function read.
 func parseText(name string, data []byte, found *Report, read func(string, []byte, *Report) *Node) (*Node, error) {
 	// a byte order mark, as some editors write it
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))

@@ -83,7 +83,8 @@ func (p *yamlParser) alias(from *ast.AliasNode, line int) *Node {
 	return value
 }
 
-// size counts the node and all nodes in it, and can stop once the count reaches most.
+// size counts the node and all nodes in it, and can stop when the count has reached the argument
+// named most.
 func (n *Node) size(most int) int {
 	size := 1
 	for i := 0; i < len(n.Items) && size < most; i++ {
