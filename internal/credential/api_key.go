@@ -36,7 +36,7 @@ func GenerateKey() string {
 }
 
 // HashKey returns the hash of an API key in the form of a keys file: "sha256:" and 64 hexadecimal
-// digits. The error states why a key is too weak or cannot be sent in a header. HashKey never
+// digits. The error states why a key is too weak or cannot be sent in a header. The error never
 // contains the key.
 func HashKey(key string) (string, error) {
 	var seen [256]bool

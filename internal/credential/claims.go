@@ -94,7 +94,7 @@ func (c claims) texts(path string) ([]string, error) {
 	return texts, nil
 }
 
-// instant returns a NumericDate in microseconds; ok is false if the claim is missing.
+// instant returns a NumericDate in microseconds. The result ok is false if the claim is missing.
 func (c claims) instant(name string) (micros int64, ok bool, err error) {
 	value, ok := c[name]
 	if !ok {

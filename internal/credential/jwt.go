@@ -38,8 +38,8 @@ type JWTOptions struct {
 	IssuerURL string
 
 	// Algorithms are the algorithms that a token may name: HS256, HS384 and HS512 with a secret;
-	// RS256, RS384, RS512, ES256, ES384 and EdDSA with a JWK set. By default they are HS256 with a
-	// secret, and every algorithm that its keys allow with a JWK set.
+	// RS256, RS384, RS512, ES256, ES384 and EdDSA with a JWK set. By default these are HS256 for a
+	// secret, and for a JWK set every algorithm that its keys allow.
 	Algorithms []string
 	// Issuer is the required value of the claim iss. "" accepts any value.
 	Issuer string
@@ -289,8 +289,8 @@ func (j *JWT) VerifyFor(asker *policy.Asker, text string) (*policy.Identity, pol
 	return j.verify(&q, text, p, sum, now)
 }
 
-// The method recall returns the remembered verdict on a token. A token that has expired
-// within the time grace is valid.
+// The method recall returns the remembered verdict on a token. A token that expired less than the
+// time grace ago is valid.
 func (j *JWT) recall(text string, sum uint64, now, grace int64) (id *policy.Identity, state policy.CredentialState, ok bool) {
 	if v := j.good.find(sum, text); v != nil && !v.key.gone.Load() {
 		if now < v.from || now-grace >= v.until {
@@ -363,8 +363,8 @@ func signer(t *token, among []*key) *key {
 	return nil
 }
 
-// The method judge reads the claims of a token whose signature is verified. A token that
-// has expired within the time grace is valid.
+// The method judge reads the claims of a token whose signature is verified. A token that expired
+// less than the time grace ago is valid.
 func (j *JWT) judge(payload string, now, grace int64) (*policy.Identity, span, policy.CredentialState) {
 	data, ok := decodePart(payload)
 	if !ok {

@@ -47,9 +47,9 @@ type owner struct {
 	hashes   int // the number of keys in all entries of the name
 }
 
-// readKeys reads a list of keys. name is the file's name in places. The error is [policy.Problems].
-// No problem contains the value of a hash or of an unknown field, because it might be the key
-// itself.
+// readKeys reads a list of keys. The argument name is the file's name in the places of problems.
+// The error is [policy.Problems]. No problem contains the value of a hash or of an unknown field,
+// because it might be the key itself.
 func readKeys(name string, format policyfile.Format, data []byte) (*keyTable, error) {
 	r := &keyReader{hashes: map[[32]byte]string{}, owners: map[string]*owner{},
 		table: keyTable{byHash: map[[32]byte]*Key{}, byName: map[string][]*Key{}, byUser: map[string][]*Key{}}}
@@ -122,8 +122,8 @@ func (r *keyReader) at(n *syntax.Node, path, value, why, remedy string) {
 	r.addProblem(policy.Problem{Path: path, Value: value, Why: why, Remedy: remedy, Place: n.Place})
 }
 
-// allowOnly accepts a map with no fields but words, and returns its values by field. The method
-// reports unknown fields and fields listed twice.
+// allowOnly accepts a map whose fields are all among the given words, and returns its values by
+// field. The method reports unknown fields and fields listed twice.
 func (r *keyReader) allowOnly(n *syntax.Node, path string, words ...string) map[string]*syntax.Node {
 	values := map[string]*syntax.Node{}
 	for _, entry := range n.Entries {

@@ -31,7 +31,7 @@ const (
 	keysTriedMax = 4
 )
 
-// key is a verification key. Only gone changes.
+// key is a verification key. Only the field gone changes.
 type key struct {
 	kid       string
 	family    family
@@ -41,7 +41,7 @@ type key struct {
 	gone      atomic.Bool // whether the key was removed from the set, so that its verdicts are no longer valid
 }
 
-// The method verifies reports whether the key verifies the algorithm.
+// The method verifies reports whether the key can verify signatures of the algorithm.
 func (k *key) verifies(a *algorithm) bool {
 	return k.family == a.family && (k.algorithm == "" || k.algorithm == a.name)
 }
@@ -84,8 +84,8 @@ func (s *keySet) candidates(kid string, a *algorithm) (found []*key, unknown boo
 	return found, unknown
 }
 
-// The method replace returns a set of the fresh keys and the keys that were removed. Keys of the
-// old set keep their values. The method returns nil if both sets are the same.
+// The method replace returns a set of the fresh keys, and separately the keys that were removed.
+// Keys of the old set keep their values. The method returns nil if both sets are the same.
 func (s *keySet) replace(fresh []*key) (next *keySet, gone []*key) {
 	keys := make([]*key, 0, len(fresh))
 	for _, k := range fresh {

@@ -68,8 +68,8 @@ type KeyDirectory interface {
 	OfUser(user string) []*Key
 }
 
-// KeysOptions configures [NewKeys]. At most one of File and Source is set, and at least one of the
-// three fields is set.
+// KeysOptions configures [NewKeys]. At most one of File and Source is set, and at least one of
+// File, Source and Directory is set.
 type KeysOptions struct {
 	// File is a list of keys in YAML, TOML or JSON, chosen by its extension; see [NewEntry]. File
 	// is read again when it changes. An edit with an error is rejected and logged, and the previous
@@ -77,9 +77,9 @@ type KeysOptions struct {
 	File string
 	// Source is where keys are found if they are not in a file.
 	Source KeySource
-	// If Directory is set, keys that are in neither of them are looked up in the directory of each
-	// request. For a key that is in both, the file or the source takes precedence over the
-	// directory.
+	// If Directory is set, keys that are neither in File nor in Source are looked up in the
+	// directory of each request. For a key that is in both, the file or the source takes
+	// precedence over the directory.
 	Directory bool
 
 	Now    func() time.Time // nil means time.Now

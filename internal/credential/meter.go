@@ -105,9 +105,9 @@ type bucket struct{ atomic.Int64 }
 // charged at the instant at which its request was read, and may have waited since then.
 const lateMax = 2 * waitMax
 
-// The method owed returns the time until the debt is paid off, or most if that is less. A negative
-// result is the time since then. An instant beyond the maximum by more than lateMax was written
-// before the clock was set back, and counts as no debt.
+// The method owed returns the time until the debt is paid off, but at most the argument named
+// most. A negative result is the time since then. An instant beyond the maximum by more than
+// lateMax was written before the clock was set back, and counts as no debt.
 func (b *bucket) owed(now, most counter.Micros) counter.Micros {
 	if ahead := counter.Micros(b.Load()) - now; ahead <= most+lateMax {
 		return min(ahead, most)
@@ -146,7 +146,7 @@ func (m *meter) cellsOf(addr netip.Addr, bits int) (all cells) {
 	return all
 }
 
-// The method owed returns the debt of an address, or most if that is less.
+// The method owed returns the debt of an address, but at most the argument named most.
 func (s *sketch) owed(of cells, now, most counter.Micros) counter.Micros {
 	least := most
 	for row, cell := range of {
@@ -155,7 +155,7 @@ func (s *sketch) owed(of cells, now, most counter.Micros) counter.Micros {
 	return least
 }
 
-// The method pay adds an amount to the debt of an address, up to most.
+// The method pay adds an amount to the debt of an address, up to the argument named most.
 func (s *sketch) pay(of cells, now, amount, most counter.Micros) {
 	for row, cell := range of {
 		s[row][cell].pay(now, amount, most)

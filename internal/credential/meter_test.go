@@ -278,8 +278,8 @@ func TestTokensThatArriveTogetherDelayNobody(t *testing.T) {
 	})
 }
 
-// The function newMetered is a JWT with its own meter and a stopwatch on which each reading takes
-// 250 µs.
+// The function newMetered returns a JWT with its own meter and a stopwatch on which each reading
+// takes 250 µs.
 func newMetered(t *testing.T, processors int) *JWT {
 	t.Helper()
 	j := openTest(t, JWTOptions{JWKSFile: write(t, "k.json", theIssuer.set)})
@@ -297,8 +297,8 @@ func newForged(t *testing.T, n int) string {
 	return theIssuer.token(t, `{"alg":"RS256","kid":"r1"}`, fmt.Sprintf(`{"sub":"u","exp":1700000600,"n":%d}`, n), "other")
 }
 
-// TestGarbageIsNotVerifiedWithoutEnd: a client that sends unsigned tokens is soon rejected, except
-// for remembered tokens. Other clients are not affected.
+// TestGarbageIsNotVerifiedWithoutEnd: a client that sends tokens that no key has signed is soon
+// rejected, except for remembered tokens. Other clients are not affected.
 func TestGarbageIsNotVerifiedWithoutEnd(t *testing.T) {
 	j := newMetered(t, 64)
 	asker := &policy.Asker{Addr: client(1)}
@@ -373,8 +373,8 @@ func TestTokensThatAreOnlyRead(t *testing.T) {
 	}
 }
 
-// TestTimeThatRequestsShare: tokens are verified until the shared time is used up, of which a part
-// is reserved for clean addresses.
+// TestTimeThatRequestsShare: tokens are verified until the shared time is used up. A part of that
+// time is reserved for clean addresses.
 func TestTimeThatRequestsShare(t *testing.T) {
 	j := newMetered(t, 64)
 	left := keptForClean + counter.Micros(1600)

@@ -27,10 +27,10 @@ type OpenOptions struct {
 	Logger *slog.Logger     // nil means none
 }
 
-// OpenAll opens a verifier for each entry of identify that needs one. The result is nil for every
-// other entry. The result is the argument of [policyfile.Document.CompileWith]. The caller closes
-// it when no request uses the verifiers any more. The error is [policy.Problems], with the entries
-// that could not be opened. After an error, no verifier is left open.
+// OpenAll opens a verifier for each entry of identify that needs one. The slice has nil for every
+// other entry, and is the argument of [policyfile.Document.CompileWith]. The caller closes the
+// [io.Closer] when no request uses the verifiers any more. The error is [policy.Problems], with
+// the entries that could not be opened. After an error, no verifier is left open.
 func OpenAll(d *policyfile.Document, o OpenOptions) ([]policy.Verifier, io.Closer, error) {
 	verifiers := make([]policy.Verifier, len(d.Identify))
 	var open closers

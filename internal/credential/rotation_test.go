@@ -29,7 +29,7 @@ func waitUntil(t testing.TB, what string, ok func() bool) {
 	eventually.Until(t, 10*time.Second, what, ok)
 }
 
-// stateIs reports whether a token has the given state.
+// stateIs returns a function that reports whether a token has the given state.
 func stateIs(j *JWT, token string, want policy.CredentialState) func() bool {
 	return func() bool {
 		_, state := j.Verify(token)

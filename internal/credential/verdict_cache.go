@@ -185,7 +185,7 @@ func (m *memory) forget(current *keySet, now int64) {
 	}
 }
 
-// The method each calls visit for every remembered verdict that is still valid.
+// The method each calls the function visit for every remembered verdict that is still valid.
 func (m *memory) each(current *keySet, now int64, visit func(*verdict)) {
 	for i := range m.shards {
 		s := &m.shards[i]
