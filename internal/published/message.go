@@ -20,9 +20,9 @@ import (
 
 // Bounds of a message.
 const (
-	// TextBytesMax bounds the text. It is what a reader accepts from Redis.
+	// TextBytesMax is the greatest length of a text that a reader accepts from Redis.
 	TextBytesMax = 1 << 20
-	// headerBytesMax bounds its first line.
+	// headerBytesMax bounds the text's first line.
 	headerBytesMax = 1 << 10
 	// messageBytesMax bounds the message, which has two documents and little else.
 	messageBytesMax = 2*syntax.SizeMax + 4<<10
@@ -53,8 +53,8 @@ type Content struct {
 type Candidate struct {
 	Content
 	Share int32 `json:"share"` // how many of ten thousand enforce it; 0: none, and all nodes compare it
-	// Clients reports whether the share is one of the clients, on all nodes. Otherwise it is one of
-	// the nodes.
+	// Clients reports whether the share is a share of the clients, on all nodes. Otherwise it is a
+	// share of the nodes.
 	Clients bool `json:"clients,omitempty"`
 }
 
@@ -93,8 +93,8 @@ func (m *Message) For(node string) Content {
 	return m.Now
 }
 
-// Trial returns the candidate that all nodes compare with the policy in force. ok is false if there
-// is none.
+// Trial returns the candidate that all nodes compare with the policy in force. The result ok is
+// false if there is none.
 func (m *Message) Trial() (c Content, ok bool) {
 	if m.Candidate == nil || m.Candidate.Share > 0 {
 		return c, false

@@ -18,8 +18,8 @@ import (
 // underscores.
 func (s *Source) path() string { return filepath.Join(s.o.Folder, "policy-"+s.o.Policy+".signed") }
 
-// The method read returns the text in the file, or nil. The file is verified like Redis: others may
-// write to it.
+// The method read returns the text in the file, or nil. The file is verified like a text from
+// Redis, because others may write to the file.
 func (s *Source) read() (*handed, error) {
 	if s.o.Folder == "" {
 		return nil, nil

@@ -20,7 +20,7 @@ import (
 type follower struct {
 	source  *Source
 	changed func(*policyfile.Document, error)
-	wake    chan struct{} // a change was told
+	wake    chan struct{} // receives a value after a change was announced
 	reload  chan chan error
 	ctx     context.Context
 	cancel  context.CancelFunc

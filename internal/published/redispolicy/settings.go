@@ -14,8 +14,9 @@ type Settings struct {
 	Folder, Node string
 }
 
-// Fill sets Keys, Folder and Node of the options. replace returns a text without its placeholders;
-// nil leaves texts as they are. The errors name the fields as configurations do.
+// Fill sets Keys, Folder and Node of the options. The function replace returns a text with its
+// placeholders replaced; if it is nil, texts stay as they are. The errors name the fields as
+// configurations do.
 func (s *Settings) Fill(o *Options, replace func(text string, escape func(string) string) (string, error)) (err error) {
 	if replace == nil {
 		replace = func(text string, _ func(string) string) (string, error) { return text, nil }

@@ -45,13 +45,13 @@ type Options struct {
 	// ByClient reports whether the front enforces a candidate for a share of the clients. A front
 	// that cannot do so uses the policy in force for all clients, and logs a warning.
 	ByClient bool
-	// Trial makes a source of the candidate that nodes compare with the policy in force. While
+	// With Trial, the source has the candidate that nodes compare with the policy in force. While
 	// there is no candidate, the source has a policy that is not enabled. Such a source keeps no
 	// file.
 	Trial  bool
 	Logger *slog.Logger
 
-	pause time.Duration // lookEvery in tests; 0 is lookEvery
+	pause time.Duration // replaces lookEvery in tests; 0 means lookEvery
 }
 
 // Source follows a policy in Redis. It implements [live.Source].
@@ -62,7 +62,7 @@ type Source struct {
 	generation int64             // the greatest that came into force, or that the file has
 	said       [sha256.Size]byte // the text that was last passed on or rejected
 	handed     handed
-	warned     int64 // the generation of which a warning was logged
+	warned     int64 // the generation about which a warning was logged
 	missing    bool  // Redis had no policy at the last look, which was logged
 }
 
