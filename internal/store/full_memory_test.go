@@ -14,7 +14,7 @@ import (
 
 // TestAFullRedisGivesNobodyMore: a client fills the memory of Redis with made-up names. A client
 // whose counter exists gets exactly its limit from two nodes. A new client gets at most the limit
-// from each node, and its units are charged once the memory is free.
+// from each node, and its units are charged as soon as there is memory again.
 func TestAFullRedisGivesNobodyMore(t *testing.T) {
 	const count = 5
 	server := redistest.Start(t)

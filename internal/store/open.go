@@ -69,7 +69,7 @@ type Store struct {
 	// Requests charges requests. Requests implements [counter.Batcher] if the counters are in
 	// Redis.
 	Requests counter.Store
-	// Corrections corrects charges once a response is known, whether Redis or the fallback made
+	// Corrections corrects charges when the response is known, whether Redis or the fallback made
 	// them.
 	Corrections counter.Store
 	// Memory is the in-memory store. Memory is nil if the counters are in Redis.
