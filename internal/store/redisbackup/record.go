@@ -32,17 +32,17 @@ const (
 	kindPenalty    kind = 'p' // the end of the penalty in force
 )
 
-// set reports whether the key holds a sorted set.
+// The method set reports whether a key of this kind holds a sorted set.
 func (k kind) set() bool { return k == kindLog || k == kindViolations }
 
-// meaning describes the value of a counter or a penalty, as its key determines it.
+// meaning is what the key of a counter or a penalty says about its value.
 type meaning struct {
 	kind   kind
 	window counter.Micros // 0 for a penalty
 }
 
-// meaningOf returns the meaning of a key. ok is false for a key that is no counter, and for the sum
-// of a sliding log, which follows from the log.
+// meaningOf returns the meaning of a key. The result ok is false for a key that is not that of a
+// counter, and for the sum of a sliding log, which can be computed from the log.
 func meaningOf(key string) (m meaning, ok bool) {
 	rest, ours := strings.CutPrefix(key, keyPrefix)
 	space, rest, ok1 := strings.Cut(rest, ":")

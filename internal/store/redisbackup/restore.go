@@ -51,7 +51,7 @@ type Restored struct {
 	Added      int       // were not there
 	Raised     int       // had less use than the backup
 	Kept       int       // have as much use as the backup, or more
-	Over       int       // would have expired since
+	Over       int       // have expired since the backup
 	Unreadable int       // hold something else in Redis, and were left alone
 	Example    string    // one of these
 }
@@ -194,7 +194,7 @@ func (r *restore) noteOutcome(q *queue, key string, o outcome) {
 	q.key, q.outcome = key, o
 }
 
-// count counts the last key of a server.
+// The method count adds the outcome of a server's last key to the result.
 func (r *restore) count(q *queue) {
 	if q.key == "" {
 		return

@@ -18,7 +18,7 @@ import (
 	"github.com/penstock/penstock/internal/test/seed"
 )
 
-// logAt is the place of the sliding log in checks.
+// logAt is the index of the sliding log in the result of checks.
 const logAt = 2
 
 // checks returns a check of each algorithm for a client. The windows are so long that none ends
@@ -38,7 +38,7 @@ func checks(t *testing.T, client string, cost int64) (all []counter.Check) {
 	return all
 }
 
-// left returns what each counter of a client has left.
+// The method left returns how many units each counter of a client has left.
 func (w *world) left(client string) (left []int64) {
 	w.t.Helper()
 	looks := checks(w.t, client, 0)
@@ -52,7 +52,7 @@ func (w *world) left(client string) (left []int64) {
 }
 
 // TestARestoreGivesNothingBack: after a backup, the loss of all counters, and more use, a restore
-// leaves each counter with the greater use of the two, and a sliding log with both.
+// leaves each counter with the greater of the two uses, and a sliding log with the marks of both.
 func TestARestoreGivesNothingBack(t *testing.T) {
 	for name, start := range map[string]func(*testing.T) *world{"single": single, "ring": ring, "cluster": cluster} {
 		t.Run(name, func(t *testing.T) {

@@ -69,7 +69,7 @@ type keyReading struct {
 	left   *redis.DurationCmd
 }
 
-// server writes the counters of a server.
+// The method server writes the counters of a server.
 func (b *backup) server(ctx context.Context, n *redisadmin.Node) error {
 	for cursor := uint64(0); ; {
 		keys, next, err := n.Client().Scan(ctx, cursor, keyPrefix+"*", scanCount).Result()
@@ -87,8 +87,8 @@ func (b *backup) server(ctx context.Context, n *redisadmin.Node) error {
 	}
 }
 
-// keys writes the counters of some keys. The server's clock is read last, so that a counter does
-// not end sooner than it would have.
+// The method keys writes the counters at some keys. The server's clock is read last, so that a
+// counter does not end sooner than it would have.
 func (b *backup) keys(ctx context.Context, client *redis.Client, keys []string) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
@@ -160,7 +160,7 @@ func (b *backup) writeKey(ctx context.Context, client *redis.Client, r *keyReadi
 	}
 }
 
-// expiry returns when a key expires, in milliseconds since 1970; 0 if never.
+// expiry returns the time at which a key expires, in milliseconds since 1970; 0 means never.
 func expiry(now time.Time, left time.Duration) int64 {
 	if left < 0 {
 		return 0
@@ -168,7 +168,7 @@ func expiry(now time.Time, left time.Duration) int64 {
 	return now.Add(left).UnixMilli() + 1
 }
 
-// set writes the members of a set, and reads the rest of a long log.
+// The method set writes the members of a set, and reads the rest of a long log.
 func (b *backup) set(ctx context.Context, client *redis.Client, r *keyReading, members []string, expires int64) (err error) {
 	first := true
 	for len(members) > 0 {
@@ -181,7 +181,7 @@ func (b *backup) set(ctx context.Context, client *redis.Client, r *keyReading, m
 		if r.m.kind == kindLog && n == membersPerRecord {
 			at, _, _ := strings.Cut(last, ":")
 			if _, err := strconv.ParseUint(at, 10, 64); err != nil {
-				return nil // add has counted it as wrong
+				return nil // addRecord has counted it as wrong
 			}
 			if members, err = readFirstMarks(ctx, client, r.key, "("+at).Result(); err != nil {
 				return err
