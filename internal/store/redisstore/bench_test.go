@@ -19,9 +19,9 @@ import (
 )
 
 // BenchmarkTake measures one token bucket check over Redis: decisions per second, and CPU time of
-// this process per decision. The benchmark compares these callers with callers whose context can be
-// canceled (a lane's goroutine sends their calls), and with plain go-redis sending the same script,
-// one call at a time.
+// this process per decision. The benchmark compares callers that send their own calls, callers
+// whose context can be canceled (a lane's goroutine sends their calls), and plain go-redis, which
+// sends the same script, one call at a time.
 func BenchmarkTake(b *testing.B) {
 	server := redistest.Start(b)
 	for _, callers := range []int{1, 64} {

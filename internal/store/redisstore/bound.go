@@ -150,7 +150,7 @@ func (b *bound) finish() {
 	}
 }
 
-// value ends a value, and each array of which it is the last element.
+// The method value ends a value, and each array whose last element it is.
 func (b *bound) value() {
 	for ; b.depth > 0; b.depth-- {
 		if b.lacks[b.depth-1]--; b.lacks[b.depth-1] > 0 {

@@ -75,7 +75,7 @@ type breaker struct {
 func (b *breaker) State() BreakerState { return BreakerState(b.state.Load()) }
 
 // The method admit reports whether a call may go to Redis, and whether it is a trial. A trial must
-// end in report or in release.
+// end with a call of report or of release.
 func (b *breaker) admit() (admitted, trial bool) {
 	switch b.State() {
 	case BreakerClosed:

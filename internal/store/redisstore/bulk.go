@@ -16,8 +16,8 @@ import (
 // scanCount is the number of keys that a server examines in one call of Keys.
 const scanCount = 1000
 
-// SetValues sets values of keys, in one pipeline for each server. A nil value removes the key.
-// SetValues returns at the latest when ctx is done; some values may then be set and others not.
+// SetValues sets values of keys, in one pipeline for each server. A nil value removes the key. If
+// ctx ends first, SetValues stops with an error; some values may then be set and others not.
 func (s *Store) SetValues(ctx context.Context, keys []string, values [][]byte) error {
 	return s.perNode(keys, func(n *node, of []int) error {
 		err := s.setOn(ctx, n, of, keys, values)
@@ -75,9 +75,9 @@ func setTogether(ctx context.Context, client redis.Cmdable, of []int, keys []str
 	return err
 }
 
-// Keys calls each with those keys of all servers that match a pattern, some hundreds at a time.
-// Keys stops when each returns an error. A key that is written meanwhile may be missing, or be
-// returned twice.
+// Keys calls the function each with those keys of all servers that match a pattern, some hundreds
+// at a time. Keys stops if that function returns an error. A key that is written meanwhile may be
+// missing, or be returned twice.
 func (s *Store) Keys(ctx context.Context, pattern string, each func(keys []string) error) error {
 	servers := s.nodes()
 	if len(servers) == 0 {

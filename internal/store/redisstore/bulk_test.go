@@ -54,7 +54,7 @@ func TestValuesAreSet(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// 100 calls of SET are the test's.
+			// The test itself makes 100 calls of SET.
 			if singly := !strings.Contains(stats, "cmdstat_set:calls=100,"); singly != c.singly {
 				t.Errorf("set singly: %t, want %t\n%s", singly, c.singly, stats)
 			}

@@ -26,7 +26,8 @@ import (
 //
 // The connection rejects replies that are larger than a working server sends (see bound). A process
 // with thousands of goroutines and few processors can itself be late, so lazyConn extends
-// deadlines. readDeadline describes how for Read; Write extends each deadline once.
+// deadlines. The type readDeadline describes how Read extends them; Write extends each deadline
+// once.
 type lazyConn struct {
 	dial func(context.Context) (net.Conn, error)
 	live atomic.Pointer[net.Conn] // nil until the first Write
@@ -101,7 +102,7 @@ func (d *dialer) open(context.Context, string, string) (net.Conn, error) {
 	return lazy, nil
 }
 
-// The method lazy returns a connection that close will close.
+// The method lazy returns a connection that the method close will close.
 func (d *dialer) lazy() *lazyConn {
 	lazy := &lazyConn{dial: d.dial, gone: d.forget, timeout: d.timeout, patience: d.patience}
 	d.mu.Lock()

@@ -135,7 +135,7 @@ func (s *Store) discoveryOrder() (addrs []string) {
 	return addrs
 }
 
-// The method once calls ask with a temporary client for a server.
+// The method named once calls the function ask with a temporary client for a server.
 func (s *Store) once(ctx context.Context, a address, ask func(context.Context, *redis.Client) error) error {
 	ctx, cancel := context.WithTimeout(ctx, max(connectTimeMin, s.settings.timeout))
 	defer cancel()
@@ -170,7 +170,7 @@ func (s *Store) view(ctx context.Context, addr string) (view *clusterView, err e
 		if err != nil {
 			return err
 		}
-		// This is the default if the user has no right to run CLUSTER INFO.
+		// The known epoch remains if the user has no right to run CLUSTER INFO.
 		view = &clusterView{owners: owners, epoch: s.epoch.Load()}
 		info, err := client.Do(ctx, "cluster", "info").Text()
 		if redis.IsPermissionError(err) {

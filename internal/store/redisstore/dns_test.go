@@ -14,7 +14,7 @@ import (
 	"github.com/penstock/penstock/internal/test/dnstest"
 )
 
-// TestDNSIsBack: a lost DNS query delays no call once DNS works again. A shared resolver would
+// TestDNSIsBack: a lost DNS query delays no call after DNS works again. A shared resolver would
 // repeat the first query after 5 s, and all calls would wait for it.
 func TestDNSIsBack(t *testing.T) {
 	server, err := net.Listen("tcp", "127.0.0.1:0")

@@ -66,9 +66,9 @@ func (r *breakerReporter) recordState(now time.Time, state BreakerState) {
 	}
 }
 
-// The method untried records that the breaker has been half open for a while because there were no
-// requests. The method logs this once for each logged outage. The breaker's lock serializes the
-// calls of untried and recordState.
+// untried is invoked when the breaker has been half open for a while because there were no
+// requests. It logs this once for each logged outage. The breaker's lock serializes the calls of
+// untried and recordState.
 func (r *breakerReporter) untried() {
 	if r.lastLogged == BreakerOpen {
 		r.log("redis answers again, and its circuit breaker closes with the next request", BreakerHalfOpen, r.states.total.Load())

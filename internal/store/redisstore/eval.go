@@ -10,15 +10,15 @@ import (
 	"github.com/penstock/penstock/lua"
 )
 
-// ScriptCall is one execution of a script beside that of Take.
+// ScriptCall is one execution of a script other than that of Take.
 type ScriptCall struct {
 	Keys []string // all of one hash slot
 	Args []any
 }
 
 // EvalAll executes a script for each call, each on the server that holds its keys, in one pipeline
-// for each server. The replies and errors are like those of [Store.DoAll]. A script can be executed
-// again after an error of the connection, so it must have no further effect then.
+// for each server. The replies and errors are like those of [Store.DoAll]. After an error of the
+// connection the script can be executed a second time, which must have no further effect.
 func (s *Store) EvalAll(ctx context.Context, script *lua.Script, calls []ScriptCall) (replies []any, errs []error, err error) {
 	keys, commands := make([]string, len(calls)), make([][]any, len(calls))
 	for i := range calls {

@@ -133,14 +133,14 @@ func (f *traffic) time(took time.Duration) {
 	}
 }
 
-// The method awaitAnswers waits for further calls that are answered.
+// The method awaitAnswers waits until further calls have been answered.
 func (f *traffic) awaitAnswers(t testing.TB) {
 	t.Helper()
 	target := f.countAnswered() + int64(10*f.callers)
 	waitUntil(t, "calls are answered", func() bool { return f.countAnswered() >= target })
 }
 
-// The method failures waits for further calls that fail.
+// The method named failures waits until n further calls have failed.
 func (f *traffic) failures(t testing.TB, n int64) {
 	t.Helper()
 	target := f.failed.Load() + n
@@ -197,13 +197,13 @@ func (f *traffic) compare(t testing.TB, i int, state counter.State, lost bool) {
 	}
 }
 
-// The method each waits until every caller has further calls answered.
+// The method named each waits until further calls of every caller have been answered.
 func (f *traffic) each(t testing.TB) {
 	t.Helper()
 	f.eachOf(t, func(int) bool { return true })
 }
 
-// eachOf waits until each of some callers has further calls answered.
+// eachOf waits until further calls of each of some callers have been answered.
 func (f *traffic) eachOf(t testing.TB, some func(caller int) bool) {
 	t.Helper()
 	targets := map[int]int64{}

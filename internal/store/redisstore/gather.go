@@ -81,8 +81,8 @@ func (t *splitCall) collect() {
 }
 
 // The function stricter changes a result so that it allows only what another result for the same
-// check allows too. The receipt is unchanged. A refund on the other server may name a charge that
-// this server does not have, and then restores nothing there.
+// check allows too. The receipt is unchanged. It may name a charge that only one of the two servers
+// has; a refund restores nothing on the other.
 func stricter(r, other *counter.Result) {
 	r.Denied = r.Denied || other.Denied
 	r.Overflow = r.Overflow || other.Overflow
@@ -112,7 +112,7 @@ func (t *splitCall) newRefund() *splitCall {
 			c, r := &p.checks[i], &p.results[i]
 			age := c.Age
 			if age > 0 && r.Granted <= c.Cost {
-				age = 1 // not leased; see
+				age = 1 // not leased, so the bucket has reserved nothing for the units
 			}
 			if chargesIfAllowed(c) && r.Granted > 0 {
 				returned.checks = append(returned.checks, counter.Check{Key: c.Key, ScopeLen: c.ScopeLen, Limit: c.Limit,

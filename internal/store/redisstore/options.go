@@ -36,8 +36,8 @@ const (
 	// LanesMax bounds the connections of one store.
 	LanesMax = 64
 
-	// An answer within the timeout always decides its call. So does a later one within
-	// patienceTimeouts timeouts and patienceMax.
+	// An answer within the timeout always decides its call. So does a later answer, within
+	// patienceTimeouts timeouts but at most patienceMax.
 	patienceTimeouts = 10
 	patienceMax      = 500 * time.Millisecond
 

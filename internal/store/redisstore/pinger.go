@@ -47,9 +47,10 @@ const (
 const (
 	// timeoutsMax bounds the batches that wait for a verdict.
 	timeoutsMax = 16
-	// answerTurnsMin is the least number of intervals in which a late answer to a PING is awaited.
+	// answerTurnsMin is the least number of intervals for which [pinger.answeredLate] waits for a
+	// late answer to a PING.
 	answerTurnsMin = 3
-	// pongLateMax is the time for which a PING waits for its answer after the verdict.
+	// pongLateMax is how long the answer to a PING is awaited after the verdict.
 	pongLateMax = time.Second
 )
 
@@ -248,7 +249,7 @@ func (p *pinger) ask(within time.Duration) error {
 	return err
 }
 
-// The method answered waits for the answer to a PING. The error is the one that broke the
+// The method named answered waits for the answer to a PING. The error is the one that broke the
 // connection.
 func (p *pinger) answered(n *node, within time.Duration) (bool, error) {
 	if err := p.conn.SetReadDeadline(time.Now().Add(within)); err != nil {

@@ -157,10 +157,11 @@ func (l *lane) batchOne(first *call) {
 	l.first[0] = nil
 }
 
-// batch sends the first calls (at most batchMax, nil entries skipped) together with waiting calls,
-// and answers them. A late answer decides its calls as well, up to the patience of the store. A
-// long wait in the queue, or a caller's short deadline, is not a failure of the server. A caller
-// leaves when its own deadline passes, and its call then has no answer.
+// The method batch sends the calls of the argument first (at most batchMax; nil entries are
+// skipped) together with waiting calls, and answers them. A late answer decides its calls as well,
+// up to the patience of the store. A long wait in the queue, or a caller's short deadline, is not a
+// failure of the server. A caller leaves when its own deadline passes, and its call then has no
+// answer.
 func (l *lane) batch(first []*call) {
 	n, now := l.node, time.Now()
 	l.sent, l.deadline = now.Sub(n.store.reporter.start), now.Add(n.store.settings.patience)
@@ -282,8 +283,9 @@ func (l *lane) send() {
 	}
 }
 
-// noteReplies records whether the server has answered any call of the batch, which took that long.
-// noteReplies reports slow if the server answered nothing although it works.
+// noteReplies records whether the server has answered any call of the batch. The argument took is
+// how long the batch took. The result slow is true if the server answered no call although it
+// works.
 func (l *lane) noteReplies(whole *Failure, took time.Duration) (slow bool) {
 	for _, c := range l.calls {
 		if err := c.cmd.Err(); isReply(err) || err == nil && c.cmd.isPlausible() {

@@ -89,8 +89,8 @@ var trialLimit, _ = counter.NewLimit(counter.FixedWindow, 1, counter.Second, 0)
 
 // The method try runs the script as the trial of a half-open breaker. The trial deletes a counter
 // that does not exist, so it changes nothing. A server that rejects charges rejects the trial too.
-// Without try, the breaker of a node without requests would stay half open, and on_error would
-// decide all but one request of the next burst.
+// Without this method, the breaker of a node without requests would stay half open, and on_error
+// would decide all but one request of the next burst.
 func (n *node) try() {
 	if admitted, trial := n.breaker.admit(); !admitted || !trial {
 		return

@@ -15,9 +15,9 @@ import (
 const sourceQueues = 1024
 
 // The type queue holds the calls that wait for a lane. Each source has its own queue, and the
-// queues are served in turn. So a client that makes thousands of calls at once delays its own
-// calls. Another client waits for at most one of these calls for each of its own. A queue is safe
-// for concurrent use.
+// queues are served in turn. So a client that makes thousands of calls at once delays almost only
+// its own calls. Another client waits for at most one of these calls for each of its own. A queue
+// is safe for concurrent use.
 type queue struct {
 	max     int
 	waiting atomic.Int64
@@ -53,8 +53,8 @@ func newQueue(most, dispatchers int) *queue {
 func (q *queue) len() int { return int(q.waiting.Load()) }
 
 // The method push appends a call to the queue of its source. If the whole queue is full, the
-// longest source queue makes room: push removes and returns its oldest call. The method returns the
-// new call if no source queue is longer than its own.
+// longest source queue makes room: push removes and returns its oldest call. If no source queue is
+// longer than that of the new call, the method returns the new call.
 func (q *queue) push(c *call) (rejected *call) {
 	q.mu.Lock()
 	own := int(c.source % sourceQueues)
@@ -89,8 +89,8 @@ func (q *queue) signal() {
 	}
 }
 
-// The method take appends up to most waiting calls to dst, one of each source in turn, until they
-// have the given number of checks.
+// The method take appends waiting calls to dst, one of each source in turn. It stops when it has
+// appended as many calls as the argument most says, or calls with the given number of checks.
 func (q *queue) take(dst []*call, most, checks int) []*call {
 	if q.waiting.Load() == 0 {
 		return dst
@@ -112,7 +112,8 @@ func (q *queue) take(dst []*call, most, checks int) []*call {
 	return dst
 }
 
-// nextNonEmpty returns the index of the first queue from next on that is not empty, or -1.
+// nextNonEmpty returns the index of the first queue that is not empty, beginning with the queue to
+// serve next, or -1.
 func (q *queue) nextNonEmpty() int {
 	word := q.next / 64
 	left := q.nonEmpty[word] &^ (1<<(q.next%64) - 1)

@@ -38,7 +38,7 @@ type readDeadline struct {
 
 // The method set starts a deadline and returns the end of its first interval. If the deadline is
 // unchanged, the remaining intervals continue. A deadline that has already passed, because the
-// process was late to send, is replaced by one after patience.
+// process was late to send, is replaced by a later one: now plus the argument patience.
 func (d *readDeadline) set(deadline, now time.Time, timeout, patience time.Duration) time.Time {
 	if deadline.IsZero() {
 		d.at.Store(0)

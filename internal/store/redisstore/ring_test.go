@@ -33,7 +33,7 @@ func openRing(t testing.TB, servers []*redistest.Server, options Options) *Store
 	return open(t, options)
 }
 
-// ringHome returns which server of a ring has a key.
+// ringHome returns a function that returns the server of a ring that has a key.
 func ringHome(s *Store, servers []*redistest.Server) func(key string) *redistest.Server {
 	return func(key string) *redistest.Server {
 		addr := s.nodeOf(s.placeOf([]byte(key))).address.target

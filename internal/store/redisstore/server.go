@@ -225,8 +225,8 @@ func (n *node) mayCarry(ctx context.Context) bool {
 }
 
 // The method enqueue passes a call, and the calls linked to it, to the dispatchers. Their callers
-// wait for at most patience; 0 means that they do not wait. If the queue is full, it rejects these
-// calls or others.
+// wait for at most the time patience; 0 means that they do not wait. If the queue is full, it
+// rejects these calls or others.
 func (n *node) enqueue(c *call, patience time.Duration) {
 	now := n.store.clock()
 	for each := c; each != nil; each = each.next {
@@ -258,9 +258,9 @@ func (n *node) reject(c *call, failure *Failure) {
 	}
 }
 
-// The method wait returns a nil failure when the call was answered; the call then belongs to the
-// caller again. Otherwise the call belongs to the lane. The result waited is how long the call was
-// in the queue.
+// The method wait waits for the end of a call. If the result failure is nil, the call was answered
+// and belongs to the caller again. Otherwise the call belongs to the lane. The result waited is how
+// long the call was in the queue.
 func (n *node) wait(ctx context.Context, c *call) (waited time.Duration, failure *Failure) {
 	for failure == nil {
 		select {
@@ -303,8 +303,8 @@ func (n *node) outcome(c *call) (waited time.Duration, failure *Failure) {
 	return waited, failure
 }
 
-// The method answered records that a batch sent at the given time of the store's clock was
-// answered.
+// answered is invoked when a batch has been answered. The argument sent is when the batch was sent,
+// on the store's clock.
 func (n *node) answered(sent time.Duration) {
 	for {
 		lastAnswered := n.lastAnswered.Load()
@@ -390,7 +390,7 @@ func (n *node) gone() *Failure {
 	return errGone
 }
 
-// The method close fails all waiting calls, closes the connections and returns when all goroutines
+// The method close fails all waiting calls, closes the connections and waits until all goroutines
 // of the node have ended.
 func (n *node) close() {
 	n.closing.Do(func() {

@@ -33,8 +33,8 @@ type lateness struct {
 	first atomic.Int64 // the time at which the first late batch was sent; 0 if the last one was in time
 }
 
-// The method lasts records how long a batch took, by the store's clock, and reports whether all
-// batches have been late for starvedMax.
+// The method named lasts records how long a batch took, by the store's clock, and reports whether
+// all batches have been late for starvedMax.
 func (l *lateness) lasts(sent, took, timeout time.Duration) bool {
 	if took <= timeout {
 		if l.first.Load() != 0 {

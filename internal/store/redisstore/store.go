@@ -296,8 +296,8 @@ func (s *Store) unknown() *Failure {
 	return errNoServer
 }
 
-// Close fails all waiting calls, closes the connections and returns when all goroutines of the
-// store have ended. Close may be called more than once. Its error is always nil; Close implements
+// Close fails all waiting calls, closes the connections and waits until all goroutines of the store
+// have ended. Close may be called more than once. Its error is always nil; Close implements
 // io.Closer.
 func (s *Store) Close() error {
 	s.closing.Do(func() {

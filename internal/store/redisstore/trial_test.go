@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// TestABurstAfterAnOutageIsCounted: once Redis answers, the breaker of a store without calls
+// TestABurstAfterAnOutageIsCounted: as soon as Redis answers, the breaker of a store without calls
 // closes, so Redis decides all calls of the next burst.
 func TestABurstAfterAnOutageIsCounted(t *testing.T) {
 	t.Parallel()

@@ -27,8 +27,8 @@ func (s *Store) Values(ctx context.Context, keys []string, values [][]byte) erro
 	return s.perNode(keys, func(n *node, of []int) error { return s.valuesOf(ctx, n, of, keys, values) })
 }
 
-// perNode calls do for each server of the keys, in parallel, with the indexes of its keys. perNode
-// returns when all calls have returned, with their errors joined.
+// perNode calls the function do for each server of the keys, in parallel, with the indexes of its
+// keys. perNode waits for all of these calls, and joins their errors.
 func (s *Store) perNode(keys []string, do func(n *node, of []int) error) error {
 	groups := map[*node][]int{}
 	for i, key := range keys {
@@ -192,8 +192,9 @@ func (s *Store) answered(command *redis.Cmd) (reply any, err error) {
 	return reply, err
 }
 
-// Listen calls received for each message on a channel, on the server that holds the key, until ctx
-// is done or the connection ends. Listen calls begun once the subscription is active.
+// Listen calls the function received for each message on a channel, on the server that holds the
+// key, until ctx is done or the connection ends. It calls the function begun as soon as the
+// subscription is active.
 func (s *Store) Listen(ctx context.Context, key, channel string, begun func(), received func(message string)) error {
 	n, err := s.valueNode(key)
 	if err != nil {
