@@ -17,7 +17,7 @@ import (
 
 const patience = 30 * time.Second
 
-// office is the agents of a region, which answer as a test says, and a counter.
+// office stands for the agents of a region, which answer as a test says, and for a counter.
 type office struct {
 	t         *testing.T
 	store     *Store
@@ -215,7 +215,8 @@ func TestWaitersAreBounded(t *testing.T) {
 	}
 }
 
-// TestWaitingEnds: a request does not wait if no agent hears it, and no longer than its time.
+// TestWaitingEnds: a request does not wait if no agent hears it. Otherwise it waits no longer than
+// its time.
 func TestWaitingEnds(t *testing.T) {
 	if end := newOffice(t, 0, patience).wait(t.Context(), "", "k"); end != EndDenied {
 		t.Errorf("without an agent: %q", end)

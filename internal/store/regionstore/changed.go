@@ -27,24 +27,23 @@ const (
 	lastMarking = time.Second // of a store that closes
 )
 
-// ChangedKey is the set of the counters that have changed. TellerKey is a key that an agent keeps
-// while it tells other regions about them, and ReadKey has the instant of the last change that an
-// agent has read.
+// ChangedKey holds the set of the counters that have changed. TellerKey exists while an agent tells
+// other regions about them. ReadKey holds the instant of the last change that an agent has read.
 const (
 	ChangedKey = "rl1:~gossip:{~gossip}"
 	TellerKey  = ChangedKey + ":teller"
 	ReadKey    = ChangedKey + ":read"
 )
 
-// ChangedMax is the number of names in the set. Those that changed first are removed beyond it.
-// UntoldMax is the bound while no agent tells.
+// ChangedMax is the greatest number of names in the set. If there are more, those that changed
+// first are removed. UntoldMax is the bound while no agent tells other regions about the counters.
 const (
 	ChangedMax = 1 << 20
 	UntoldMax  = 1 << 14
 )
 
 // MarkCall returns the keys and the arguments of the script that adds names to the set. The set
-// keeps untoldMax of them while no agent tells.
+// keeps at most untoldMax of them while no agent tells other regions about them.
 func MarkCall(names []string, untoldMax int) (keys []string, args []any) {
 	args = append(make([]any, 0, 2+len(names)), ChangedMax, untoldMax)
 	for _, name := range names {
@@ -242,7 +241,7 @@ func (s *changes) keep(names map[string]Changed) {
 	s.wake()
 }
 
-// The method wake makes run write the names soon.
+// The method wake makes the method run write the names soon.
 func (s *changes) wake() {
 	select {
 	case s.dirty <- struct{}{}:
@@ -251,7 +250,7 @@ func (s *changes) wake() {
 }
 
 // ChangesLeft returns how many times a changed counter was left out, because too many had changed,
-// and how many were removed before this region's agent may have read them.
+// and how many names were removed that this region's agent may not have read.
 func (s *Store) ChangesLeft() (left, removed uint64) {
 	return s.changes.left.Load(), s.changes.removed.Load()
 }

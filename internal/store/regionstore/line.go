@@ -27,7 +27,8 @@ const (
 	// gatherTime is how long a question waits for further requests of the same burst, so that it
 	// asks for the units of all.
 	gatherTime = 2 * time.Millisecond
-	// startTime is how often a question looks whether the answers can be heard already.
+	// startTime is how often it is checked, for a question, whether the answers can be heard
+	// already.
 	startTime = 10 * time.Millisecond
 	// movesMax bounds how often a line asks again because units are under way between other
 	// regions. If clients use up the limit in several regions, that can last.
@@ -120,9 +121,10 @@ func (l *lines) listen() {
 	})
 }
 
-// refusalBits is the number of bits of a refusal that identify the counter. The others are the
-// millisecond until which no request waits for it. Of the counters that share a place, the last one
-// is refused. So a client with many counters does not end the waits for counters of others.
+// refusalBits is the number of bits of a refusal that identify the counter. The other bits hold the
+// millisecond until which no request waits for it. Of the counters that share a place, only the
+// last refused one is refused. So a client with many counters does not end the waits for counters
+// of others.
 const refusalBits = 16
 
 // The method refusal returns the place of a counter's refusal, and the bits that identify it.
@@ -245,7 +247,7 @@ func (l *lines) prepare(t *ticket) bool {
 	return true
 }
 
-// The method sent notes how many agents have heard a question.
+// sent is invoked after a question was published. It notes how many agents have heard the question.
 func (l *lines) sent(t *ticket, heard int64, err error) {
 	n := t.line
 	if n == nil {
@@ -346,9 +348,9 @@ func (l *lines) closeAll() {
 	}
 }
 
-// The method late closes a line whose question has been under way for as long as a request may
-// wait. An agent that has restarted, or that cannot publish, never answers the question. The line
-// would ask no other one, and later requests would wait in vain.
+// The method named late closes a line whose question has been under way for as long as a request
+// may wait. An agent that has restarted, or that cannot publish, never answers the question.
+// Without this, the line would ask no other question, and later requests would wait in vain.
 func (l *lines) late(n *line) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -357,7 +359,8 @@ func (l *lines) late(n *line) {
 	}
 }
 
-// The method wake wakes the first requests of a line, for as many units. The caller holds the lock.
+// The method wake wakes the first requests of a line, as many as the given units suffice for. The
+// caller holds the lock.
 func (l *lines) wake(n *line, units int64) {
 	if l.forget != nil {
 		l.forget(&n.check)
@@ -375,8 +378,8 @@ func (l *lines) wake(n *line, units int64) {
 	}
 }
 
-// The method call makes a request call the store. If it has not noticed the last such call yet, it
-// will notice one.
+// The method call tells a request to call the store. If the request has not noticed the previous
+// signal yet, it will notice only one.
 func (w *waiter) call() {
 	select {
 	case w.wake <- struct{}{}:
@@ -391,7 +394,7 @@ func (l *lines) isLast(w *waiter) bool {
 	return w.last
 }
 
-// The method again makes a request wait again, at its place in the line.
+// The method named again lets a request wait once more, at its place in the line.
 func (l *lines) again(n *line, w *waiter) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

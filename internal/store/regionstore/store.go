@@ -20,8 +20,8 @@
 // agents that heard the question have said that they are done with it: then no part of a loan can
 // arrive any more.
 //
-// If the region was written off, and while it must not use its parts of limits yet after it was
-// taken back, requests under limits with a [counter.Check.WholeLimit] are denied: see package
+// Requests under limits with a [counter.Check.WholeLimit] are denied while the region is written
+// off, and, after it was taken back, until it may use its parts of limits again: see package
 // writeoff. The state is read before the first such request, and then every second.
 //
 // A counter with [counter.Check.Gossip] whose units were charged is noted, and its name is written
@@ -31,9 +31,10 @@
 // # Price
 //
 // A check whose rule does not lend units costs one comparison. A question costs one PUBLISH, and
-// some allocations. A counter that is told costs a look at a table, and one command for all of them
-// in [MarkEvery]. A process that has asked once keeps a subscription to [AnswerChannel]. A
-// request that waits calls the store again when units have arrived, and when it stops waiting.
+// some allocations. A counter that regions tell each other costs a look-up in a table. All such
+// counters together cost one command in [MarkEvery]. A process that has asked once keeps a
+// subscription to [AnswerChannel]. A request that waits calls the store again when units have
+// arrived, and when it stops waiting.
 //
 // # When not to use it
 //
@@ -67,8 +68,8 @@ const (
 	loanTime = 250 * counter.Millisecond
 )
 
-// These are the channel on which questions are published, that on which agents publish what they
-// did, and a key whose server has the channels.
+// These are the channel on which questions are published, the channel on which agents publish what
+// they did, and the key that determines on which server the channels are.
 const (
 	Channel       = "rl1:~loans"
 	AnswerChannel = "rl1:~loaned"
@@ -114,8 +115,8 @@ type Question struct {
 // IDBytesMax is the greatest length of the ID of a question.
 const IDBytesMax = 64
 
-// An Answer is what an agent publishes about a counter: that it restored units to it, or that it is
-// done with some questions, or both.
+// An Answer is what an agent publishes about a counter: that the agent restored units to the
+// counter, or is done with some questions, or both.
 type Answer struct {
 	Key   []byte   `json:"key"`
 	Units int64    `json:"units,omitempty"`
@@ -135,15 +136,16 @@ type Answer struct {
 type Agency struct {
 	// Publish sends a message to the agents, and returns the number of those that received it.
 	Publish func(ctx context.Context, message []byte) (heard int64, err error)
-	// Listen calls received for each message of the agents on [AnswerChannel], until ctx is done or
-	// the connection ends. It calls begun once it listens. If it is nil, no request waits.
+	// Listen calls the function received for each message of the agents on [AnswerChannel], until
+	// ctx is done or the connection ends. It calls the function begun as soon as it listens. If
+	// Listen is nil, no request waits.
 	Listen func(ctx context.Context, begun func(), received func(message string)) error
 	// Writeoffs reads the value of [writeoff.Key], nil if there is none. If Writeoffs is nil, the
 	// region is never written off.
 	Writeoffs func(ctx context.Context) ([]byte, error)
 	// Mark writes the names of counters that have changed to the set at [ChangedKey]. It returns
-	// how many others were removed from it, and whether an agent tells the other regions about
-	// them. If it is nil, the regions do not tell each other anything.
+	// how many other names were removed from the set, and whether an agent tells the other regions
+	// about the counters. If Mark is nil, the regions do not tell each other anything.
 	Mark func(ctx context.Context, names []string) (removed int64, told bool, err error)
 	// WaitMax bounds how long a request waits. If it is 0, the bound is a second.
 	WaitMax time.Duration
@@ -232,8 +234,8 @@ func (s *Store) TakeAll(ctx context.Context, calls []counter.Call) {
 	s.takeAll(ctx, own, calls)
 }
 
-// The method takeAll answers calls. Own is the entry of this region, or nil if it was never written
-// off.
+// The method takeAll answers calls. The argument own is the entry of this region, or nil if the
+// region was never written off.
 func (s *Store) takeAll(ctx context.Context, own *writeoff.Entry, calls []counter.Call) {
 	if own != nil {
 		s.takeShut(ctx, own, calls)
@@ -255,9 +257,9 @@ func failAll(calls []counter.Call, err error) {
 	}
 }
 
-// The method look requests units of the counters that run low. Back means that the region was taken
-// back. In the windows in which it must not use its part, units of other regions are of no use to
-// it, and would be lost to them.
+// The method look requests units of the counters that run low. The argument back means that the
+// region was taken back. While it must not use its own part, units of other regions would be of no
+// use to it, and the other regions would lose them.
 func (s *Store) look(checks []counter.Check, results []counter.Result, back bool) {
 	for i := range checks {
 		c := &checks[i]
@@ -278,7 +280,7 @@ func (s *Store) look(checks []counter.Check, results []counter.Result, back bool
 	}
 }
 
-// The method ask queues a question, unless the counter was asked for a short time ago.
+// The method ask queues a question, unless units of the counter were requested a short time ago.
 func (s *Store) ask(c *counter.Check, short bool, nowMillis int64) {
 	place := &s.asked[maphash.Bytes(s.seed, c.Key)%placesMax]
 	last := place.Load()

@@ -139,7 +139,7 @@ func (s *Store) logWriteoff(e writeoff.Entry) {
 		"since", time.UnixMicro(int64(e.Since)).UTC())
 }
 
-// A shutCall is a call whose checks were changed, and those that were.
+// A shutCall identifies a call whose checks were changed, and the changed checks.
 type shutCall struct {
 	index int
 	shut  []int
