@@ -105,7 +105,7 @@ local function read_counter(s)
   s.text, s.at, s.used, s.aux = text, at, used, aux
 end
 
--- write_counter stores the counter for ttl milliseconds. Its result is that of set.
+-- write_counter stores the counter for ttl milliseconds. It returns the result of set.
 local function write_counter(s, ttl)
   local text = format('%d %d %d', s.at, s.used, s.aux)
   if s.leased or s.rest then

@@ -1,11 +1,11 @@
--- What other regions have told about a counter is charged to it, so that its units are those of all
--- regions. A second key holds what was charged for each region: START, the start of the window,
--- then REGION USED PREVIOUS for each region. What the counter has beyond that is the region's own.
+-- The units that other regions report for a counter are charged to it, so that it has the units of
+-- all regions. A second key holds what was charged for each region: START, the start of the window,
+-- then REGION USED PREVIOUS for each region. The rest of the counter's units is the region's own.
 
--- The function counter_of reads and advances the counter of a call, as take.lua does. Its
--- arguments are those from ARGV[first] on: the instant (0 for Redis' own clock), the algorithm, the
--- window in microseconds, and the boundaries of a calendar window. It returns nil if the instant is
--- outside the boundaries.
+-- The function counter_of reads and advances the counter of a call, as take.lua does. ARGV[1] to
+-- ARGV[4] are the instant (0 for Redis' own clock), the algorithm, the window in microseconds,
+-- and the boundaries of a calendar window. It returns nil if the instant is outside the
+-- boundaries.
 local function counter_of(op)
   local now, grace = tonumber(ARGV[1]), 86400000 -- only tests pass an instant
   if now == 0 then

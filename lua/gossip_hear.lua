@@ -1,5 +1,5 @@
--- This script charges a counter for the units of another region, by which they exceed those that
--- were charged for it before. So it is no matter how often and in which order they are told.
+-- This script charges a counter for those units of another region that exceed the units charged for
+-- that region before. So it does not matter how often and in which order they are told.
 --
 --  KEYS     the counter, and what was charged to it for other regions
 --  ARGV     as in counter_of, then the limit's count, the counter's time to live in milliseconds,

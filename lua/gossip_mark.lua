@@ -1,8 +1,8 @@
 -- This script adds counters that have changed to a sorted set, in the order of their changes. The
--- agents of the region read from it which counters to tell other regions about. A counter has the
--- instant of the first change that no agent has read yet, or a later one, so that no two have the
--- same. If it had that of the last change, an agent that cannot keep up would never read a counter
--- that changes all the time.
+-- agents of the region read from it which counters to tell other regions about. A counter's score
+-- is the instant of its first change that no agent has read yet, or later, so that no two scores
+-- are equal. If it were the instant of the last change, an agent that cannot keep up would never
+-- read a counter that changes all the time.
 --
 -- KEYS      the set, the key that an agent keeps while it tells, and the key of the greatest
 --           instant that was read

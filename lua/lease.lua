@@ -1,5 +1,5 @@
--- Leased units are charged at once and used at most an age later. Mirrors core/counter/lease.go,
--- which explains the rules.
+-- Leased units are charged at once, and are used within the age of the lease. Mirrors
+-- core/counter/lease.go, which explains the rules.
 --
 -- The function leasing returns the functions below in a table, so that a call without leases does
 -- not pay for creating them.
@@ -12,7 +12,7 @@ local function leasing()
     return math.ceil(span / s.tick) * s.refill
   end
 
-  -- roll advances leased to the slot's instant. The result is nil if no units are leased any more.
+  -- roll advances s.leased to the slot's instant; it becomes nil if no units are leased any more.
   function lease.roll(s)
     if s.leased <= s.now then
       s.leased = nil

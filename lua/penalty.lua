@@ -63,7 +63,7 @@ local function penalty_records()
     end
   end
 
-  -- The function chunk returns the members with the ranks first to last, where rank 0 is the
+  -- The function chunk returns the members from the rank first to the rank last; rank 0 is the
   -- newest. The newest member comes last.
   local function chunk(s, first, last)
     if not s.members then
@@ -76,8 +76,8 @@ local function penalty_records()
     return part
   end
 
-  -- The function suppress removes from fresh the violations that are already stored and whose wait
-  -- has not ended. The table fresh is indexed by ID, and pending is its number of entries. The
+  -- The function suppress removes those violations from the table fresh that are already stored and
+  -- whose wait has not ended. The table is indexed by ID, and pending is its number of entries. The
   -- function starts with the newest, where the violations of a client that is denied repeatedly
   -- are.
   local function suppress(s, now, fresh, pending)
@@ -104,7 +104,7 @@ local function penalty_records()
   end
 
   -- The function fades returns the first instant, in the window that begins at start, at which the
-  -- weighted previous window is at most room, or nil.
+  -- weighted previous window is at most room; nil if there is none.
   local function fades(s, start, previous, room)
     if room < 0 then
       return nil
@@ -119,7 +119,7 @@ local function penalty_records()
     return left > 0 and start + s.window - left or nil
   end
 
-  -- passes_at returns when a denied check would be admitted, or nil if never.
+  -- passes_at returns the instant at which a denied check would be admitted; nil if never.
   local function passes_at(s)
     if s.need > (s.burst or s.count) then
       return nil
@@ -261,7 +261,7 @@ local function penalties()
     plain = plain and not s.refused
   end
 
-  -- judge updates the penalties once the call is admitted or denied. It returns a function that
+  -- judge updates the penalties after the call was admitted or denied. It returns a function that
   -- writes one penalty and returns its part of the reply.
   function penalty.judge(slots, now, admitted, penalized)
     if admitted and plain then

@@ -1,7 +1,7 @@
 -- Sliding log: a sorted set with one member, a mark, for each instant at which units were charged,
 -- with score INSTANT and member "INSTANT:UNITS". A second key, "KEY:n", holds the sum of the units.
--- So a decision reads only the marks that expire and the marks whose expiry a denied request must
--- wait for. If the sum is lost, it is computed again. Mirrors core/counter/sliding_log.go.
+-- So a decision reads few marks: those that have expired, and those for whose expiry a denied
+-- request must wait. If the sum is lost, it is computed again. Mirrors core/counter/sliding_log.go.
 --
 -- sliding_log returns its functions in a table, so that a call without logs does not pay for
 -- creating them.
@@ -61,10 +61,10 @@ local function sliding_log()
   end
 
   -- The function scan subtracts expired marks from the sum and finds the oldest mark that stays.
-  -- The variable gone counts the expired marks. It also computes passes_at, the instant at which
-  -- enough of the oldest marks will have expired to admit the cost; 0 if the cost is admitted now
-  -- or never. The scan starts at the end of the log from which fewer units must be read, so that a
-  -- denial by a limit that was lowered does not read all marks.
+  -- The variable gone counts the expired marks. The function also computes passes_at, the instant
+  -- at which enough of the oldest marks will have expired to admit the cost; 0 if the cost is
+  -- admitted now or never. The scan starts at the end of the log from which fewer units must be
+  -- read, so that a denial by a limit that was lowered does not read all marks.
   local function scan(s)
     local horizon, lacking, keeps = s.now - s.window, 0, s.count - s.need
     walk(s, false, function(at, units)
@@ -173,8 +173,8 @@ local function sliding_log()
     call('ZADD', s.key, text, format('%s:%d', text, units))
   end
 
-  -- join replaces the mark before the newest if the memory is full, so that the log does not grow.
-  -- The units of the replaced mark then expire later, and can no longer be refunded.
+  -- join merges the mark before the newest into the newest if the memory is full, so the log does
+  -- not grow. The units of the replaced mark then expire later, and can no longer be refunded.
   local function join(s)
     local text = format('%d', s.previous_at)
     call('ZREMRANGEBYSCORE', s.key, text, text)
@@ -184,8 +184,8 @@ local function sliding_log()
     end
   end
 
-  -- store writes the sum first, because that write fails if the memory is full. Its result is that
-  -- of set.
+  -- store writes the sum first, because that write fails if the memory is full. It returns the
+  -- result of set.
   function log.store(s, ttl)
     if s.used > 0 and set(s.sum_key, format('%d', s.used), ttl) then
       return true

@@ -28,7 +28,7 @@
 --           violations stored, and how many a reset deleted;
 --           for a denial by another server 0.
 --	An error that begins with STALE means that now is outside a calendar's boundaries. The error OOM
---	new counters I,J means that the memory is full, and that these keys do not exist, from 1.
+--	new counters I,J means that the memory is full, and that keys I and J (from 1) do not exist.
 --
 -- The script reads everything before it writes anything, so a call that fails has changed nothing.
 

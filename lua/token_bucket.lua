@@ -86,7 +86,7 @@ local function refund(s, receipt, n)
 end
 
 -- write_bucket stores the bucket for twice its time to fill; a bucket in debt is stored until it is
--- full, plus one time to fill. Its result is that of set.
+-- full, plus one time to fill. It returns the result of set.
 local function write_bucket(s, ttl)
   if s.used > s.burst * s.unit then
     local to_full = math.ceil(s.used / s.refill) * s.tick
