@@ -79,7 +79,7 @@ func tenTimes(c *contender) *contender {
 }
 
 // attackSettles is the time until an attack runs on all connections: denials can be remembered only
-// after the first.
+// after the first denial.
 const attackSettles = 200 * time.Millisecond
 
 // The function refusing marks a system as expected to deny requests.

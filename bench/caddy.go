@@ -35,16 +35,16 @@ func oneRule(limit, words string) string {
 	return fmt.Sprintf("\tpenstock {\n\t\tname bench-site\n\t\ton_error deny\n%s\n\t\trule one %s\n\t}\n\trespond \"ok\"", words, limit)
 }
 
-// The function hourly is a limit in the syntax of a policy.
+// The function hourly returns a limit per hour in the syntax of a policy.
 func hourly(limit int) string { return fmt.Sprintf("%d/1h", limit) }
 
-// overRedis is the global option for a store in Redis.
+// overRedis returns the global option for a store in Redis.
 func overRedis(address string) string {
 	return fmt.Sprintf("\tpenstock {\n\t\tname bench\n\t\tstore redis redis://%s {\n\t\t\ttimeout 1s\n\t\t}\n\t}", address)
 }
 
-// ofCaddy starts nodes that all have the same Caddyfile. site returns the site's directives for a
-// limit. If withRedis is set, the nodes share one Redis.
+// ofCaddy returns a function that starts nodes, which all have the same Caddyfile. The function
+// site returns the site's directives for a limit. If withRedis is set, the nodes share one Redis.
 func ofCaddy(withRedis bool, site func(limit int) string) func(b *bench, limit, nodes int) (*system, error) {
 	return func(b *bench, limit, nodes int) (*system, error) {
 		s := &system{sends: []string{"evalsha"}}
@@ -71,12 +71,12 @@ func ofCaddy(withRedis bool, site func(limit int) string) func(b *bench, limit, 
 	}
 }
 
-// The function always returns a site that ignores the limit.
+// The function named always makes a site independent of the limit.
 func always(site string) func(int) string { return func(int) string { return site } }
 
-// The function zoned is a site that caddy-ratelimit limits.
+// The function zoned returns a site that caddy-ratelimit limits.
 func zoned(limit int) string {
-	// caddy-ratelimit remembers that many events in a ring buffer.
+	// caddy-ratelimit remembers as many events as its limit, in a ring buffer.
 	return fmt.Sprintf("\trate_limit {\n\t\tzone one {\n\t\t\tkey {http.request.remote.host}\n\t\t\twindow 1h\n\t\t\tevents %d\n\t\t}\n\t}\n\trespond \"ok\"",
 		min(limit, 10_000_000))
 }
@@ -109,7 +109,7 @@ func caddyCompared(o options, s *section) error {
 	return nil
 }
 
-// The function getting sends GET requests over kept-alive connections.
+// The function getting returns a function that sends GET requests over kept-alive connections.
 func getting(url string) ask {
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: callers,
 		DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext}}

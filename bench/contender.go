@@ -86,8 +86,8 @@ func compare(o options, all []*contender, connections int) error {
 	return nil
 }
 
-// The method admits returns the number of requests that the nodes admit, in turn, of 1,000 allowed
-// per hour.
+// The method admits sends requests to the nodes in turn, and returns how many they admit if 1,000
+// are allowed per hour.
 func (c *contender) admits(o options, nodes int) (string, error) {
 	b, err := newBench(o)
 	if err != nil {
@@ -109,8 +109,8 @@ func (c *contender) admits(o options, nodes int) (string, error) {
 	return thousands(float64(admitted)), err
 }
 
-// The function steady sends times requests to the nodes in turn, perSecond of them a second, and
-// returns how many were admitted.
+// The function steady sends requests to the nodes in turn, at the rate perSecond, and returns how
+// many were admitted. The argument times is the number of requests.
 func steady(nodes []ask, times, askers, perSecond int) (int, error) {
 	var admitted, next atomic.Int64
 	failures := make([]error, askers)

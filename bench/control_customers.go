@@ -30,8 +30,8 @@ const (
 	generationKey = "rl1:~generation:{~directory}"
 )
 
-// customerRows are the rows of customers, in which %d stands for their number. All have a tier, and
-// each tenth has a limit of its own.
+// customerRows holds the statements that insert the customers; %d stands for their number. All
+// customers have a tier, and every tenth has a limit of its own.
 var customerRows = []string{
 	"INSERT INTO tiers (tier, revision, updated_at) VALUES ('gold', 1, now())",
 	"INSERT INTO clients (kind, id, tier, revision, updated_at) SELECT '" + customerKind + "', 'c' || i, 'gold', 1, now() FROM generate_series(1, %d) i",
@@ -94,8 +94,8 @@ func (p *population) filled(former string) error {
 	})
 }
 
-// publishAll measures how long it takes to write all records to a Redis that was emptied, and
-// checks meanwhile.
+// publishAll measures how long it takes to write all records to a Redis that was emptied, and how
+// long checks take meanwhile.
 func (p *population) publishAll() error {
 	ctx := context.Background()
 	if err := p.filled(""); err != nil { // the directory without customers, or with them
@@ -135,8 +135,8 @@ type checked struct {
 	failed int
 }
 
-// The method checks sends requests at a constant rate until work returns. A request that must wait
-// for a former one counts from the instant at which it was due.
+// The method checks sends requests at a constant rate until the function work returns. A request
+// that must wait for an earlier one counts from the instant at which it was due.
 func (p *population) checks(work func()) checked {
 	done, results := make(chan struct{}), make([]checked, checkers)
 	var all sync.WaitGroup
@@ -192,7 +192,7 @@ func (p *population) publishOne() error {
 	return nil
 }
 
-// firstContact measures the first request of customers to a node, and their second ones.
+// firstContact measures the first and the second request of each customer to a node.
 func (p *population) firstContact() error {
 	firsts := min(p.c.firsts, p.c.customers-known)
 	var spans [2][]time.Duration

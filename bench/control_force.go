@@ -28,7 +28,7 @@ const (
 	cutLook  = 200 * time.Millisecond
 )
 
-// The function shop is the policy shop with a limit.
+// The function shop returns the policy shop with a limit.
 func shop(limit int) string {
 	return fmt.Sprintf("name: shop\nidentify: [{header: {name: X-User, unverified: true}}]\nrules: [{name: api, limit: %s}]\n", hourly(limit))
 }
@@ -161,8 +161,8 @@ func (f *fleet) startNodes(redis, key string) error {
 	return nil
 }
 
-// The method change changes the limit of a customer, or of the policy if i is changing, and waits
-// until all nodes have it.
+// The method change changes the limit of the customer i, or of the policy if i equals the constant
+// changing, and waits until all nodes have the new limit.
 func (f *fleet) change(i int, look time.Duration) (time.Duration, error) {
 	f.limits[i] += 100
 	began, err := time.Now(), error(nil)

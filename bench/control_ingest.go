@@ -21,7 +21,7 @@ const (
 	batchLines = 5_000  // the most that a node sends at once
 	batchKinds = 20     // batches that differ
 	feeds      = 4      // nodes that send at the same time
-	// repeatEach is how many batches come to one that is sent twice, as if its answer was lost.
+	// One of repeatEach batches is sent twice, as if its answer was lost.
 	repeatEach = 5
 )
 
@@ -85,7 +85,7 @@ func (c *controlBench) ingested() error {
 	return c.counted(p, sums, took)
 }
 
-// The method sendBatch sends a batch of a node, some of them twice.
+// The method sendBatch sends a batch of a node. Some batches are sent twice.
 func (p *plane) sendBatch(token string, feed, number int, body []byte) error {
 	times := 1
 	if number%repeatEach == 0 {
@@ -100,7 +100,8 @@ func (p *plane) sendBatch(token string, feed, number int, body []byte) error {
 	return nil
 }
 
-// The method counted compares the rows with what was sent, and writes the row.
+// The method counted compares the rows of the database with what was sent, and writes a row of the
+// table.
 func (c *controlBench) counted(p *plane, sums []arrivals, took time.Duration) error {
 	var sent arrivals
 	for _, s := range sums {
@@ -154,7 +155,7 @@ func (c *controlBench) besideEvents() error {
 	return c.paired(p, systems[0], systems[1])
 }
 
-// The method paired measures both systems in turn, and compares those of each pair.
+// The method paired measures both systems in turn, and compares the two results of each pair.
 func (c *controlBench) paired(p *plane, without, with *system) error {
 	if err := interleaved(options{rounds: 0}, []*system{without, with}, callers); err != nil {
 		return err

@@ -26,8 +26,9 @@ const (
 	usageDays   = 28
 	minuteDays  = 14
 	named       = 1_000 // customers of whom there are minutes
-	// eventsOfUsage and eventsOfMinute are how many events come to one customer with usage, and to
-	// one row of a minute. At 100,000,000 events, all customers have usage, and all minutes rows.
+	// One customer has usage for each eventsOfUsage events, and there is one row of a minute for
+	// each eventsOfMinute events. With 100,000,000 events, all customers have usage, and all
+	// minutes have rows.
 	eventsOfUsage  = 1_000
 	eventsOfMinute = 5
 )
@@ -47,8 +48,8 @@ func eventRows(partition string, n int, from, to time.Time) string {
 		partition, from.UTC().Format(time.RFC3339), step, customerKind, active-1, n-1)
 }
 
-// The method fillEvents replaces the partitions of a span by ones with n rows. The indexes are made
-// after the rows, which is faster.
+// The method fillEvents replaces the partitions of a span by partitions with n rows. The indexes
+// are made after the rows, which is faster.
 func (p *plane) fillEvents(n int, from, to time.Time) error {
 	for month := time.Date(from.Year(), from.Month(), 1, 0, 0, 0, 0, time.UTC); month.Before(to); month = month.AddDate(0, 1, 0) {
 		next := month.AddDate(0, 1, 0)
@@ -73,8 +74,8 @@ func (p *plane) fillEvents(n int, from, to time.Time) error {
 	return p.sql("ANALYZE rate_limit_events")
 }
 
-// The method fillUsage inserts customers, and usage of those with the most events: by day, and of
-// some also by minute.
+// The method fillUsage inserts the customers. The given number of customers, those with the most
+// events, get usage by day. The first 1,000 of them also get usage by minute.
 func (p *plane) fillUsage(customers, events int) error {
 	times := max(1, events/eventsOfMinute/named)
 	return p.sql(customerRows[0], fmt.Sprintf(customerRows[1], active), fmt.Sprintf(customerRows[2], active),

@@ -23,7 +23,7 @@ import (
 // The constant planePatience bounds the start of a server of the control plane.
 const planePatience = 60 * time.Second
 
-// The method startPostgreSQL starts a PostgreSQL with the settings of its installation, which waits
+// The method startPostgreSQL starts a PostgreSQL with the settings of its installation, so it waits
 // for the disk.
 func (c *controlBench) startPostgreSQL() error {
 	// The folder is not in that of the benchmark, which the user of PostgreSQL may not enter.
@@ -96,7 +96,7 @@ func (c *controlBench) plane(redis string, args ...string) (*plane, error) {
 	}); err != nil {
 		return nil, err
 	}
-	// The rows are the control plane's, so it does not take them for changes by hand.
+	// The rows count as written by the control plane, so it does not take them for changes by hand.
 	return p, p.sql("SET search_path = penstock", "SET timezone = 'UTC'", "SET penstock.writer = 'control'")
 }
 
@@ -131,8 +131,8 @@ func (p *plane) sql(statements ...string) error {
 	return nil
 }
 
-// The method send sends a request to the API, and returns the body of a successful answer. headers
-// has names and values.
+// The method send sends a request to the API, and returns the body of a successful answer. The
+// argument headers has names and values.
 func (p *plane) send(method, path string, body any, headers ...string) ([]byte, error) {
 	text, err := json.Marshal(body)
 	if err != nil {

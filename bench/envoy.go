@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// threeEnvoyRules are those of threeRules.
+// threeEnvoyRules are the rules of threeRules in a policy for Envoy.
 const threeEnvoyRules = `  - {name: one, limit: 1000000000/1m token_bucket}
   - {name: two, limit: 1000000000/1h}
   - {name: three, match: {path: /*}, limit: 1000000000/1d fixed_window}
@@ -40,8 +40,8 @@ func (b *bench) envoys(nodes int, start func() (*system, error)) (*system, error
 	return all, nil
 }
 
-// The function serving waits until an Envoy lets requests through: a filter has its policy, or its
-// connection to a service, a moment after Envoy listens.
+// The function serving waits until an Envoy lets requests through: a filter gets its policy, or its
+// connection to a service, only a moment after Envoy listens.
 func serving(one *system, err error) (*system, error) {
 	if err != nil {
 		return nil, err
@@ -49,8 +49,8 @@ func serving(one *system, err error) (*system, error) {
 	return one, one.processes[0].until(20*time.Second, "lets a request through", func() bool { return answersAnother(one.url) })
 }
 
-// The method counting starts several Envoys that count in memory or, withRedis, in one Redis. start
-// is called with its address, or "".
+// The method counting starts several Envoys that count in memory or, if withRedis is set, in one
+// Redis. The function start is called with the address of the Redis, or "".
 func (b *bench) counting(withRedis bool, nodes int, start func(address string) (*system, error)) (*system, error) {
 	var store []*process
 	address := ""
@@ -69,7 +69,7 @@ func (b *bench) counting(withRedis bool, nodes int, start func(address string) (
 	return s, nil
 }
 
-// The function asking starts an Envoy with a filter that requests the health of a bridge in memory,
+// The function asking starts Envoys with a filter that requests the health of a bridge in memory,
 // and decides nothing.
 func asking(b *bench, limit, nodes int) (*system, error) {
 	return b.envoys(nodes, func() (*system, error) {
@@ -120,7 +120,7 @@ func servedBy(route, filter string, service func(b *bench, limit, nodes int) (*s
 	}
 }
 
-// envoyDirect compares filters where Envoy responds without an upstream.
+// envoyDirect compares filters in Envoys that respond without an upstream.
 func envoyDirect(o options, s *section) error {
 	none := &contender{name: "no filter", unasked: true, start: plainEnvoy(routeDirect, func(int) string { return "" })}
 	baseline := &contender{name: "a Go filter that only reads the headers and adds three", unasked: true,

@@ -43,7 +43,7 @@ func baselineModule(route, mode string) func(*bench, int, int) (*system, error) 
 	return plainEnvoy(route, func(int) string { return filterModule("baseline", mode) })
 }
 
-// moduleDirect compares modules where Envoy responds without an upstream.
+// moduleDirect compares modules in Envoys that respond without an upstream.
 func moduleDirect(o options, s *section) error {
 	none := &contender{name: "no filter", unasked: true, start: plainEnvoy(routeDirect, always(""))}
 	nothing := &contender{name: "a Go module that does nothing", unasked: true, start: baselineModule(routeDirect, "nothing")}
@@ -88,7 +88,7 @@ func moduleProxied(o options, s *section) error {
 	return nil
 }
 
-// proxiedContenders are those of moduleProxied and moduleOne.
+// proxiedContenders returns the contenders of moduleProxied and moduleOne.
 func proxiedContenders() []*contender {
 	return []*contender{
 		{name: "no filter", unasked: true, start: plainEnvoy(routeProxied, always(""))},
@@ -159,8 +159,8 @@ func moduleAttack(o options, s *section) error {
 	return nil
 }
 
-// moduleStart measures the size of the module, how long Envoy takes to be ready with it, and its
-// memory after a second of requests from one client.
+// moduleStart measures the size of the module, how long Envoy takes to be ready with it, and
+// Envoy's memory after a second of requests from one client.
 func moduleStart(o options, out *section) error {
 	b, err := newBench(o)
 	if err != nil {

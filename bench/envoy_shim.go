@@ -29,9 +29,10 @@ func shims(b *bench, limit, nodes int) (*system, error) {
 // a filter.
 const shimPart = 2_500.0 / 57_400
 
-// One measurement of Kuadrant's wasm-shim with Limitador in memory and 64 connections; in the same
-// run an Envoy without a filter served 57,400 requests a second. It is used if the shim is not
-// installed, since building it takes tools that this benchmark cannot require.
+// shimEarlier is one measurement of Kuadrant's wasm-shim with Limitador in memory and 64
+// connections. In the same run, an Envoy without a filter served 57,400 requests a second.
+// shimEarlier is used if the shim is not installed, because building the shim takes tools that this
+// benchmark cannot require.
 var shimEarlier = []string{"2,500", "0.04", "24,780", "397", "Envoy 374 + Limitador 23", "", "", ""}
 
 // besideShim compares Penstock in memory with the wasm-shim. If the shim is not installed, the

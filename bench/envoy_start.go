@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// envoyStart measures the size of the filter, how long Envoy takes to be ready with it, and its
+// envoyStart measures the size of the filter, how long Envoy takes to be ready with it, and Envoy's
 // memory then.
 func envoyStart(o options, out *section) error {
 	b, err := newBench(o)
@@ -54,8 +54,8 @@ func (b *bench) starts(times int, out *section, name string, with envoySetting) 
 	return (median(ready[1]) - median(ready[0])).Seconds(), median(resident[1]) - median(resident[0]), nil
 }
 
-// startOnce starts an Envoy, sends it requests for a second, and stops it. cpu is its CPU time
-// until it was ready, which is more meaningful than the elapsed time on a loaded machine.
+// startOnce starts an Envoy, sends it requests for a second, and stops it. The result cpu is its
+// CPU time until it was ready, which is more meaningful than the elapsed time on a loaded machine.
 func (b *bench) startOnce(s envoySetting) (took, cpu time.Duration, memory float64, err error) {
 	p, url, _, took, err := startEnvoy(b, s)
 	if err != nil {

@@ -43,7 +43,7 @@ func hundredRules() string {
 	for i := range 97 {
 		text += fmt.Sprintf("  - {name: other-%d, match: {path: /other/%d/*, method: [GET]}, limit: 1000/1m}\n", i, i)
 	}
-	// If the three rules matched every path, each request would match.
+	// Without these matches, the three rules would match every path.
 	return strings.NewReplacer("{name: one,", "{name: one, match: {path: /},", "{name: two,", "{name: two, match: {path: /},", "path: /*", "path: /").Replace(text)
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/internal/store/memstore"
 )
 
-// The variable doubled are the steps of quantities that are doubled.
+// The variable doubled holds the steps of quantities that are doubled.
 var doubled = []int{1, 2, 4, 8}
 
 // The method fewer returns the options with fewer rounds, for a comparison with many steps.
@@ -25,7 +25,7 @@ func (o options) fewer() options {
 	return o
 }
 
-// rulesOf is a site with n rules that all match.
+// rulesOf returns a site with n rules that all match.
 func rulesOf(n int, words string) string {
 	var rules strings.Builder
 	for i := range n {
@@ -153,7 +153,8 @@ func growthOfRules(o options, s *section) error {
 	return nil
 }
 
-// The function random sends to a store a check for one of n clients, chosen at random.
+// The function random returns a function that sends a store checks, each for a random one of n
+// clients.
 func random(store counter.Store, limit *counter.Limit, n int) func() int {
 	return func() int {
 		const times = 256

@@ -61,7 +61,7 @@ func growthOfClients(o options, s *section) error {
 	return nil
 }
 
-// The method beside returns the chart with all values relative to one step.
+// The method beside returns the chart with all values relative to those of one step.
 func (c *chart) beside(step int) *chart {
 	relative := *c
 	relative.up, relative.series = "× of what it costs with "+c.steps[step], nil

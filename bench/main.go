@@ -29,7 +29,7 @@ type options struct {
 	images  string // the folder for charts
 	// The sizes of three measurements of the control plane; 0 means the usual ones.
 	customers, events, archived int
-	part                        string // the beginning of the names of those that are made
+	part                        string // the beginning of the names of the measurements to make
 }
 
 // comparison is what one name of -only runs.
@@ -39,7 +39,7 @@ type comparison struct {
 	asking bool // runs only if -only names it
 }
 
-// The variable comparisons are all comparisons, in the order of the document.
+// The variable comparisons holds all comparisons, in the order of the document.
 var comparisons = []comparison{
 	{"caddy", caddyCompared, false},
 	{"clients", manyClients, false},

@@ -21,7 +21,7 @@ type figures struct {
 	refused   float64   // the fraction of requests that were denied
 }
 
-// The method total is the CPU time of a request over all processes, in microseconds.
+// The method total returns the CPU time of a request over all processes, in microseconds.
 func (f *figures) total() (sum float64) {
 	for _, c := range f.cpu {
 		sum += c
@@ -64,8 +64,8 @@ func (s *system) cpus() ([]time.Duration, error) {
 	return all, nil
 }
 
-// The method measured runs work, and adds the CPU time per request of every process to the figures.
-// work returns the number of answered requests and their figures.
+// The method measured runs the function work, and adds the CPU time per request of every process to
+// the figures. The function work returns the number of answered requests and their figures.
 func (s *system) measured(work func() (requests int, f figures, err error)) (figures, error) {
 	callsBefore, err := redisCalls(s.redis, s.sends...)
 	if err != nil {
@@ -91,7 +91,7 @@ func (s *system) measured(work func() (requests int, f figures, err error)) (fig
 	return f, err
 }
 
-// The method once measures the system for a while.
+// The method named once measures the system for a time.
 func (s *system) once(span time.Duration, connections int) (figures, error) {
 	load := s.load
 	if load == nil {
@@ -184,7 +184,7 @@ func wrk(url string, span time.Duration, connections int, t traffic) (requests i
 	return requests, f, nil
 }
 
-// The function of returns the median of f over all measurements.
+// The function named of returns the median of the figure f over all measurements.
 func of(seen []figures, f func(*figures) float64) float64 {
 	all := make([]float64, len(seen))
 	for i := range seen {

@@ -64,7 +64,7 @@ func nativeDecisions(o options, s *section) error {
 	return nil
 }
 
-// pattern matches a benchmark and its sub-benchmarks.
+// The function pattern returns an expression that matches a benchmark and its sub-benchmarks.
 func pattern(name string) string {
 	parts := strings.Split(name, "/")
 	for i, p := range parts {

@@ -58,9 +58,9 @@ func ports(n int) (all []int, err error) {
 	return all, nil
 }
 
-// The type statistics reports whether envoyproxy/ratelimit exports the counts of its decisions. It
-// is never configured to send them to statsd, because without a statsd server it logs several lines
-// per request.
+// The type statistics reports whether envoyproxy/ratelimit exports the counts of its decisions. The
+// service is never configured to send them to statsd, because without a statsd server it logs
+// several lines per request.
 type statistics bool
 
 const (
@@ -99,8 +99,8 @@ func (b *bench) rateLimit(redisAddress string, limit int, keeps statistics) (p *
 	return p, fmt.Sprintf("127.0.0.1:%d", at[2]), p.until(10*time.Second, "healthy", func() bool { return answers(health) })
 }
 
-// The method limitador starts Limitador with one limit an hour for each remote_address. storage is
-// memory, redis or redis_cached.
+// The method limitador starts Limitador with one limit an hour for each remote_address. The
+// argument storage is memory, redis or redis_cached.
 func (b *bench) limitador(storage, redisAddress string, limit int) (p *process, address string, err error) {
 	program, err := installed(limitadorProgram)
 	if err != nil {
@@ -150,8 +150,9 @@ func (b *bench) gubernator(nodes int) (all []*process, addresses []string, err e
 	return all, addresses, nil
 }
 
-// nginx starts nginx with one worker. zone and use are limit_req_zone and limit_req, or "". nginx
-// evaluates limit_req before the answer only for a request that looks for a file first.
+// nginx starts nginx with one worker. The arguments zone and use are the directives limit_req_zone
+// and limit_req, or "". nginx evaluates limit_req before the answer only for a request that looks
+// for a file first.
 func (b *bench) nginx(zone, use string) (p *process, url string, err error) {
 	program, err := installed(nginxProgram)
 	if err != nil {

@@ -75,8 +75,8 @@ func (s *section) marks() (begin, end string) {
 	return fmt.Sprintf("<!-- bench %s: what follows is written by make bench. -->\n", s.name), fmt.Sprintf("<!-- end of bench %s -->\n", s.name)
 }
 
-// The method write puts the section into a document with its markers; written is false if there are
-// none.
+// The method write puts the section into a document with its markers. The result written is false
+// if the document has no such markers.
 func (s *section) write(file string) (written bool, err error) {
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -99,7 +99,7 @@ func (b *bench) asService(s *system, q question) (*system, error) {
 	return s, nil
 }
 
-// nodesOver starts nodes of a service, with withRedis over one Redis.
+// nodesOver returns a function that starts nodes of a service, over one Redis if withRedis is set.
 func nodesOver(withRedis bool, sends []string, start func(b *bench, redisAddress string, limit int) (*process, string, error)) func(*bench, int, int) (*system, error) {
 	return func(b *bench, limit, nodes int) (*system, error) {
 		s := &system{sends: sends}

@@ -78,7 +78,8 @@ func (s *shooter) ask(head []byte) error {
 	return s.framer.WriteData(stream, true, s.message)
 }
 
-// The method run keeps a number of requests, the argument under, under way for a while.
+// The method run sends requests for a time. The argument named under is the number of requests that
+// are under way at the same time.
 func (s *shooter) run(span time.Duration, under int) error {
 	for range under - 1 {
 		if err := s.ask(s.head); err != nil {
@@ -142,7 +143,7 @@ func (s *shooter) take(frame http2.Frame, end time.Time) error {
 }
 
 // The function shoot calls a service over two connections and returns how many calls were answered.
-// under is the total for both.
+// The argument named under is the number of calls that are under way on both together.
 func shoot(ctx context.Context, address string, q question, span time.Duration, under int) (requests int, f figures, err error) {
 	connections := min(2, under)
 	all, failures := make([][]time.Duration, connections), make([]error, connections)

@@ -25,7 +25,7 @@ const patience = 10 * time.Second
 // The type decide makes one decision; caller and turn select the client.
 type decide func(ctx context.Context, caller, turn int) (admitted bool, err error)
 
-// The function decisions calls decide concurrently from many callers for a while.
+// The function decisions calls the function d concurrently from many callers for a time.
 func decisions(span time.Duration, callers int, d decide) (requests int, f figures, err error) {
 	var done atomic.Int64
 	var failed atomic.Value
@@ -62,7 +62,7 @@ func decisions(span time.Duration, callers int, d decide) (requests int, f figur
 	return int(done.Load()), figures{perSecond: rate, p50: time.Duration(float64(callers) / rate * 1e9)}, nil
 }
 
-// The function itself is the benchmark's own process, which runs a library's decisions.
+// The function named itself returns the benchmark's own process, which runs a library's decisions.
 func itself() *process { return &process{name: "client"} }
 
 // The function library starts nodes of a library over one Redis, each with its own client.
@@ -87,7 +87,7 @@ func library(sends []string, client func(b *bench, address string, limit, node i
 	}
 }
 
-// redisRate is redis_rate.
+// redisRate returns a function that decides with redis_rate.
 func redisRate(b *bench, address string, limit, _ int) (decide, error) {
 	client := redis.NewClient(&redis.Options{Addr: address})
 	b.closers = append(b.closers, func() { client.Close() })
@@ -98,7 +98,7 @@ func redisRate(b *bench, address string, limit, _ int) (decide, error) {
 	}, nil
 }
 
-// ourStore is Penstock's store, with leases if lease is set.
+// ourStore returns a function that decides with Penstock's store, with leases if lease is set.
 func ourStore(lease bool, key func(caller, turn int) string) func(b *bench, address string, limit, _ int) (decide, error) {
 	return func(b *bench, address string, limit, _ int) (decide, error) {
 		shared, err := redisstore.New(redisstore.Options{URL: "redis://" + address, Timeout: patience})
@@ -122,7 +122,7 @@ func ourStore(lease bool, key func(caller, turn int) string) func(b *bench, addr
 	}
 }
 
-// oneClient is the key of the same client each time.
+// oneClient returns the key of the same client each time.
 func oneClient(int, int) string { return "rl1:bench:one:{ip:192.0.2.7}:3600s:tb" }
 
 func takeOne(store counter.Store, limit *counter.Limit, lease bool, key func(caller, turn int) string) decide {

@@ -39,7 +39,8 @@ typedef struct {
   size_t counter;
 } config;
 
-// A stream is one request. In the mode CALLS, it has as much memory as one of Penstock's module.
+// A stream is one request. In the mode CALLS, it has as much memory as a stream of Penstock's
+// module.
 typedef struct {
   const config *config;
   char room[];
@@ -52,7 +53,7 @@ static bool equals(text a, const char *word) {
   return a.length == b.length && memcmp(a.at, b.at, b.length) == 0;
 }
 
-// The configuration is the word reads or calls, or anything else for a module that does nothing.
+// The configuration is "reads" or "calls", or anything else for a module that does nothing.
 void *HOOK(http_filter_config_new)(void *envoy, text name, text settings) {
   (void)name;
   config *c = malloc(sizeof *c);

@@ -3,8 +3,8 @@
 //go:build cgo
 
 // Command module is a native module for Envoy that decides nothing. It reads all headers of a
-// request and the client's address in Go, and sets as many fields in the response as Penstock's:
-// the least that a limiter in Go can do. In another mode, it makes every call to Envoy that
+// request and the client's address in Go, and sets as many fields in the response as Penstock's
+// module: the least that a limiter in Go can do. In another mode, it makes every call to Envoy that
 // Penstock's module makes.
 package main
 
@@ -23,7 +23,7 @@ import (
 
 func main() {}
 
-// The variable read is the number of bytes of all headers. Without this use of them, the compiler
+// The variable read is a sum of all bytes of the headers. Without this use of them, the compiler
 // could remove the code that reads them.
 var read atomic.Int64
 

@@ -139,7 +139,7 @@ func (s *stream) note(name string, took time.Duration, times int) {
 	s.figures = append(s.figures, [2]string{"bench-" + name, strconv.FormatInt(int64(took)/int64(times), 10)})
 }
 
-// The method each measures one run of do.
+// The method each measures how long the function do takes.
 func (s *stream) each(name string, do func()) {
 	begin := time.Now()
 	for range rounds {
@@ -272,7 +272,7 @@ func (s *stream) ResponseHeaders(bool) {
 	case modeHeaders, modeCalls, modeAsks:
 		names := []string{"x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"}
 		if s.plugin.mode != modeHeaders {
-			// which may already contain some of the headers
+			// the response may already contain some of the headers
 			_, _ = abi.ResponseHeaders.All()
 			names = append(names, "ratelimit", "ratelimit-policy")
 		}
