@@ -19,22 +19,22 @@ FRONT ?= filter
 # Packages whose tests also run under the race detector: those whose code or tests share memory
 # between goroutines. Most tests of core use one goroutine, so in core only the tests in files that
 # start goroutines are run. cmd/penstock puts the other packages together, and the goroutines of
-# control/archive talk to PostgreSQL. Compiling what these two import takes the race detector longer
-# than their tests.
+# control/archive talk to PostgreSQL. With the race detector, compiling what these two import takes
+# longer than running their tests.
 RACE_EXCEPT := internal/test/.*|cmd/penstock|internal/control/archive
 SHARES := "sync"|"sync/atomic"|^[[:space:]]*go [a-z]|\.Go.func
 RACE = $(shell grep -rlE --include='*.go' '$(SHARES)' internal caddy cmd envoy-module | xargs -rn1 dirname | sort -u | \
 	grep -vE '^($(RACE_EXCEPT))$$' | sed 's,^,./,')
 SHARES_IN_CORE = grep -rlE --include='*_test.go' '$(SHARES)' core
 RACE_IN_CORE = $(shell $(SHARES_IN_CORE) | xargs -r grep -hoE '^func Test[A-Za-z0-9_]+' | sed 's/func //' | paste -sd '|')
-# Most tests of RACE do the same under the race detector with -short, and make test runs them there
-# only. The others take fewer steps there, or count allocations. internal/test/differs names them,
-# and they also run without the race detector.
+# Most tests of RACE do the same under the race detector with -short, so make test runs them only
+# there. The others take fewer steps there, or count allocations. internal/test/differs names these
+# others, and make test runs them without the race detector too.
 DIFFERS := racescale|testing\.Short|AllocsPerRun|go:build.*race|storetest\.(Run|Random|Oracle)
 RACE_DIFFERS = $(shell for d in $(RACE); do ! grep -qsE '$(DIFFERS)' $$d/*_test.go || echo $$d; done)
 DIFFERING = $(shell $(GO) run ./internal/test/differs '$(DIFFERS)' $(RACE_DIFFERS))
 # The store exams call a store from one goroutine. make test runs them in full without the race
-# detector, and under it the tests that call a store from many.
+# detector. Under it, only the tests run that call a store from many goroutines.
 EXAMS := TestStoreExam|TestStoreExamOnACluster|TestStoreExamOnARing|TestStoreExamOverSentinels|TestScriptExam|TestPassesTheExam|TestPassesTheExamFromMemory|TestPassesTheExamOverLeases
 # Commands that list all packages except e2e, and those of them that are not in RACE.
 UNIT = $(GO) list ./... | grep -v '/e2e$$'
@@ -238,9 +238,10 @@ attack: setup build ## test every attack at every size on every front, and print
 envoy-memory: setup build ## send requests of a million made-up clients to Envoy, whose memory must not grow
 	PENSTOCK_UNKNOWN_CLIENTS=1000000 $(E2E) -v -timeout 60m -run '^(TestEnvoyMemoryIsFlat|TestModuleMemoryIsFlat)$$' ./e2e
 
-# The recordings were made with a newer commit than the one that bench/rival can pin; it is named in
-# docs/guides/from-envoy-ratelimit.md. To repeat them, set RATELIMIT to a program built from that
-# commit. The test reports differing answers of the pinned version as unknown differences.
+# The recordings were made with a newer commit than the one that bench/rival can pin.
+# docs/guides/from-envoy-ratelimit.md names the newer one. To repeat them, set RATELIMIT to a
+# program built from that commit. The test reports differing answers of the pinned version as
+# unknown differences.
 RATELIMIT ?= $(CURDIR)/.cache/bench/ratelimit
 
 .PHONY: record-ratelimit
@@ -249,10 +250,11 @@ record-ratelimit: setup ## record the answers of envoyproxy/ratelimit again, for
 	$(GO) test -count=1 -v -timeout 30m -run '^TestImportedDecidesAsTheRealService$$' ./internal/envoy/rlsimport \
 	  -record $(RATELIMIT) -sources $$(cd bench/rival && GOWORK=off $(GO) list -m -f '{{.Dir}}' github.com/envoyproxy/ratelimit)
 
-# With less garbage collection, staticcheck takes two thirds of the time, and twice the memory. It and
-# vet also analyze what a package imports, and cmd/caddy only imports all modules of Caddy. The check
-# # cgocall reads files with cgo again, by names that with -trimpath can be those of another checkout
-# that shares the build cache. So it runs without -trimpath, in race-module.
+# With less garbage collection, staticcheck takes two thirds of the time, and twice the memory.
+# staticcheck and vet also analyze what a package imports. So cmd/caddy is left out, which does nothing
+# but import all modules of Caddy. The check cgocall reads files with cgo again, by names that with
+# -trimpath can be those of another checkout with the same build cache. So race-module runs this check,
+# without -trimpath.
 LINTED = $$($(GO) list ./... | grep -v '/cmd/caddy$$')
 .PHONY: lint
 lint: export GOGC = 400

@@ -22,7 +22,7 @@ import (
 const filterBytesMax = 3_550_000
 
 // filterParts holds the KB of code of each package in a filter of 3.56 MB. A failure shows the
-// difference to these sizes.
+// difference from these sizes.
 var filterParts = map[string]int{"runtime": 1152, "core": 448, "filter": 68, "internal_strconv": 50, "type_": 47,
 	"net_netip": 44, "slices": 41, "internal_runtime_maps": 38, "strings": 26, "wire": 22, "internal_sync": 21, "internal": 21,
 	"internal_bisect": 18, "main": 18, "strconv": 18, "internal_poll": 16, "unique": 16, "syscall": 14, "internal_godebug": 11,
@@ -152,7 +152,7 @@ func packageOf(function string) string {
 	return path
 }
 
-// functionSizes reads a module: the bytes of code of each function, by its name.
+// functionSizes reads a module, and returns the bytes of code of each function by its name.
 func functionSizes(t *testing.T, module []byte) map[string]int {
 	t.Helper()
 	r := &sections{rest: module[8:]} // behind the magic number and the version

@@ -110,7 +110,7 @@ func TestStagesRunInTheirOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The targets low1 and low2 end when the file released exists, which the target b creates.
+	// The target low1 ends when the file "released" exists, which the target b creates.
 	const fake = `#!/bin/bash
 echo "$2 begins, $(chrt -p $$ | sed -n 's/.*policy: //p')" >>order
 case $2 in

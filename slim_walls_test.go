@@ -54,8 +54,8 @@ var slimLibrary = map[string]struct{ imports, body string }{
 // functions of core/slim use them.
 var slimParts = []string{"NewError", "LowerByte", "UpperByte", "Digits", "IsDigit", "Unescape", "IsHex", "HexValue"}
 
-// lowPriceMax is the price in KB from which only make exam measures a function: it is far from
-// saving nothing.
+// lowPriceMax is a price in KB. A function with a higher price is far from saving nothing, so only
+// "make exam" measures it.
 const lowPriceMax = 4
 
 // TestSlimIsWorthItsPrice builds the filter with the library's function in place of each function

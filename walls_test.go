@@ -370,8 +370,8 @@ func TestNamesSayWhatTheyHold(t *testing.T) {
 	}
 }
 
-// TestTestsDoNotSleep excepts files that run in a bubble of testing/synctest, where time is the
-// test's and sleeping costs none.
+// TestTestsDoNotSleep excepts files that run in a bubble of testing/synctest, where the test has a
+// clock of its own and a sleep takes no time.
 func TestTestsDoNotSleep(t *testing.T) {
 	for _, file := range sources(t, isTest) {
 		if slices.ContainsFunc(file.syntax.Imports, func(i *ast.ImportSpec) bool { return i.Path.Value == `"testing/synctest"` }) {

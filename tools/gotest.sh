@@ -5,10 +5,10 @@
 # A test that waits for a process fails if a busy machine starves that process. So, if AGAIN names a
 # file, up to twenty failing tests do not fail the command. Instead, the command, restricted to these
 # tests and their packages, is added to the file, and `gotest.sh again` repeats it when nothing else
-# runs, and after another failure once more. If only subtests failed, it first repeats these alone,
-# and the last time their whole tests. A test that fails three times has failed. The output of
-# each failure is printed even if the test passes later, because it may show a rare mistake. Data
-# races, panics, and tests that hang fail at once.
+# runs. After another failure, it repeats the command a last time. If only subtests failed, the
+# first repetition runs only these, and the last one runs their whole tests. A test that fails three
+# times has failed. The output of each failure is printed even if the test passes later, because it
+# may show a rare mistake. Data races, panics, and tests that hang fail at once.
 set -uo pipefail
 most=20
 
@@ -79,7 +79,7 @@ only() {
 	echo
 }
 
-# again repeats each command of the file AGAIN. If it fails, the one after the tab runs.
+# again repeats each command of the file AGAIN. If a command fails, the one after the tab runs.
 again() {
 	local command whole log status=0
 	[ -s "${AGAIN:?}" ] || return 0

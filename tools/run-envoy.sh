@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs Redis (unless one answers already), the bridge and Envoy with examples/envoy.yaml until Ctrl-C.
 # They may start in any order; with this order, the first request is already counted. The script
-# stops every process that it started as soon as one of them ends. With the argument module it runs Envoy with the native
-# module and examples/envoy-module.yaml, without a bridge.
+# stops every process that it started as soon as one of them ends. With the argument "module", it
+# runs Envoy with the native module and examples/envoy-module.yaml, without a bridge.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -65,8 +65,9 @@ fi
 .cache/envoy/bin/envoy -c $example --concurrency 2 --use-dynamic-base-id --disable-hot-restart --log-level warning &
 started+=($!)
 
-# ready reports whether Envoy limits requests. It compiles the filter before it listens. A moment later
-# both workers and the main thread have the policy. The module has it before Envoy listens.
+# ready reports whether Envoy limits requests. Envoy compiles the filter before it listens. A moment
+# later, both workers and the main thread have the policy. The module has the policy before Envoy
+# listens.
 ready() {
 	curl -s -o /dev/null $envoy/ || return 1
 	[ $front = module ] || curl -s http://localhost:$admin_port/stats | grep -q 'penstock.policy_loaded: [3-9]'

@@ -7,7 +7,7 @@
 # The word "then" among the arguments waits until all targets before it have ended.
 #
 # A target low:TARGET has the lowest priority: it gets the processors while the other targets leave
-# them idle, and does not delay these. Such targets run one after the other, beside the others and
+# them idle, and does not delay them. Such targets run one after the other, beside the others and
 # beyond JOBS, and "then" does not wait for them.
 #
 # Put a target that mostly waits (e2e) first, so that the others use the processors meanwhile.
@@ -30,8 +30,8 @@ lowest='{ echo 19 >/proc/self/autogroup; } 2>/dev/null
 chrt -i 0 true 2>/dev/null && exec chrt -i 0 "$@"
 exec nice -n 19 "$@"'
 
-# timed is a script that runs the words after the first one, which is a file for the seconds that
-# the processors took, in the programs and in the kernel.
+# timed is a script that runs its words but the first. The first word is a file, into which the
+# script writes the seconds that the processors took, in the programs and in the kernel.
 # shellcheck disable=SC2016 # the inner shell expands it
 timed='TIMEFORMAT="%U %S"; exec 3>"$0"; { time "$@" 2>&4; } 4>&2 2>&3'
 
