@@ -48,8 +48,8 @@ func gubernatorQuestion(limit int) question {
 	}
 	message := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), one)
 	return question{"/pb.gubernator.V1/GetRateLimits", message, func(answer []byte) bool {
-		// responses = 1 {status = 1 (0, which is not sent: under the limit), limit = 2, …, error =
-		// 5}
+		// responses = 1 {status = 1 (0, which is not sent: under the limit), limit = 2, ..., error
+		// = 5}
 		_, _, n := protowire.ConsumeTag(answer)
 		first, _ := protowire.ConsumeBytes(answer[max(0, n):])
 		return len(first) > 0 && first[0] == 2<<3

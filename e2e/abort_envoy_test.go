@@ -34,7 +34,7 @@ func TestModuleRefundsNothingThatAClientAborts(t *testing.T) {
 }
 
 // abortsOfEnvoy returns the ways that Envoy has an equivalent for. Caddy's request_body denies
-// large bodies; Envoy has none here.
+// large bodies; this Envoy does not.
 func abortsOfEnvoy() (ways []abort) {
 	for _, way := range aborts {
 		if way.path == "" {

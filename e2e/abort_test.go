@@ -56,7 +56,7 @@ type abort struct {
 	path string // the path; "" runs the way on both paths
 	text string // the HTTP/1 request; METHOD, PATH and ADDRESS are replaced
 	h2   bool   // send the request over HTTP/2 and reset its stream
-	then string // sent once the upstream has the request
+	then string // sent as soon as the upstream has the request
 	held bool   // keep the connection open until the first byte of the answer
 }
 

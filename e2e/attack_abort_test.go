@@ -68,10 +68,10 @@ func (a *attackRun) leaveStream(length []string, leave func(s *streams)) {
 	<-time.After(unfinishedFor)
 }
 
-// malformedChunks sends bodies whose chunks cannot be read to the end. Each body is sent at once,
-// and in two parts, so that the upstream has the request when the second part arrives. Envoy denies
-// some of those that arrive at once before the filter has asked the bridge: they are not counted
-// and do not reach the upstream.
+// malformedChunks sends bodies whose chunks cannot be read to the end. Each body is sent once as a
+// whole, and once in two parts, so that the upstream has the request when the second part arrives.
+// Envoy denies some of the requests that arrive as a whole before the filter has asked the bridge:
+// they are not counted and do not reach the upstream.
 func malformedChunks(a *attackRun) {
 	for _, rest := range []string{"zz\r\n", "-1\r\n", "0\r\nX: y", "3;" + string(make([]byte, 8<<10)) + "\r\nabc", "fffffffffffffffff\r\nabc"} {
 		for range 2 {
@@ -83,7 +83,8 @@ func malformedChunks(a *attackRun) {
 
 // chunksReadByEnvoy also sends a chunk that is longer than its stated size. Caddy answers 400.
 // Envoy ignores what is beyond the size and forwards a complete request with the body "abc". If the
-// upstream answers 200 to it, count_if does not count it, so it is only sent under refund_on.
+// upstream answers 200 to that request, count_if does not count it, so it is sent only under
+// refund_on.
 func chunksReadByEnvoy(a *attackRun) {
 	malformedChunks(a)
 	for range 2 {
@@ -97,7 +98,7 @@ func (a *attackRun) chunkedRequest() string {
 }
 
 // sendInParts sends the second part after the upstream has had time to receive the first, and reads
-// the answer for as long as stay.
+// the answer for the time stay.
 func (a *attackRun) sendInParts(first, second string, stay time.Duration) {
 	a.sent++
 	c, err := a.dial()

@@ -56,7 +56,7 @@ func (a *attackRun) newForwarded() string {
 	return fmt.Sprintf("198.51.%d.%d", a.number/250, a.number%250+1)
 }
 
-// sendForwarded sends one plain request as the client with that address.
+// sendForwarded sends one plain request as the client with the address of newForwarded.
 func (a *attackRun) sendForwarded() int { return a.askAs(a.newForwarded()) }
 
 func (a *attackRun) askAs(address string) int {

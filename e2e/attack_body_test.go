@@ -77,8 +77,8 @@ func yieldNames(yield func(string) bool) {
 	}
 }
 
-// The method send writes text, and closes the connection after a while whether or not it was
-// answered.
+// The method send writes text, and closes the connection after the time stay, whether or not there
+// was an answer.
 func (a *attackRun) send(text string, stay time.Duration) {
 	a.sent++
 	c, err := a.dial()

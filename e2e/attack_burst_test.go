@@ -44,7 +44,8 @@ var bursts = []attack{
 	}},
 }
 
-// The function chooseLength returns short under make test, and long under make attack.
+// The function chooseLength returns the first number under "make test", and the second one under
+// "make attack".
 func chooseLength(short, long int) int {
 	if *allAttacks {
 		return long
@@ -110,8 +111,8 @@ func (a *attackRun) pipeline(connections, n int) {
 	group.Wait()
 }
 
-// steadyLoad sends n requests over a number of connections, one at a time on each. The function of
-// returns the header fields of request i, and the source address of connection i.
+// steadyLoad sends n requests over a number of connections, one at a time on each. The function
+// named of returns the header fields of request i, and the source address of connection i.
 func (a *attackRun) steadyLoad(connections, n int, of func(i int) (from, fields string)) {
 	var next, answered atomic.Int64
 	var group sync.WaitGroup

@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// floodName begins the made-up names of a flood.
+// floodName is the beginning of the made-up names of a flood.
 const floodName = "flood-"
 
-// The variable floods send requests in flight whose counters are all different and new, so that
-// a node cannot answer them from memory.
+// The variable floods has attacks with many requests in flight, whose counters are all different
+// and new, so that a node cannot answer them from memory.
 var floods = []attack{
 	{name: "flood of 16 x 250 made-up names", path: "/keyed", limit: 3, inFlight: 4_000, run: attackByCounters(16, 250), admits: isNoFlood, plain: (*attackRun).sendKeyed},
 	{name: "flood of 32 x 250 made-up names", path: "/keyed", limit: 3, long: true, inFlight: 8_000, run: attackByCounters(32, 250), admits: isNoFlood,

@@ -151,8 +151,8 @@ func (a *attackRun) sendOddFields() {
 	}
 }
 
-// The method hold opens n connections that start with text, sends one more byte over each of them
-// several times, and closes them.
+// The method hold opens n connections that start with the given text, sends one more byte over each
+// of them several times, and closes them.
 func (a *attackRun) hold(n int, text string) {
 	var held []net.Conn
 	for range n {

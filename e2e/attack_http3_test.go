@@ -91,8 +91,8 @@ func (a *attackRun) raw(frames ...[]byte) {
 	}, frames...)
 }
 
-// rawStream sends frames on one stream of a new connection, and calls then before it closes the
-// connection.
+// rawStream sends frames on one stream of a new connection, and calls the function then before it
+// closes the connection.
 func (a *attackRun) rawStream(then func(*rawConnection, *quic.Stream), frames ...[]byte) {
 	a.sent++
 	c, err := a.dialRaw()
@@ -113,7 +113,7 @@ func (a *attackRun) rawStream(then func(*rawConnection, *quic.Stream), frames ..
 	then(c, s)
 }
 
-// rawHost is a host that both fronts serve.
+// rawHost returns a host that both fronts serve.
 func (a *attackRun) rawHost() string { return "localhost:" + portOf(a.front.quic) }
 
 // rawGet sends a GET with further fields.
@@ -164,8 +164,8 @@ func rawTargets(path string) []string {
 		path + "#fragment", "#" + path, "localhost:443", "ftp://localhost" + path, "wss://localhost" + path, " " + path, path + " ", "\t" + path, "\\" + rest}
 }
 
-// rawTargets sends every target as :path, by every method, with and without pseudo fields that
-// belong to it.
+// rawTargets sends every target as :path, by every method. It also sends the attacked path with
+// other pseudo fields, and without them.
 func (a *attackRun) rawTargets(targets []string, methods ...string) {
 	for _, target := range targets {
 		for _, method := range methods {

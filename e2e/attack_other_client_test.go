@@ -19,8 +19,8 @@ import (
 // otherClientPause is the pause between two requests of the other client.
 const otherClientPause = 20 * time.Millisecond
 
-// otherUncountedMax bounds the requests of the other client that are allowed uncounted: the number
-// itself, plus the same number per hundred requests. A machine that is busy with other work misses
+// otherUncountedMax bounds the requests of the other client that are allowed uncounted: that many,
+// or that many per hundred requests if this is more. A machine that is busy with other work misses
 // deadlines of 50 ms. A row whose attack opens a circuit breaker leaves most requests uncounted,
 // and fails.
 const otherUncountedMax = 4
@@ -43,9 +43,10 @@ type experience struct {
 	first                     string // a description of the first answer that was not a counted 200
 }
 
-// newOtherClient returns a client with the given address, once the front decides. A previous row
-// might have opened circuit breakers, and each Envoy worker has its own, so the check uses several
-// connections. The client is connected at that point, so that only requests are measured.
+// newOtherClient waits until the front decides, and returns a client with the given address. A
+// previous row might have opened circuit breakers, and each Envoy worker has its own, so the check
+// uses several connections. The client is connected at that point, so that only requests are
+// measured.
 func newOtherClient(t testing.TB, f *front, from string) *otherClient {
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -65,7 +66,7 @@ func newOtherClient(t testing.TB, f *front, from string) *otherClient {
 	return b
 }
 
-// The method start sends requests until stop.
+// The method start sends requests until stop is called.
 func (b *otherClient) start() {
 	b.group.Go(func() {
 		pace := time.NewTicker(otherClientPause)

@@ -174,7 +174,7 @@ func (s *streams) open(block []byte) (stream uint32, err error) {
 	return stream, s.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block, EndHeaders: true, EndStream: true})
 }
 
-// The method write calls frame under the lock that serializes writes.
+// The method write calls the function frame under the lock that serializes writes.
 func (s *streams) write(frame func()) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -219,7 +219,8 @@ func (s *streams) finish(n int) (ended int) {
 	return ended
 }
 
-// streamBurst opens each streams on every connection at once, and reads all answers.
+// streamBurst opens many streams on every connection at once, and reads all answers. The argument
+// each is the number of streams of a connection.
 func (a *attackRun) streamBurst(connections, each int, fields func(i int) []string) {
 	var group sync.WaitGroup
 	start := make(chan struct{})

@@ -174,8 +174,8 @@ func hostSpellings(a *attackRun) {
 	}
 }
 
-// isLimitedHost reports whether a server would take the host for the limited one: in any case, with
-// a port or a trailing dot.
+// isLimitedHost reports whether a server would take the host for the limited one: in any letter
+// case, with a port or a trailing dot.
 func isLimitedHost(r *http.Request) bool {
 	host, _, _ := strings.Cut(strings.ToLower(r.Host), ":")
 	host = strings.TrimSuffix(host, ".")
@@ -216,8 +216,8 @@ func hasID(r *http.Request) bool {
 	return found && strings.Trim(number, "0123456789 \t") == ""
 }
 
-// foldedKeys sends the row's API key from many addresses. As servers read the header, every request
-// belongs to one client.
+// foldedKeys sends the row's API key from many addresses. All these requests belong to one client,
+// because servers read the same header in all of them.
 func foldedKeys(a *attackRun) {
 	home := a.from
 	defer func() { a.from = home }()

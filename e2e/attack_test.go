@@ -17,7 +17,7 @@ import (
 	"github.com/penstock/penstock/internal/test/seed"
 )
 
-// allAttacks is set by make attack.
+// allAttacks is set by "make attack".
 var allAttacks = flag.Bool("attack", false, "run all attacks in all sizes on all fronts, and print what was seen")
 
 // The type attack is one attempt to exceed a limit. An attack is a row of
@@ -32,9 +32,9 @@ type attack struct {
 	run func(a *attackRun)
 	// fronts lists the fronts to attack; nil means [limiters].
 	fronts []string
-	// Rows with long set are run only by make attack.
+	// If long is set, only "make attack" runs the row.
 	long bool
-	// Rows with strict set are run against the site with strictPolicy.
+	// If strict is set, the row runs against the site with strictPolicy.
 	strict bool
 	// loses reports whether the attacker can lose units of its own limit, because requests are
 	// charged that never reach the upstream. Otherwise exactly the limit is admitted in the end.
@@ -203,8 +203,8 @@ func (row *attack) includes(f *front) bool {
 }
 
 // isTurnOf reports whether a front is attacked by the row with the given number. In make test, rows
-// take turns at the two Caddys, which differ only in the store, and every other row is run against
-// the bridge by JSON, which the filter's rows reach too.
+// take turns at the two Caddys, which differ only in the store, and only every other row runs
+// against the bridge by JSON, because the filter's rows reach the bridge too.
 func isTurnOf(f *front, row int) bool {
 	if *allAttacks || examOr(true, false) {
 		return true

@@ -10,7 +10,7 @@ import (
 	"github.com/penstock/penstock/internal/test/freeport"
 )
 
-// TestNoReboundPageAsks covers DNS rebinding: once its page has loaded, the attacker's host name
+// TestNoReboundPageAsks covers DNS rebinding: after the attacker's page has loaded, its host name
 // resolves to this machine, and the page sends requests to the bridge as if to its own server. Only
 // the Host field shows the attack.
 func TestNoReboundPageAsks(t *testing.T) {

@@ -18,15 +18,16 @@ import (
 	"github.com/penstock/penstock/internal/test/racescale"
 )
 
-// builtVariable names an environment variable: a folder that already has the programs, as make
-// build leaves them in bin/.
+// builtVariable is the name of an environment variable. Its value is a folder that already has the
+// programs, such as bin/ after "make build".
 const builtVariable = "PENSTOCK_BIN"
 
 // The variable built is the folder of the programs that this run builds. The folder is temporary.
 var built string
 
 // parallelDefault is the number of tests that run at a time unless -parallel is given. Most tests
-// spend most of their time waiting, so it exceeds the number of processors of a small machine.
+// spend most of their time waiting, so parallelDefault exceeds the number of processors of a small
+// machine.
 const parallelDefault = 4
 
 func TestMain(m *testing.M) { os.Exit(runIn(m)) }
@@ -52,7 +53,7 @@ func runIn(m *testing.M) int {
 	return pgtest.Main(m)
 }
 
-// examOr returns the first value in make exam, and the other one in make test, which covers the
+// examOr returns the first value in "make exam", and the other one in "make test", which covers the
 // same code in fewer steps or combinations.
 func examOr[T any](inExam, otherwise T) T {
 	if os.Getenv(racescale.ExamVariable) != "" {
@@ -61,7 +62,7 @@ func examOr[T any](inExam, otherwise T) T {
 	return otherwise
 }
 
-// missingPrograms names the programs that the tests start and this machine lacks. make setup
+// missingPrograms names the programs that the tests start and this machine lacks. "make setup"
 // installs them.
 func missingPrograms() (missing []string) {
 	for _, name := range []string{"redis-server", "node", "nginx", "prometheus", "promtool", envoyProgram} {

@@ -26,8 +26,8 @@ const cachedCaddyfile = `{
 }
 `
 
-// cacheConfiguration is that of an nginx that caches what the server at FRONT answers, also without
-// a time to live.
+// cacheConfiguration is the configuration of an nginx that caches the answers of the server at
+// FRONT, even answers without a time to live.
 const cacheConfiguration = `
 daemon off; master_process off; pid FOLDER/pid; error_log stderr crit;
 events { worker_connections 512; }

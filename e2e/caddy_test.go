@@ -71,7 +71,7 @@ func (p *process) awaitListening(address string) {
 	})
 }
 
-// environment keeps Caddy's data out of the home directory.
+// environment returns environment variables that keep Caddy's data out of the home directory.
 func environment(t testing.TB) []string {
 	dir := t.TempDir()
 	return append(os.Environ(), "XDG_DATA_HOME="+dir, "XDG_CONFIG_HOME="+dir, "HOME="+dir)

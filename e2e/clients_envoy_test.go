@@ -41,7 +41,8 @@ type directedEnvoy struct {
 }
 
 // newDirectedEnvoy returns a site with the filter, or with Envoy's own filter and the rate limit
-// service. The filter answers a client that is denied with a status, and Envoy's own with 429.
+// service. The filter answers a denied client with the given status, and Envoy's own filter with
+// 429.
 func newDirectedEnvoy(t *testing.T, service bool, field string, denied int) *directedEnvoy {
 	t.Helper()
 	d := &directedEnvoy{site: &site{set: relaxedDeadline}, redis: redistest.Start(t), field: field, denied: denied}
@@ -121,9 +122,9 @@ func (d *directedEnvoy) status(t *testing.T, path, user string) int {
 	return a.status
 }
 
-// The method awaitStatus sends requests of a user, so that denials are remembered, until one is
-// answered with a status, and logs the time. The promise is one second, but a busy machine may take
-// longer. After that, the status remains.
+// The method awaitStatus sends requests of a user, so that denials are remembered, until one of
+// them gets the given status, and logs the time. The promise is one second, but a busy machine may
+// take longer. After that, the method waits until the other workers answer with the status, too.
 func (d *directedEnvoy) awaitStatus(t *testing.T, what, path, user string, status int) {
 	t.Helper()
 	began := time.Now()
@@ -226,7 +227,7 @@ func grantsHold(t *testing.T, d *directedEnvoy) {
 }
 
 // aBlockEndsLeases checks that a client that is decided from leased units in the filter is denied
-// soon after it is blocked, and stays so.
+// soon after it is blocked, and remains denied.
 func aBlockEndsLeases(t *testing.T, d *directedEnvoy) {
 	var admitted, blocked atomic.Int64
 	var ended atomic.Bool

@@ -249,7 +249,7 @@ func (e *explainedCaddy) explainCharged(file string, r request) {
 	for i, rule := range fresh.Rules {
 		for j, check := range rule.Checks {
 			if strings.Contains(check.Key, ":1s:") {
-				continue // because its window might have ended since the charge
+				continue // because its window might have ended after the charge
 			}
 			if got := charged.Rules[i].Checks[j].Remaining; got >= check.Remaining {
 				e.t.Errorf("%s: %d left of the fresh counter, %d of the charged one", check.Key, check.Remaining, got)

@@ -25,8 +25,8 @@ func (l *list) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, (*[]string)(l))
 }
 
-// The method first returns a text that the first pattern matches, or the text without if the list
-// is empty.
+// The method first returns a text that matches the first pattern of the list. If the list is empty,
+// the result is the argument without.
 func (l list) first(without string) string {
 	if len(l) == 0 {
 		return without

@@ -38,7 +38,7 @@ type groupedFront struct {
 type storyGroup struct {
 	away     bool
 	policies []string       // the files of their policies
-	index    map[string]int // the addresses of the policies, by the file and line of the story
+	index    map[string]int // the indexes of the policies, by the file and line of the story
 	names    map[string]bool
 }
 

@@ -49,8 +49,9 @@ func (p *policyPlane) lastChange(wants ...string) {
 }
 
 // TestACandidateForAShareOfTheClients publishes a candidate to a share of the clients of two Caddys
-// and a native module, which decide alike. A bridge prevents it, and withdraws it when it starts
-// later. The candidate withdraws itself if it denies too much.
+// and a native module, which decide alike. A bridge that runs prevents this publication, and a
+// bridge that starts later withdraws the candidate. The candidate withdraws itself if it denies too
+// much.
 func TestACandidateForAShareOfTheClients(t *testing.T) {
 	t.Parallel()
 	p := startPolicies(t)

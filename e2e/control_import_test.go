@@ -11,9 +11,9 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// TestTablesAreImported tests that the tables of a company that had limits in a database become a
-// policy and records of a control plane: rules by CSV, clients by CSV, and an existing policy with
-// its keys file. An import that is repeated changes nothing.
+// TestTablesAreImported imports the tables of a company that kept its limits in a database. Rules
+// from CSV are added to an existing policy, clients from CSV become records of a control plane, and
+// the keys file of the policy is imported too. An import that is repeated changes nothing.
 func TestTablesAreImported(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)

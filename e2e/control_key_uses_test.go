@@ -22,7 +22,7 @@ identify: [{api_key: {keys: directory, on_invalid: deny}}]
 rules: [{name: api, limit: 1000000/31d fixed_window}]
 `
 
-// keyUser is a control plane of which keys are used.
+// keyUser is a control plane with API keys that a test uses.
 type keyUser struct {
 	*controlPlane
 	t     *testing.T
@@ -33,7 +33,7 @@ func startKeyUser(t *testing.T, redis string) *keyUser {
 	return &keyUser{startControl(t, pgtest.Database(t), redis, ""), t, time.Now().Truncate(time.Second)}
 }
 
-// run runs "penstock key".
+// The method run runs "penstock key".
 func (u *keyUser) run(args ...string) commandResult {
 	u.t.Helper()
 	token := filepath.Join(u.t.TempDir(), "token")
@@ -41,7 +41,7 @@ func (u *keyUser) run(args ...string) commandResult {
 	return penstock(u.t, append(append([]string{"key"}, args...), "--control", "http://"+u.address, "--control-token-file", token)...)
 }
 
-// make makes two keys of one name, of which the second is not used yet.
+// The method make makes two keys of one name. The second key is not used yet.
 func (u *keyUser) make(name string) (first, second string) {
 	u.t.Helper()
 	var made, next keysMade
@@ -50,7 +50,8 @@ func (u *keyUser) make(name string) (first, second string) {
 	return made.Key, next.Key
 }
 
-// uses returns when the keys of a name were used, by their hashes.
+// The method uses returns the times at which the keys of a name were last used, by the hashes of
+// the keys.
 func (u *keyUser) uses(name string) map[string]time.Time {
 	u.t.Helper()
 	var shown struct {
@@ -70,7 +71,8 @@ func (u *keyUser) uses(name string) map[string]time.Time {
 	return uses
 }
 
-// test tests that the use of the first key of a name is known, and soon that of the second, too.
+// The method test tests that the control plane soon knows the use of the first key of a name, and
+// then that of the second key, too.
 func (u *keyUser) test(name string, ask func(key string) (status int)) {
 	u.t.Helper()
 	first, second := u.make(name)

@@ -65,7 +65,7 @@ func (p *policyPlane) put(text string) string {
 	return p.policy("put", file, "--reason", "a test").mustSucceed(p.t)
 }
 
-// The method caddyfile is the Caddyfile of a node.
+// The method caddyfile returns the Caddyfile of a node.
 func (p *policyPlane) caddyfile(node string) string {
 	return `{
 	admin ADMIN

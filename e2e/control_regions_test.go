@@ -54,7 +54,7 @@ func (p *regionPlane) awaitBoth(what string, has func(*redistest.Server) bool) {
 	p.t.Logf("%s is in both regions after %v", what, time.Since(began))
 }
 
-// blocked returns whether a Redis has the block of a client.
+// blocked returns a function that reports whether a Redis has the block of a client.
 func (p *regionPlane) blocked(user string) func(*redistest.Server) bool {
 	return func(redis *redistest.Server) bool {
 		return strings.Contains(redis.Client().Get(p.t.Context(), "rl1:~who:header.x-user:"+user).Val(), `"block"`)
@@ -73,7 +73,7 @@ func (p *regionPlane) awaitLine(line string) {
 }
 
 // TestRegions tests that records and policies reach all regions. A region that is cut off keeps
-// what it has, delays no other, and has everything once the link is back.
+// what it has, delays no other, and gets everything as soon as the link is back.
 func TestRegions(t *testing.T) {
 	t.Parallel()
 	p := startRegions(t)

@@ -133,7 +133,7 @@ func startControlled(t *testing.T, redis string) *process {
 	return startCaddy(t, caddyfile, "PENSTOCK_REDIS="+redis)
 }
 
-// TestControlPlane tests a control plane over Caddy in several faults: a control plane is killed,
+// TestControlPlane tests a control plane and a Caddy in several faults: a control plane is killed,
 // Redis is emptied, PostgreSQL is killed. Limits stay in force in all of them.
 func TestControlPlane(t *testing.T) {
 	t.Parallel()

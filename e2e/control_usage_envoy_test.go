@@ -16,8 +16,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// usedPolicy has a limit whose units a filter leases and that all clients share, one per client
-// with a cost of two, and one whose cost is in the response.
+// usedPolicy has a limit whose units a filter leases and that all clients share, a limit per client
+// with a cost of two, and a limit whose cost is in the response.
 const usedPolicy = `name: shop
 lease: auto
 identify: [{header: {name: X-User, unverified: true}}]

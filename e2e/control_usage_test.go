@@ -53,7 +53,7 @@ func (c *controlPlane) usage(query string) (rows []usedRow) {
 }
 
 // awaitUsage waits until the sums of all clients under a rule have the wanted values, and fails if
-// they exceed them.
+// the sums exceed these values.
 func (c *controlPlane) awaitUsage(rule string, want usedRow) {
 	c.t.Helper()
 	var sum usedRow

@@ -46,7 +46,7 @@ type trio struct {
 
 func startTrio(t *testing.T, text string) *trio {
 	f := &trio{t: t, redis: redistest.Start(t)}
-	// The last node's file is never seen in part.
+	// An edit replaces the last node's file as a whole, so the node never reads a part of one.
 	for _, made := range []func(testing.TB, string) *policyFile{newAlternatingFile, newAlternatingFile, newMountedFile} {
 		file := made(t, filepath.Join(t.TempDir(), "policy.yaml"))
 		file.edit(text)
@@ -63,8 +63,8 @@ func (f *trio) edit(text string) {
 	}
 }
 
-// The method follow waits until all nodes report the same version, different from before, and
-// returns it.
+// The method follow waits until all nodes report the same version, different from the argument
+// before, and returns it.
 func (f *trio) follow(before string) (version string) {
 	f.t.Helper()
 	eventually.Until(f.t, patience, "all nodes follow the edit", func() bool {

@@ -22,7 +22,7 @@ const watchedFilter = `{name: penstock, config_discovery: {
     config_source: {resource_api_version: V3, path_config_source: {path: FOLDER/filter.yaml, watched_directory: {path: FOLDER}}}}}`
 
 // The function newWatchedSite returns a site whose filter configuration is a file, and a function
-// that writes it. Each version makes Envoy create a new plugin in each worker.
+// that writes the file. Each version makes Envoy create a new plugin in each worker.
 func newWatchedSite(t *testing.T) (s *site, write func(version int)) {
 	t.Helper()
 	folder := t.TempDir()

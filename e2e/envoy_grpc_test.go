@@ -19,7 +19,8 @@ import (
 )
 
 // discoveredFilter configures the filter by ECDS, as in docs/guides/envoy.md. The default
-// configuration applies while the control plane is unavailable. Its cluster must be static.
+// configuration applies while the control plane is unavailable. The cluster of the control plane
+// must be static.
 const discoveredFilter = `{name: penstock, config_discovery: {
     type_urls: [type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm],
     config_source: {resource_api_version: V3, initial_fetch_timeout: 1s,
@@ -75,9 +76,9 @@ func (s *site) followsDiscovery(t *testing.T) {
 	s.checkDegraded(t, s.get(t, "/"), "deny")
 }
 
-// pollAll sends requests over eight connections, and edits the policy, until each connection has
-// seen the new limit. No connection may close and no request may fail. pollAll returns the time
-// that this took after the edit.
+// pollAll sends requests over eight connections, edits the policy meanwhile, and continues until
+// each connection has seen the new limit. No connection may close and no request may fail. pollAll
+// returns the time that this took after the edit.
 func (s *site) pollAll(t *testing.T, edit func()) time.Duration {
 	t.Helper()
 	const connections, threads = 8, 3

@@ -10,8 +10,8 @@ import (
 )
 
 // TestEnvoyPanics: after a panic in the filter, on_error decides the affected request. After a
-// fatal error, only one request gets no answer. In both cases the limit is enforced afterwards as
-// before. The filter is built with a tag that lets requests provoke panics.
+// fatal error, only one request is not decided: Envoy answers it 503. In both cases the limit is
+// enforced afterwards as before. The filter is built with a tag that lets requests provoke panics.
 func TestEnvoyPanics(t *testing.T) {
 	t.Parallel()
 	path, err := compileWasm("provoked.wasm", "-tags", "penstock_filter,provoke")

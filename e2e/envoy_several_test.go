@@ -28,7 +28,8 @@ var severalCluster = strings.NewReplacer(
 	"{endpoint: {address: {pipe: {path: SOCKET}}}}",
 	"{endpoint: {address: {pipe: {path: SOCKET}}}}, {endpoint: {address: {pipe: {path: SOCKET-2}}}}").Replace(bridgeCluster)
 
-// The other bridge also decides while one bridge has not yet read an edit of the policy.
+// testOtherBridge: of two bridges, the other one decides, even while one bridge has not yet read an
+// edit of the policy.
 func (s *site) testOtherBridge(t *testing.T, word string) {
 	text, err := os.ReadFile("../docs/guides/envoy.md")
 	if err != nil || !strings.Contains(string(text), healthChecked) {

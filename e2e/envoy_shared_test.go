@@ -19,9 +19,10 @@ import (
 	"github.com/penstock/penstock/internal/test/freeport"
 )
 
-// An Envoy compiles the filter for 7 seconds of processor time when it starts, and keeps the result
-// while a listener has the filter. So an Envoy of useEnvoy is used by one test after the other,
-// each with its own listeners and clusters. It has one listener of its own, which keeps the filter.
+// sharedEnvoy is an Envoy that one test after the other uses, each with its own listeners and
+// clusters. When an Envoy starts, it compiles the filter for 7 seconds of processor time, and it
+// keeps the result as long as a listener has the filter. So a shared Envoy has one listener of its
+// own, which keeps the filter.
 type sharedEnvoy struct {
 	server *server
 	admin  string
@@ -112,9 +113,9 @@ const discoveryCluster = "discovery"
 func (shared *sharedEnvoy) discoverySocket() string { return filepath.Join(shared.folder, "discovery") }
 
 // useEnvoy does what startEnvoy does, but the process may have been used by other tests before, and
-// has the filter that users load. No other test uses it until this one ends. Its address and names
-// are new, and the method counter counts from 0. A test that stops the process or measures its
-// memory uses startEnvoy, and so does one whose sites do not have the filter.
+// has the filter that users load. No other test uses it until this one ends. The addresses and
+// names of the sites are new, and the method counter counts from 0. A test that stops the process
+// or measures its memory uses startEnvoy, and so does one whose sites do not have the filter.
 func useEnvoy(t testing.TB, upstream http.Handler, sites ...*site) *envoy {
 	t.Helper()
 	shared := takeEnvoy(t)
@@ -195,7 +196,7 @@ func newSharedEnvoy(t testing.TB) *sharedEnvoy {
 }
 
 // release removes the sites of a test that has ended. A failed test may leave the process in any
-// state, so the process ends with it.
+// state, so the process ends with the test.
 func (shared *sharedEnvoy) release(t testing.TB, e *envoy) {
 	var unused *sharedEnvoy
 	defer func() { sharedEnvoys.putBack(t, unused) }() // also if update fails the test
@@ -259,7 +260,7 @@ func resources(version int, kind string, all []string) string {
 	return text.String() + "\n"
 }
 
-// awaitListeners waits until so many listeners are in the state.
+// awaitListeners waits until n listeners are in the given state.
 func (e *envoy) awaitListeners(state string, n int) {
 	e.t.Helper()
 	eventually.Until(e.t, envoyPatience, strconv.Itoa(n)+" listeners are "+state, func() bool {
@@ -281,8 +282,8 @@ func (e *envoy) filterCounters() map[string]int {
 	return all
 }
 
-// counter returns a counter of the filter, since the test uses the Envoy. The method counts for all
-// sites.
+// The method counter returns by how much a counter of the filter has grown since the test began to
+// use the Envoy, for all sites together.
 func (e *envoy) counter(name string) int {
 	e.t.Helper()
 	name = "wasmcustom." + name

@@ -116,9 +116,9 @@ type envoy struct {
 	discovery string
 }
 
-// startEnvoy runs Envoy with the sites until the test ends. Behind them is a server with handler
-// upstream; nil answers 200 and "ok". The argument wasm is the path of the filter. The process is a
-// new one.
+// startEnvoy runs Envoy with the sites until the test ends. Behind them is a server with the
+// handler upstream; nil answers 200 and "ok". The argument wasm is the path of the filter. The
+// process is a new one.
 func startEnvoy(t testing.TB, wasm string, upstream http.Handler, sites ...*site) *envoy {
 	t.Helper()
 	return startEnvoyIn(t, nil, wasm, upstream, sites...)
@@ -302,8 +302,8 @@ func (e *envoy) read(path string) string {
 	return string(body)
 }
 
-// awaitPolicyLoad calls change, which gives the filter another policy, and waits until the workers
-// and the main thread have loaded it.
+// awaitPolicyLoad calls the function change, which gives the filter another policy, and waits until
+// the workers and the main thread have loaded it.
 func (e *envoy) awaitPolicyLoad(t testing.TB, change func()) {
 	t.Helper()
 	const threads = 3
@@ -370,7 +370,8 @@ func newBridge(t testing.TB, policy string, args ...string) *bridge {
 	return b
 }
 
-// The method transport connects every request to the bridge, whatever its host.
+// The method transport returns a transport that sends every request to the bridge, whatever the
+// request's host.
 func (b *bridge) transport() http.RoundTripper {
 	return &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", b.listen)

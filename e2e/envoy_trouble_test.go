@@ -34,9 +34,9 @@ type trouble struct {
 	run  func(s *site, t *testing.T, word string)
 }
 
-// The variable troubles are tested under both on_error modes. Each group has its own Envoy, and the
-// groups run in parallel. The troubles of a group are tested one after the other, because Envoy's
-// statistics are for all sites together.
+// The variable troubles lists what is tested under both on_error modes. Each group has its own
+// Envoy, and the groups run in parallel. The troubles of a group are tested one after the other,
+// because Envoy's statistics are for all sites together.
 var troubles = []struct {
 	group string
 	of    []trouble
@@ -98,7 +98,7 @@ func TestEnvoyTroubles(t *testing.T) {
 	}
 }
 
-// tryTroubles starts an Envoy and tests the troubles one after the other. The variable held has the
+// tryTroubles starts an Envoy and tests the troubles one after the other. The argument held has the
 // policies with which some filters are configured, by on_error mode.
 func tryTroubles(t *testing.T, group []trouble, held map[string]string) {
 	var sites []*site

@@ -27,7 +27,7 @@ rules:
   - {name: quiet, match: {path: /quiet*}, limit: 1/31d}
 `
 
-// The type followedEvents is a running penstock events --follow.
+// The type followedEvents is a running command "penstock events --follow".
 type followedEvents struct {
 	t       *testing.T
 	command *exec.Cmd
@@ -109,8 +109,8 @@ func (f *followedEvents) interrupt() {
 }
 
 // TestEventsAreFollowed: the denials of every node reach each follower exactly once, through a node
-// or through Redis. Only denials of rules that report them, and that the follower selects, are
-// shown.
+// or through Redis. A follower shows only the denials that it selects, and only those of rules that
+// report denials.
 func TestEventsAreFollowed(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -45,8 +45,8 @@ func newNamedPair(t testing.TB) *nodeGroup {
 	return g
 }
 
-// losesName makes the resolver fail. losesName closes all connections once, because open
-// connections do not need the name.
+// losesName returns a function that makes the resolver fail, and then closes all open connections,
+// which do not need the name.
 func losesName(m dnstest.Mode) func(g *nodeGroup) {
 	return func(g *nodeGroup) {
 		g.resolver.SetMode(m)
