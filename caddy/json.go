@@ -39,8 +39,8 @@ type ownSetting struct {
 	into any
 }
 
-// readWords reads the module's own settings into owns and the others as a policy. readWords reads
-// rules one by one because a rule needs no name here, unlike in a policy file.
+// readWords reads the module's own settings into the parameter owns and the others as a policy. It
+// reads rules one by one because a rule needs no name here, unlike in a policy file.
 func readWords(data []byte, owns ...ownSetting) (*policyfile.Document, error) {
 	var words map[string]json.RawMessage
 	if err := json.Unmarshal(data, &words); err != nil {

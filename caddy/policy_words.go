@@ -79,8 +79,8 @@ type PolicyWords struct {
 
 	// How limits hold over all regions: `share` gives each region its part of a limit, and with
 	// `lease` regions also borrow units from each other. With `gossip`, each region has the whole
-	// limit, and they tell each other what they have counted. Rules may override it. Required with
-	// `regions`, here or in each rule with a limit.
+	// limit, and the regions tell each other what they have counted. Rules may override it.
+	// Required with `regions`, here or in each rule with a limit.
 	Across string `json:"across,omitempty"`
 
 	// The response header fields that report limits to the client: `x-ratelimit`, `ietf`, a list of

@@ -16,8 +16,8 @@ import (
 )
 
 // TestRedisOverTLSWithSecretsFromElsewhere uses a Redis that requires a client certificate, a user
-// and a password, which is in the environment or in a file. Without the certificate nothing is
-// counted.
+// and a password. The password is in the environment or in a file. Without the certificate nothing
+// is counted.
 func TestRedisOverTLSWithSecretsFromElsewhere(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name) }

@@ -56,7 +56,7 @@ func (rec *record) passObserved(w http.ResponseWriter, r *http.Request, waiting 
 }
 
 // tryRequest reads the request and leaves the rest of the trial to a worker, because the request
-// must not be read once its handler has returned. If the candidate charges by the response,
+// must not be read after its handler has returned. If the candidate charges by the response,
 // tryRequest returns the settlement that starts the trial. The client is known at this point,
 // unless no policy in force applies.
 func (a *App) tryRequest(candidate *live.Policy, r *http.Request, denied bool) (waiting *settlement) {

@@ -64,7 +64,7 @@ func (d *directTarget) ask(ctx context.Context, method, route string, query url.
 	return append(text, '\n'), err
 }
 
-// The method open opens Redis and the policy file. The caller must call done.
+// The method open opens Redis and the policy file. The caller must call the function done.
 func (d *directTarget) open(ctx context.Context) (api *operator.API, done func(), err error) {
 	options, err := d.redis.options()
 	if err != nil {

@@ -70,8 +70,8 @@ func (a *admin) check() error {
 	return errors.Join(a.bridge.check(), a.direct.check())
 }
 
-// keepOpen checks the flags, and makes further calls share their connections to Redis until done is
-// called. If Redis is not the target, keepOpen opens nothing.
+// keepOpen checks the flags, and makes further calls share their connections to Redis until the
+// returned function done is called. If Redis is not the target, keepOpen opens nothing.
 func (a *admin) keepOpen(ctx context.Context) (done func(), err error) {
 	if err := a.check(); err != nil {
 		return nil, err

@@ -89,8 +89,8 @@ func TestHalfSentCallsDelayNoOthers(t *testing.T) {
 	}
 }
 
-// sendHalf sends a text over its own connection, and counts it when the answer begins with want, or
-// when the connection ends without an answer after the time limit of a reply.
+// sendHalf sends a text over its own connection, and counts it when the answer begins with the text
+// want, or when the connection ends without an answer after the time limit of a reply.
 func (r *running) sendHalf(t *testing.T, text, want string, ended *atomic.Int64) {
 	connection, err := net.Dial("tcp", r.address)
 	if err != nil {

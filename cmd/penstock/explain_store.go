@@ -21,7 +21,7 @@ type lookedAt struct {
 }
 
 // The method open returns the store that the flags select, or an empty one whose clock always shows
-// now.
+// the instant now.
 func (f *storeFlags) open(now counter.Micros) (*lookedAt, error) {
 	if !f.given() {
 		if !f.IsZero() {

@@ -95,8 +95,8 @@ func (f *regionsChange) register(cmd *cobra.Command) {
 	flags.StringVar(&f.redis.KeyFile, "redis-key", "", "a PEM `FILE` with its key")
 }
 
-// sinceWhen returns the time at which the region has stopped, as --since says. The default is
-// writeoff.Margin after now.
+// sinceWhen returns the time at which the region has stopped, as --since says. The default is the
+// present time plus writeoff.Margin.
 func (f *regionsChange) sinceWhen(now counter.Micros) (counter.Micros, error) {
 	if f.since == "" {
 		return now + writeoff.Margin, nil

@@ -279,8 +279,8 @@ func (d *Directory) vanished(names []policy.ClientName, texts [][]byte) bool {
 	return false
 }
 
-// Records that have vanished from the source stay in force, because the method keep stores them
-// again, to be read later. The method clears their names in the parameter names.
+// The method keep leaves records in force that have vanished from the source: it stores them again,
+// to be read later, and clears their names in the parameter names.
 func (d *Directory) keep(names []policy.ClientName, texts [][]byte) {
 	for i, name := range names {
 		if e := d.peek(name); texts[i] == nil && e != nil && e.present() {

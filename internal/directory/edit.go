@@ -24,7 +24,7 @@ const (
 	ActionSetTenant   Action = "set-tenant"  // Edit.Tenant
 	ActionSetLimits   Action = "set-limit"   // uses Edit.Rule and Edit.Limits, and optionally Edit.Until
 	ActionUnsetLimits Action = "unset-limit" // uses Edit.Rule; "" for all rules
-	ActionUnsetTier   Action = "unset-tier"  // removes also the tenant
+	ActionUnsetTier   Action = "unset-tier"  // removes the tenant, too
 	ActionGrant       Action = "grant"       // uses Edit.Rule and Edit.Units, and optionally Edit.Window
 	ActionUngrant     Action = "ungrant"     // Edit.Rule; "" for all rules
 	ActionBlock       Action = "block"       // may have an end

@@ -88,8 +88,8 @@ func (e *Edit) grant(before []Grant, now time.Time) []Grant {
 	return append(before, Grant{Rule: e.Rule, Units: e.Units, Window: e.Window, At: now.UTC().Truncate(time.Microsecond), Reason: e.Reason})
 }
 
-// The method ungrant returns the grants without those for the rule of an edit, or none if it names
-// no rule.
+// The method ungrant returns the grants without those for the rule of an edit, or no grants if the
+// edit names no rule.
 func (e *Edit) ungrant(before []Grant) ([]Grant, error) {
 	after := slices.DeleteFunc(slices.Clone(before), func(g Grant) bool { return e.Rule == "" || g.Rule == e.Rule })
 	switch {

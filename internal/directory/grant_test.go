@@ -12,8 +12,8 @@ import (
 	"github.com/penstock/penstock/internal/directory"
 )
 
-// TestGrants tests that a grant is kept with its instant, that the next edit drops it once its
-// window has ended, and that an edit removes those of a rule.
+// TestGrants tests that a grant is kept with its instant, that the next edit after the end of its
+// window drops it, and that an edit removes the grants of a rule.
 func TestGrants(t *testing.T) {
 	now := time.Date(2026, 2, 10, 10, 20, 0, 0, time.UTC)
 	apply := func(before *directory.Record, e directory.Edit) *directory.Record {

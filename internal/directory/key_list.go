@@ -76,7 +76,7 @@ func (s *KeysShown) addOf(client policy.ClientName, keys []StoredKey, most int) 
 }
 
 // keysAfter returns the keys whose names sort after the given one: about as many as the argument
-// most.
+// most says.
 func (e *Editor) keysAfter(ctx context.Context, after string, most int) (*KeysShown, error) {
 	names, err := e.Source.KeysAfter(ctx, after, most+KeysOfNameMax)
 	if err != nil {

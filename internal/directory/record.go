@@ -235,7 +235,7 @@ const never = counter.Micros(1<<63 - 1)
 var nothing = &effective{until: never}
 
 // The method at returns the part of the record that is in force at an instant, and the instant
-// until which it is. The record must be valid.
+// until which that part stays in force. The record must be valid.
 func (r *Record) at(now counter.Micros) *effective {
 	if r == nil {
 		return nothing

@@ -13,9 +13,9 @@
 // those of events that the [Sink] did not write. The counts are written as events of kind dropped
 // as soon as the sink works.
 //
-// A sink never delays a request. A sink is called by one goroutine at a time, once a second, which
-// holds no lock that requests need. While the sink blocks, the events of that time are gathered as
-// if they belonged to one second.
+// A sink never delays a request. One goroutine at a time calls the sink, once a second, and holds
+// no lock that requests need. While the sink blocks, the events of that time are gathered as if
+// they belonged to one second.
 //
 // [Log.Tail] returns the latest events to other readers. A slow reader does not delay anything: it
 // misses events, and gets their number.

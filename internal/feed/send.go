@@ -20,8 +20,8 @@ import (
 const (
 	// sendTime bounds a try.
 	sendTime = 15 * time.Second
-	// pauseFirst and pauseMost bound the pause after a try that failed; each is twice the one
-	// before, give or take a fifth.
+	// pauseFirst and pauseMost bound the pause after a try that failed; each pause is twice as long
+	// as the one before, give or take a fifth.
 	pauseFirst = 500 * time.Millisecond
 	pauseMost  = 30 * time.Second
 	// answerBytesMax bounds what is read of an answer.

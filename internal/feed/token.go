@@ -12,8 +12,8 @@ import (
 // tokenBytesMax bounds the file of a token.
 const tokenBytesMax = 4 << 10
 
-// TokenFile returns a function that reads the token of a node from a file each time, so that it may
-// be replaced.
+// TokenFile returns a function that reads the token of a node from a file each time, so that the
+// file may be replaced.
 func TokenFile(path string) func() (string, error) {
 	return func() (string, error) {
 		file, err := os.Open(path)

@@ -49,7 +49,7 @@ func TestStepsHaveNumbersOfTheirOwn(t *testing.T) {
 }
 
 // TestProcessesThatStartTogetherMigrateOnce tests that processes that start at the same time create
-// the schema once.
+// the schema only once.
 func TestProcessesThatStartTogetherMigrateOnce(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)

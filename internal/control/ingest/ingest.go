@@ -32,7 +32,7 @@ type Ingester struct {
 	names budget
 }
 
-// Batch is what a node sends at once.
+// Batch is what a node sends in one call.
 type Batch struct {
 	Feed   string // feed.FeedBytes digits and letters a to f
 	Number int64  // the numbers of a feed increase

@@ -47,8 +47,8 @@ const (
 
 // Forget removes the name of a client from usage and events, and the notices about it. The record
 // of the client and the history of its changes stay. Batches that nodes have not sent yet still
-// contain the name. Months that are only in the archive keep it: a month that is restored is
-// archived again without it.
+// contain the name. Months that are only in the archive keep the name: a month that is restored is
+// archived again without the name.
 func (l *Ledger) Forget(ctx context.Context, actor Actor, name policy.ClientName, reason string) (f Forgotten, err error) {
 	if err := checkReason(reason); err != nil {
 		return f, err

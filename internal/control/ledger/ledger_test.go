@@ -289,7 +289,7 @@ func TestListsArePagedByName(t *testing.T) {
 }
 
 // TestTokensEnd tests that a token is valid until it expires or is revoked, and that only one first
-// token is made if many processes start at once.
+// token is made if many processes start at the same time.
 func TestTokensEnd(t *testing.T) {
 	t.Parallel()
 	l := open(t)

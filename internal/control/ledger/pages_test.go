@@ -67,8 +67,8 @@ func TestPagesHaveWhatSingleClientsHave(t *testing.T) {
 	}
 }
 
-// TestAPageReadsItsPartOfEachIndex: a page of few of many clients does not read the indexes of the
-// other tables to their ends.
+// TestAPageReadsItsPartOfEachIndex: a page with a few of many clients does not read the indexes of
+// the other tables to their ends.
 func TestAPageReadsItsPartOfEachIndex(t *testing.T) {
 	t.Parallel()
 	l := open(t)

@@ -12,8 +12,8 @@ import (
 )
 
 // TestReceiversThatMayNotBeCalled tests that a receiver at an address that is not public, such as
-// one of this machine, is not called unless its network is allowed, and that the address that is
-// called decides this, and not the name.
+// one of this machine, is not called unless its network is allowed. The address that is called
+// decides this, not the name.
 func TestReceiversThatMayNotBeCalled(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

@@ -23,8 +23,8 @@
 // # Price
 //
 // To write all records, a publisher reads a page of rows while it writes the page before. An empty
-// Redis is written once. In one that has some records, those without rows are then looked for,
-// which reads the names of all records.
+// Redis is only written. In a Redis that has some records, the publisher then looks for those
+// without rows, and so reads the names of all records.
 //
 // Each publisher has one connection to the database, and reads one key of Redis every two seconds.
 // A page of changes needs four round trips to Redis, however many records it changes.

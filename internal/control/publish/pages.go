@@ -17,8 +17,9 @@ type page struct {
 	names []policy.ClientName
 	texts [][]byte
 	keys  []directory.KeyName // the keys whose records these are; none for records of clients
-	// due is the instant by which the page must be written. It is before the database takes the
-	// lock from a process that waits for Redis, so a former publisher writes no old records.
+	// due is the instant by which the page must be written. That instant is before the database
+	// takes the lock from a process that waits for Redis, so a former publisher writes no old
+	// records.
 	due time.Time
 }
 

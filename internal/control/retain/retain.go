@@ -145,7 +145,8 @@ func (k *Keeper) Round(ctx context.Context, now time.Time) error {
 	})
 }
 
-// month returns the first instant of the month n months after that of now.
+// The function month returns the first instant of a month: for n = 0 that of the month of now, for
+// n = 1 that of the next month, and so on.
 func month(now time.Time, n int) time.Time {
 	now = now.UTC()
 	return time.Date(now.Year(), now.Month()+time.Month(n), 1, 0, 0, 0, 0, time.UTC)

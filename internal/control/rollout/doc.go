@@ -15,10 +15,10 @@
 // candidate came into force exceeds the bound, the candidate is withdrawn, which is a publication
 // like any other. See [Share].
 //
-// A candidate that is to be promoted is published to all when each region that serves the policy
-// has observed it for its time: see [ledger.Promotion]. The reports of the nodes are stored, so any
-// process can continue where another one has stopped. Of several processes, one publishes the
-// candidate, because the others find a later generation.
+// A candidate that is to be promoted is published to all nodes when each region that serves the
+// policy has observed it for its time: see [ledger.Promotion]. The reports of the nodes are stored,
+// so any process can continue where another one has stopped. Of several processes, one publishes
+// the candidate, because the others find a later generation.
 //
 // # Price
 //

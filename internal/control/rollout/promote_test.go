@@ -102,9 +102,9 @@ func (c *candidacy) policy() *ledger.Policy {
 }
 
 // The method reads makes a process read reports at the instant second. The given number of nodes
-// have the candidate. Each node sent its last report at the instant reported. According to it, the
-// candidate has decided as many requests as total says, and has denied as many of them as denied
-// says. If nodes is 0, only a node without the candidate reports.
+// have the candidate. Each node sent its last report at the instant reported. The parameter total
+// is the number of requests that the candidate has decided according to that report, and denied is
+// the number of these that it has denied. If nodes is 0, only a node without the candidate reports.
 func (c *candidacy) reads(r *Rollout, second, reported int64, nodes int, total, denied uint64) {
 	c.t.Helper()
 	const epoch = 1_795_000_000
@@ -181,8 +181,9 @@ func (c *candidacy) forgotten(region string) {
 	}
 }
 
-// TestACandidateIsPromoted tests that a candidate is published to all, once, when a node of each
-// region that serves the policy has observed it for its time. Processes end and start meanwhile.
+// TestACandidateIsPromoted tests that a candidate is published to all nodes exactly once, when a
+// node of each region that serves the policy has observed it for its time. Processes end and start
+// meanwhile.
 func TestACandidateIsPromoted(t *testing.T) {
 	t.Parallel()
 	for _, clients := range []bool{false, true} {
@@ -326,7 +327,7 @@ func TestAPromotionNeedsRequests(t *testing.T) {
 }
 
 // TestPromotedOnce tests that two processes that see the end of the time at the same moment publish
-// the candidate once, with a real Redis and a node that reports to it.
+// the candidate only once, with a real Redis and a node that reports to it.
 func TestPromotedOnce(t *testing.T) {
 	t.Parallel()
 	c := newCandidacy(t, false)
