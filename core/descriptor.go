@@ -204,8 +204,8 @@ func (p *Plan) Reports(dst []counter.Check, ds []Descriptor, denied bool) []coun
 }
 
 // appendReport appends a check unless dst[first:] has one for the same counter. If there are two
-// checks for one counter, the check with the higher cost is kept. A charge is kept rather than a
-// refund.
+// checks for one counter, the check with the higher cost is kept. Of a charge and a refund, the
+// charge is kept.
 func appendReport(dst []counter.Check, first int, c counter.Check) []counter.Check {
 	for i := first; i < len(dst); i++ {
 		if !bytes.Equal(dst[i].Key, c.Key) {

@@ -107,7 +107,7 @@ func visitors(tb testing.TB) ([]visitor, policy.Verifier) {
 	}, known
 }
 
-// The variable sizes are the numbers of rules to test, beginning with the baseline.
+// The variable sizes lists the numbers of rules to test, beginning with the baseline.
 var sizes = []int{1, 100, 1_000, 10_000}
 
 // TestEverythingAllocates: planning and deciding a request allocates nothing, whatever features the

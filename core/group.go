@@ -45,8 +45,8 @@ func compareGroupOrder(a, b groupOrder) int {
 	return cmp.Or(cmp.Compare(a.priority, b.priority), cmp.Compare(b.specific, a.specific))
 }
 
-// rank orders the rules for competition in their groups: by lower priority, then by higher
-// specificity, then by their order in the policy.
+// The method rank orders the rules for competition in their groups: by lower priority, then by
+// higher specificity, then by their order in the policy.
 func (rs *Ruleset) rank() {
 	order := slim.Order(len(rs.rules), func(i, j int) int { return compareGroupOrder(rs.precedences[i], rs.precedences[j]) })
 	for rank, i := range order {

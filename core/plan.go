@@ -235,8 +235,8 @@ func (p *Plan) denyCredential(rs *Ruleset) {
 	p.appendUse(rs, policyItself)
 }
 
-// blockBy blocks the request because of a rule, or of an entry or a record if index is
-// policyItself. No other rule of any policy is then in play.
+// blockBy blocks the request because of a rule or, if index is policyItself, an entry or a
+// record. No other rule of any policy is then in play.
 func (p *Plan) blockBy(rs *Ruleset, index int32) {
 	p.denial = denialBlocked
 	p.releaseShardTurns()

@@ -197,8 +197,8 @@ func (*shardRotation) mark(p *Plan, at int, u *ruleUse) {
 	p.text = slices.Insert(p.text, at, counter.AppendShard(scratch[:0], u.turn%u.shards)...)
 }
 
-// violation returns the violation number of a shard's key. All shards of a counter have the same
-// number.
+// The method violation returns the violation number of a shard's key. All shards of a counter
+// have the same number.
 func (t *shardRotation) violation(p *Plan, key []byte) int64 {
 	mark := len(p.text)
 	p.text = counter.AppendUnshardedKey(p.text, key)

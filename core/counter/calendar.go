@@ -88,8 +88,8 @@ func (b *Bounds) endedBy(i int) Micros {
 	return b[i+1]
 }
 
-// period returns the index of the period that contains now. For an instant outside the boundaries
-// it returns the nearest period; no caller relies on this.
+// The method period returns the index of the period that contains now. For an instant outside the
+// boundaries it returns the nearest period; no caller relies on this.
 func (b *Bounds) period(now Micros) int {
 	switch {
 	case now < b[1]:

@@ -23,7 +23,7 @@ func mustZone(t testing.TB, name string) *time.Location {
 	return zone
 }
 
-// instant parses an RFC 3339 time.
+// The function instant parses an RFC 3339 time.
 func instant(t testing.TB, text string) Micros {
 	t.Helper()
 	at, err := time.Parse(time.RFC3339Nano, text)

@@ -59,7 +59,7 @@ func (l *Limit) WindowName() string {
 
 // String returns the limit as policies write it, in the shortest form: "100/1m", "10/1s burst 20",
 // "5000/1d fixed_window", "5000/day". [ParseLimit] parses it back to an equal limit if the window
-// is a whole number of milliseconds. Every window that ParseLimit returns is.
+// is a whole number of milliseconds. That is true of every window that ParseLimit returns.
 func (l Limit) String() string {
 	text := strconv.FormatInt(l.count, 10) + "/" + l.WindowName()
 	switch {

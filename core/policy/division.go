@@ -31,7 +31,7 @@ type InRegion = *RegionPart
 type RegionPart struct {
 	Division Division // the division of clients' own limits and of grants under the rule
 	// Lends reports whether regions lend each other units of the rule's limits. Whole and
-	// WholeTiers are then the limits over all regions, of which the rule's are the parts.
+	// WholeTiers are then the limits over all regions, and the rule's limits are parts of them.
 	Lends      bool
 	Whole      []counter.Limit
 	WholeTiers map[string][]counter.Limit

@@ -38,7 +38,7 @@ func Number[T ~int | ~int32 | ~int64 | ~uint8](c *Coder, v *T) {
 	*v = T(n)
 }
 
-// number encodes n, or decodes a number. The method returns n if it decodes none.
+// The method number encodes n, or decodes a number. The method returns n if it decodes none.
 //
 //go:noinline
 func (c *Coder) number(n int64) int64 {
@@ -118,9 +118,9 @@ func Optional[T any](c *Coder, v **T, what func(*Coder, *T)) {
 // Words encodes or decodes a list of texts.
 func Words(c *Coder, v *[]string) { List(c, v, (*Coder).Text) }
 
-// prefix encodes or decodes an address range in the form of [netip.Prefix.MarshalBinary]: the bytes
-// of the address and the number of bits. The library's functions also handle zones, which a range
-// does not have, and add 10 KB to a filter.
+// The method prefix encodes or decodes an address range in the form of
+// [netip.Prefix.MarshalBinary]: the bytes of the address and the number of bits. The library's
+// functions also handle zones, which a range does not have, and add 10 KB to a filter.
 func (c *Coder) prefix(v *netip.Prefix) {
 	var text string
 	if !c.Reading {

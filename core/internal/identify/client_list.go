@@ -86,7 +86,7 @@ func ByField(e *policy.Listed) [match.ClientFields][]string {
 	return [match.ClientFields][]string{match.ClientTier: e.Tier, match.ClientUser: e.User, match.ClientAPIKey: e.APIKey, match.ClientTenant: e.Tenant}
 }
 
-// index adds the entry under every client that it names.
+// The method index adds the entry under every client that it names.
 func (l *List) index(entry int32, e *policy.Listed) {
 	for f, values := range ByField(e) {
 		for _, text := range values {

@@ -55,7 +55,7 @@ type searchedSegment struct {
 	literal int32 // if hashed, the number of the text, or 0 if no literal equals it
 }
 
-// hash looks up the number of the segment.
+// The method hash looks up the number of the segment.
 func (s *searchedSegment) hash(t *pathTrie) { s.literal, s.hashed = t.literals[s.text], true }
 
 // nodeAfter returns the node that follows if the segment is a literal of the node, or 0. A segment
@@ -177,7 +177,7 @@ func (t *pathTrie) link(at, next int32, s *segment) {
 	}
 }
 
-// number returns the number of a literal. The method assigns one if the literal has none.
+// The method number returns the number of a literal, and assigns one if the literal has none.
 func (t *pathTrie) number(text string) int32 {
 	if t.literals == nil {
 		t.literals = make(map[string]int32)
