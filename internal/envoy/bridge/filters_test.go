@@ -235,7 +235,7 @@ func (w *world) runLoad(k *worker, most int, span time.Duration) {
 	w.in(0, send)
 }
 
-// story runs a simulation of workers and a bridge with one limit.
+// The function story runs a simulation of workers and a bridge with one limit.
 func story(t *testing.T, limit string, seed uint64, tell func(*world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

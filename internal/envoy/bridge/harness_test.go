@@ -99,7 +99,7 @@ func (h *testBridge) write(policy string) {
 	}
 }
 
-// question returns a question about a GET from an address.
+// The method question returns a question about a GET from an address.
 func (h *testBridge) question(path, peer string) wire.Item {
 	reads := formOf(h.b.policy.Current()).inputs
 	return wire.Item{Kind: wire.KindAsk, Ask: wire.Ask{Path: path, Method: "GET", Host: "shop.example",

@@ -34,7 +34,7 @@ rules:
   - { name: hot, match: { path: /hot }, limit: 1000000/1h fixed_window }
 `
 
-// secret returns a key that is long enough, by a name.
+// The function secret returns a key that is long enough, by a name.
 func secret(name string) string { return "key-of-" + strings.Repeat("-", 16) + name }
 
 // editKey makes a change of keys that must succeed.

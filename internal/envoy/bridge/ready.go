@@ -34,7 +34,7 @@ type readiness struct {
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// readiness checks everything that is needed for decisions.
+// The method readiness checks everything that is needed for decisions.
 func (b *Bridge) readiness() (r readiness) {
 	now := b.policy.Current()
 	r.Version = now.ID

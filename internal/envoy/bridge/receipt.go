@@ -100,7 +100,7 @@ func newSealer(token string, now counter.Micros) *sealer {
 	return s
 }
 
-// secret returns the current secret.
+// The method secret returns the current secret.
 func (s *sealer) secret() string { return string(s.secrets.Load().current.secret) }
 
 // The method replace sets the secret with which receipts are sealed, and reports whether
@@ -119,7 +119,7 @@ func (s *sealer) receiptSecret(secret string) receiptSecret {
 	return receiptSecret{secret: []byte(secret), own: sealingKey([]byte(secret), s.process)}
 }
 
-// key returns the cipher of the receipts that process p has sealed with the secret.
+// The method key returns the cipher of the receipts that process p has sealed with the secret.
 func (r *receiptSecret) key(s *sealer, p process) cipher.AEAD {
 	if p == s.process {
 		return r.own

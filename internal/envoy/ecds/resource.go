@@ -59,14 +59,14 @@ func (o *Options) HoldsToken() bool {
 	return false
 }
 
-// version identifies the resource: the policy's version and a hash of everything else, which can
-// change at a restart.
+// The method version identifies the resource: the policy's version and a hash of everything else,
+// which can change at a restart.
 func (o *Options) version(policy string) string {
 	sum := sha256.Sum256([]byte(resourceName + "\x00" + o.Wasm + "\x00" + o.Filter))
 	return policy + "-" + hex.EncodeToString(sum[:4])
 }
 
-// resource returns the filter's configuration with a compact policy inside.
+// The method resource returns the filter's configuration with a compact policy inside.
 func (o *Options) resource(policy []byte) (*anypb.Any, error) {
 	lines := o.Filter
 	if lines != "" && !strings.HasSuffix(lines, "\n") {

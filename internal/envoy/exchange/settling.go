@@ -97,8 +97,8 @@ func (d *Settling) Cut() {
 	d.learn(nil)
 }
 
-// Incomplete reports whether the response would be incomplete if it ended here. Without a body to
-// read, it is, because the settlement waits for trailers.
+// Incomplete reports whether the response would be incomplete if it ended here. A response
+// without a body to read would be, because the settlement waits for trailers.
 func (d *Settling) Incomplete() bool { return d.tap == nil || d.tap.Cut() }
 
 // Known returns the headers read so far that can contain costs.
@@ -141,8 +141,8 @@ func (d *Settling) learn(headers [][2]string) {
 	}
 }
 
-// read returns a copy of a header, which is valid until Forget. The lines of a header that is
-// repeated are joined.
+// The method read returns a copy of a header, which is valid until Forget. The lines of a header
+// that is repeated are joined.
 func (d *Settling) read(headers [][2]string, name string) (text string, found bool) {
 	start := len(d.texts)
 	for i := range headers {

@@ -70,7 +70,7 @@ func descriptorStatus(s core.DescriptorStatus) *pb.RateLimitResponse_DescriptorS
 
 func clampUint32(n int64) uint32 { return uint32(min(n, math.MaxUint32)) }
 
-// The variable units are the protocol's units, the longest first. A month has 30 days, as in
+// The variable units lists the protocol's units, the longest first. A month has 30 days, as in
 // envoyproxy/ratelimit.
 var units = []struct {
 	span counter.Micros

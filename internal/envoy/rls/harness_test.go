@@ -154,7 +154,7 @@ func dial(t testing.TB, register func(*grpc.Server), options ...grpc.ServerOptio
 	return conn
 }
 
-// descriptor builds a descriptor from alternating keys and values.
+// The function descriptor builds a descriptor from alternating keys and values.
 func descriptor(pairs ...string) *ratelimit.RateLimitDescriptor {
 	d := &ratelimit.RateLimitDescriptor{}
 	for i := 0; i < len(pairs); i += 2 {

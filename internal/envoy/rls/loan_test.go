@@ -35,7 +35,7 @@ type lendingService struct {
 }
 
 // withRegion runs a test in a region that has two units for each client. The client 192.0.2.1 has
-// used both.
+// used both units.
 func withRegion(t *testing.T, story func(*lendingService)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

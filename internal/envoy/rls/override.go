@@ -96,9 +96,9 @@ func (o *override) compile() (*core.Ruleset, error) {
 	return core.Compile(p)
 }
 
-// limit returns the limit that Envoy sends. A day, week or month is a window of fixed length
-// counted from 1970, as in envoyproxy/ratelimit. A year would exceed the longest window, so it
-// becomes a calendar year.
+// The method limit returns the limit that Envoy sends. A day, week or month is a window of fixed
+// length counted from 1970, as in envoyproxy/ratelimit. A year would exceed the longest window,
+// so it becomes a calendar year.
 func (o *override) limit() (counter.Limit, error) {
 	span := spanOf(o.unit)
 	switch {

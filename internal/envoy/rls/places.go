@@ -82,7 +82,7 @@ func (p *places) sourceOf(request *pb.RateLimitRequest) sources.Source {
 	return p.sources.Of(h.Sum64())
 }
 
-// network returns a number for the network whose addresses one client can have.
+// The function network returns a number for the network whose addresses one client can have.
 func network(addr netip.Addr) uint64 {
 	b := addr.As16()
 	if addr = addr.Unmap(); addr.Is4() {

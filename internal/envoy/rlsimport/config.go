@@ -68,7 +68,7 @@ func (r *reader) note(place, path, value, why, remedy string) {
 	r.notes = append(r.notes, policy.Problem{Path: path, Value: value, Why: why, Remedy: remedy, Place: place})
 }
 
-// file reads one file and adds its domain to the known ones.
+// The method file reads one file and adds its domain to the known ones.
 func (r *reader) file(f File, domains []*domain) []*domain {
 	tree, err := syntax.SharedTree(f.Name, f.Data)
 	if err != nil {
@@ -120,7 +120,7 @@ func (r *reader) words(n *syntax.Node, path string, known ...string) map[string]
 	return found
 }
 
-// text returns a string, number or bool as it is written; "" for none.
+// The method text returns a string, number or bool as it is written; "" for none.
 func (r *reader) text(n *syntax.Node, path string) string {
 	switch {
 	case n == nil || n.Kind == syntax.KindNull:
@@ -144,7 +144,7 @@ func (r *reader) flag(n *syntax.Node, path string) bool {
 	return is
 }
 
-// The variable bools are the words that mean true or false in YAML 1.1, which the service reads.
+// The variable bools lists the words that mean true or false in YAML 1.1, which the service reads.
 var bools = func() map[string]bool {
 	all := map[string]bool{}
 	for word, is := range map[string]bool{"true": true, "yes": true, "on": true, "y": true, "false": false, "no": false, "off": false, "n": false} {
@@ -283,7 +283,7 @@ func (r *reader) limit(n *syntax.Node, path string) *limit {
 	return l
 }
 
-// The variable windows are the units as policies write them. The service counts days, weeks and
+// The variable windows lists the units as policies write them. The service counts days, weeks and
 // months as spans from 1970, with months of 30 days. These windows do the same.
 var windows = map[string]string{"second": "1s", "minute": "1m", "hour": "1h", "day": "1d", "week": "7d", "month": "30d",
 	"year": "year"}

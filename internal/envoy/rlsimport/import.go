@@ -201,7 +201,7 @@ func (w *writer) matchRequests(r *rule) []string {
 	return m.per
 }
 
-// dimension returns an item of per as a YAML scalar.
+// The function dimension returns an item of per as a YAML scalar.
 func dimension(text string) string {
 	if _, name, named := strings.Cut(text, ":"); named && quoteScalar(name) == name {
 		return text

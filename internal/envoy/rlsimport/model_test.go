@@ -188,7 +188,7 @@ func (m maker) limit(n *node) {
 	}
 }
 
-// configuration writes the nodes as a configuration of the service.
+// The function configuration writes the nodes as a configuration of the service.
 func configuration(nodes []*node, indent string) string {
 	var b strings.Builder
 	for _, n := range nodes {
@@ -222,7 +222,7 @@ func configuration(nodes []*node, indent string) string {
 	return b.String()
 }
 
-// request returns some descriptors, all different.
+// The method request returns some descriptors, all different.
 func (m maker) request() (descriptors [][][2]string) {
 	known := map[string]bool{}
 	for range 1 + m.IntN(3) {

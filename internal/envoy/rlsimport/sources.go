@@ -146,7 +146,7 @@ func (s Sources) problems(domains []*domain, rules [][]*rule) (found policy.Prob
 	return found
 }
 
-// entry returns the problem of one entry.
+// The method entry returns the problem of one entry.
 func (s Sources) entry(e *entry) policy.Problems {
 	from, mapped := s[e.key]
 	if !mapped {
@@ -164,7 +164,7 @@ func (s Sources) entry(e *entry) policy.Problems {
 	return policy.Problems{{Path: e.path, Value: value, Place: e.place, Why: why, Remedy: remedy}}
 }
 
-// rule returns what no rule of a proxy can express.
+// The method rule returns what no rule of a proxy can express.
 func (s Sources) rule(r *rule, replaced map[string]bool) (found policy.Problems) {
 	wrong := func(why, remedy string) {
 		found = append(found, policy.Problem{Path: r.steps[len(r.steps)-1].path, Value: r.name, Place: r.place, Why: why, Remedy: remedy})

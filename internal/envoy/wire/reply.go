@@ -134,8 +134,8 @@ func appendResult(dst []byte, r *counter.Result, before counter.Micros) []byte {
 	return dst
 }
 
-// The first byte of a verdict. Verdicts with records are sent only about policies with a directory,
-// which filters of earlier releases do not read.
+// The first byte of a verdict. Verdicts with records are sent only about policies with a directory.
+// Filters of earlier releases read no such policy.
 const (
 	verdictNone = iota
 	verdictPlain
