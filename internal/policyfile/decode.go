@@ -252,8 +252,8 @@ func (d *decoder) flag(n *syntax.Node, path string, into reflect.Value) {
 	d.found.At(n, path, "is neither true nor false", remedy)
 }
 
-// number decodes a whole number in decimal digits. Forms that parsers interpret differently, such
-// as 010 and 1e3, are rejected.
+// The method number decodes a whole number in decimal digits. Forms that parsers interpret
+// differently, such as 010 and 1e3, are rejected.
 func (d *decoder) number(n *syntax.Node, path string, into reflect.Value) {
 	if n.Kind != syntax.KindNumber && n.Kind != syntax.KindText {
 		remedy := "write a number"

@@ -109,7 +109,7 @@ func (d *decoder) status(n *syntax.Node, path string) string {
 	return text
 }
 
-// date decodes a date, for which some formats have a type.
+// The method date decodes a date, for which some formats have a type.
 func (d *decoder) date(n *syntax.Node, path string) Date {
 	if n.Kind == syntax.KindDate {
 		return Date(strings.Replace(n.Text, " ", "T", 1)) // TOML permits a space

@@ -70,8 +70,8 @@ type IdentifyJWT struct {
 	// Default: `30s`.
 	Leeway string `json:"leeway,omitempty"`
 
-	// How often the key set is read again, between 1s and 1d. An unknown key causes an earlier
-	// read. Default: `5m`.
+	// How often the key set is read again, between 1s and 1d. A token with an unknown key causes
+	// an earlier read. Default: `5m`.
 	Refresh string `json:"refresh,omitempty"`
 
 	// A request header that holds the token. If several places are set, the first with a value

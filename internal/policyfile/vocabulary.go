@@ -51,7 +51,7 @@ var instead = map[string]string{
 		"of jwt",
 }
 
-// The variable homes are the parts of a document in which a misplaced field is looked up.
+// The variable homes lists the parts of a document in which a misplaced field is looked up.
 var homes = []struct {
 	in   reflect.Type
 	name string

@@ -67,13 +67,13 @@ type adviser struct {
 	replaced map[string]bool
 }
 
-// problem adds a warning about a path of the document.
+// The method problem adds a warning about a path of the document.
 func (a *adviser) problem(path, value, why, remedy string) {
 	a.Add(policy.Problem{Path: path, Value: value, Why: why, Remedy: remedy, Place: a.doc.Place(path)})
 }
 
-// The variable repeaters are Caddy placeholders and Envoy attributes, or prefixes of them, whose
-// values the client chooses.
+// The variable repeaters lists Caddy placeholders and Envoy attributes, or prefixes of them,
+// whose values the client chooses.
 var repeaters = []string{"http.request.header", "http.request.orig_header", "http.request.cookie", "http.request.uri",
 	"http.request.uri_escaped", "http.request.orig_uri", "http.request.host", "http.request.hostport", "http.request.port",
 	"http.request.method", "http.request.orig_method", "http.request.body", "http.request.body_base64",
@@ -81,7 +81,7 @@ var repeaters = []string{"http.request.header", "http.request.orig_header", "htt
 	"request.headers", "request.path", "request.url_path", "request.query", "request.host", "request.method", "request.scheme",
 	"request.referer", "request.useragent", "connection.requested_server_name"}
 
-// The variable fleeting are placeholders and attributes whose value differs for each request or
+// The variable fleeting lists placeholders and attributes whose value differs for each request or
 // connection.
 var fleeting = []string{"http.request.uuid", "http.request.remote", "http.request.remote.port",
 	"request.id", "request.time", "request.duration", "request.size", "request.total_size", "source.address", "source.port",
@@ -218,7 +218,7 @@ func (a *adviser) innerRange(at string, texts policyfile.Words) {
 	}
 }
 
-// rule warns of the settings of a single rule.
+// The method rule warns of the settings of a single rule.
 func (a *adviser) rule(at string, d *policyfile.Rule, r *policy.Rule) {
 	for i, dimension := range r.Per {
 		place := policyfile.Index(at+".per", i)

@@ -137,7 +137,7 @@ func (one *rule) setAction(r *row, o Options) {
 	}
 }
 
-// algorithm returns the algorithm of a row in a policy's words.
+// The method algorithm returns the algorithm of a row in a policy's words.
 func (r *row) algorithm() string {
 	switch name := strings.ToLower(r.text("algorithm")); name {
 	case "", "sliding_window", "sliding_window_counter":

@@ -27,7 +27,7 @@ type form struct {
 	read     func(*row) *rule
 }
 
-// The variable ignored are columns of every form that say nothing about requests.
+// The variable ignored lists columns of every form that say nothing about requests.
 var ignored = []string{"id", "rule_id", "created_at", "updated_at", "created_by", "updated_by"}
 
 var forms = []*form{
@@ -58,7 +58,7 @@ func (r *row) note(column, format string, args ...any) {
 	*r.notes = append(*r.notes, fmt.Sprintf("line %d: %s %.60q %s", r.line, column, r.cells[column], fmt.Sprintf(format, args...)))
 }
 
-// text returns a cell; "" if it is NULL.
+// The method text returns a cell; "" if it is NULL.
 func (r *row) text(column string) string {
 	if text := strings.TrimSpace(r.cells[column]); text != `\N` && !strings.EqualFold(text, "NULL") {
 		return text
@@ -66,7 +66,7 @@ func (r *row) text(column string) string {
 	return ""
 }
 
-// number returns a cell as a whole number, and whether there is one.
+// The method number returns a cell as a whole number, and whether there is one.
 func (r *row) number(column string) (int64, bool) {
 	text := r.text(column)
 	if text == "" {

@@ -40,8 +40,8 @@ type jsonParser struct {
 	wide    bool // a block with too many keys has been reported
 }
 
-// token returns the next token and its position. JSON tokens have no line breaks, so its end is on
-// the same line.
+// The method token returns the next token and its position. JSON tokens have no line breaks, so
+// its end is on the same line.
 func (p *jsonParser) token() (json.Token, string) {
 	token, err := p.decoder.Token()
 	if err != nil { // cannot happen: the document is valid

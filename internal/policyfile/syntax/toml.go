@@ -85,7 +85,8 @@ func (p *tomlParser) place(n *unstable.Node) string {
 	return placeAt(p.name, p.lines.of(int(n.Raw.Offset)))
 }
 
-// table returns the table that [a.b] or [[a.b]] opens. The method adds missing tables on the path.
+// The method table returns the table that [a.b] or [[a.b]] opens. The method adds missing tables
+// on the path.
 func (p *tomlParser) table(root *Node, header *unstable.Node, element bool) *Node {
 	table, depth := root, 0
 	for keys := header.Key(); keys.Next(); depth++ {
@@ -119,7 +120,7 @@ func (p *tomlParser) table(root *Node, header *unstable.Node, element bool) *Nod
 	return table
 }
 
-// pair adds a key, which may have dots, and its value to a table.
+// The method pair adds a key, which may have dots, and its value to a table.
 func (p *tomlParser) pair(table *Node, from *unstable.Node, depth int) {
 	for keys := from.Key(); keys.Next(); depth++ {
 		key := keys.Node()
@@ -156,7 +157,8 @@ func (p *tomlParser) set(table *Node, key, place string, value *Node) {
 	table.Set(key, place, value)
 }
 
-// value reads a value. The parser has no position for lists, so they get their key's position.
+// The method value reads a value. The parser has no position for lists, so they get their key's
+// position.
 func (p *tomlParser) value(from *unstable.Node, place string, depth int) *Node {
 	n := &Node{Place: place}
 	if depth >= depthMax {

@@ -83,8 +83,8 @@ func (p *yamlParser) alias(from *ast.AliasNode, line int) *Node {
 	return value
 }
 
-// size counts the node and all nodes in it, and can stop when the count has reached the argument
-// named most.
+// The method size counts the node and all nodes in it, and can stop when the count has reached
+// the argument named most.
 func (n *Node) size(most int) int {
 	size := 1
 	for i := 0; i < len(n.Items) && size < most; i++ {
@@ -164,7 +164,7 @@ func (p *yamlParser) merge(n *Node, pair *ast.MappingValueNode, line, depth int)
 	}
 }
 
-// index returns the index of a key in a block, -1 if it is missing.
+// The method index returns the index of a key in a block, -1 if it is missing.
 func (n *Node) index(key string) int {
 	for i := range n.Entries {
 		if n.Entries[i].Key == key {
