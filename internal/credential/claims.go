@@ -49,9 +49,9 @@ func (c claims) at(path string) (value any, ok bool) {
 	return nil, false
 }
 
-// text returns a claim that is a name: a string, or an integer as written. The result "" means that
-// the claim is missing. Any other value is an error, because ignoring it would count the client as
-// a different one.
+// The method text returns a claim that is a name: a string, or an integer as written. The result ""
+// means that the claim is missing. Any other value is an error, because ignoring it would count the
+// client as a different one.
 func (c claims) text(path string) (string, error) {
 	if path == "" {
 		return "", nil
@@ -75,7 +75,7 @@ func (c claims) text(path string) (string, error) {
 	return "", fmt.Errorf("claim %q is neither a word nor a whole number", path)
 }
 
-// texts returns a claim that is one text or a list of texts; nil if it is missing.
+// The method texts returns a claim that is one text or a list of texts; nil if it is missing.
 func (c claims) texts(path string) ([]string, error) {
 	value, ok := c.at(path)
 	if !ok {
@@ -94,7 +94,8 @@ func (c claims) texts(path string) ([]string, error) {
 	return texts, nil
 }
 
-// instant returns a NumericDate in microseconds. The result ok is false if the claim is missing.
+// The method instant returns a NumericDate in microseconds. The result ok is false if the claim
+// is missing.
 func (c claims) instant(name string) (micros int64, ok bool, err error) {
 	value, ok := c[name]
 	if !ok {
@@ -182,7 +183,7 @@ func (j *JWT) identify(c claims) (*policy.Identity, error) {
 	return id, nil
 }
 
-// tier returns the tier in the claims.
+// The method tier returns the tier in the claims.
 func (j *JWT) tier(c claims) (string, error) {
 	if j.chooseTier == nil {
 		return c.text(j.tierClaim)

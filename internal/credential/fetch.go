@@ -155,8 +155,8 @@ func (f *fetcher) fetch(ctx context.Context) error {
 	return nil
 }
 
-// discover returns the URL of the issuer's key set. The method asks at each fetch, because an
-// issuer may move its keys.
+// The method discover returns the URL of the issuer's key set. The method asks at each fetch,
+// because an issuer may move its keys.
 func (f *fetcher) discover(ctx context.Context) (string, error) {
 	data, err := f.get(ctx, strings.TrimSuffix(f.issuer, "/")+"/.well-known/openid-configuration")
 	if err != nil {
@@ -175,7 +175,7 @@ func (f *fetcher) discover(ctx context.Context) (string, error) {
 	return document.JWKSURI, validateURL("jwks_uri", document.JWKSURI)
 }
 
-// get fetches a document of at most setBytesMax bytes.
+// The method get fetches a document of at most setBytesMax bytes.
 func (f *fetcher) get(ctx context.Context, from string) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, from, nil)
 	if err != nil {

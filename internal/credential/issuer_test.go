@@ -80,7 +80,7 @@ func ecJWK(kid string, k *ecdsa.PublicKey) string {
 		encode(point[1+half:]))
 }
 
-// token makes a token from a header and claims in JSON.
+// The method token makes a token from a header and claims in JSON.
 func (s *issuer) token(t testing.TB, header, claims, how string) string {
 	t.Helper()
 	signed := encode([]byte(header)) + "." + encode([]byte(claims))

@@ -144,7 +144,7 @@ func (r *keyReader) allowOnly(n *syntax.Node, path string, words ...string) map[
 	return values
 }
 
-// entry reads one entry.
+// The method entry reads one entry.
 func (r *keyReader) entry(n *syntax.Node, path string) {
 	if n.Kind != syntax.KindMap {
 		r.at(n, path, "", "is no entry", "write id and hash: penstock hash-key makes an entry")
@@ -226,7 +226,7 @@ func sameLimits(a, b *policy.Overrides) bool {
 	return true
 }
 
-// hash reads one hash or a list of hashes, and adds the key under each.
+// The method hash reads one hash or a list of hashes, and adds the key under each.
 func (r *keyReader) hash(n, entry *syntax.Node, path string, k *Key, o *owner) {
 	const remedy = "write what penstock hash-key prints: sha256: and 64 digits"
 	if n == nil {
@@ -268,7 +268,7 @@ func isScalar(n *syntax.Node) bool {
 	return n.Kind == syntax.KindWord || n.Kind == syntax.KindText
 }
 
-// text reads a name. For a nil node it returns an empty name.
+// The method text reads a name. For a nil node it returns an empty name.
 func (r *keyReader) text(n *syntax.Node, path string) string {
 	switch {
 	case n == nil:
@@ -297,7 +297,7 @@ func (r *keyReader) flag(n *syntax.Node, path string) bool {
 	return n.Text == "true"
 }
 
-// instant reads a date and time. For a nil node it returns 0.
+// The method instant reads a date and time. For a nil node it returns 0.
 func (r *keyReader) instant(n *syntax.Node, path string) counter.Micros {
 	if n == nil {
 		return 0

@@ -36,7 +36,7 @@ type Key struct {
 	Reason string
 }
 
-// state returns the state of the key at an instant.
+// The method state returns the state of the key at an instant.
 func (k *Key) state(now counter.Micros) policy.CredentialState {
 	switch {
 	case k.Revoked:
@@ -263,7 +263,7 @@ func (k *Keys) validFirst(keys []*Key) []*Key {
 	return sorted
 }
 
-// rank returns 0 for a key in force and 1 for any other.
+// The method rank returns 0 for a key in force and 1 for any other.
 func (k *Keys) rank(key *Key) int {
 	if k.State(key) == policy.CredentialValid {
 		return 0

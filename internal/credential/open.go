@@ -103,7 +103,7 @@ func openJWT(d *policyfile.IdentifyJWT, o *OpenOptions) (*JWT, error) {
 	return NewJWT(options)
 }
 
-// file resolves a file name of the policy.
+// The method file resolves a file name of the policy.
 func (o *OpenOptions) file(name string) string {
 	if name == "" || filepath.IsAbs(name) {
 		return name

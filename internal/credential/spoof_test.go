@@ -35,7 +35,7 @@ func readSpoofs(t testing.TB) (cases []spoof) {
 	return cases
 }
 
-// token builds the case's token.
+// The method token builds the case's token.
 func (s spoof) token(t testing.TB) string {
 	t.Helper()
 	header := strings.ReplaceAll(s["header"], "@JWK", rsaJWK("a1", &theIssuer.other.PublicKey))

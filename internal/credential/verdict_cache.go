@@ -92,10 +92,11 @@ func (m *memory) find(sum uint64, token string) *verdict {
 	return nil
 }
 
-// shard returns the shard of a hash, by its high bits. The method bucket uses the low bits.
+// The method shard returns the shard of a hash, by its high bits. The method bucket uses the low
+// bits.
 func (m *memory) shard(sum uint64) *memoryShard { return &m.shards[(sum>>48)%uint64(len(m.shards))] }
 
-// bucket returns the bucket of a hash in its shard.
+// The method bucket returns the bucket of a hash in its shard.
 func (m *memory) bucket(sum uint64) int { return int(sum & uint64(m.buckets-1)) }
 
 // verdictBytes is the size of a verdict without its texts: the struct, the identity, and its
@@ -199,7 +200,7 @@ func (m *memory) each(current *keySet, now int64, visit func(*verdict)) {
 	}
 }
 
-// size returns the number of remembered tokens, and their bytes.
+// The method size returns the number of remembered tokens, and their bytes.
 func (m *memory) size() (entries, bytes int) {
 	for i := range m.shards {
 		s := &m.shards[i]
