@@ -43,7 +43,7 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-// text returns a signed policy whose limit equals its generation.
+// The method text returns a signed policy whose limit equals its generation.
 func (b *bench) text(generation int64, key ed25519.PrivateKey, candidate int) []byte {
 	b.t.Helper()
 	document := func(limit int64) *policyfile.Document {
@@ -118,8 +118,8 @@ func (b *bench) loads(o Options, want string) {
 	}
 }
 
-// TestASourceFollowsRedis tests that a change is found when it is announced, and by a look when it
-// is not, and that a forged or an old text is reported as an error, once.
+// TestASourceFollowsRedis tests that a change is found when it is announced, that an unannounced
+// change is found at the next look, and that a forged or an old text is reported as an error, once.
 func TestASourceFollowsRedis(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -206,7 +206,8 @@ func TestAStartWithoutRedis(t *testing.T) {
 	}
 }
 
-// TestATrialIsIdleWithoutACandidate tests the source of candidates in shadow.
+// TestATrialIsIdleWithoutACandidate tests a source of candidates: without a candidate, its policy
+// is not enabled.
 func TestATrialIsIdleWithoutACandidate(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
