@@ -20,7 +20,7 @@ type link struct {
 	proxy *toxiproxy.Proxy
 }
 
-// newLink forwards to an address until the test ends.
+// newLink returns a link that forwards to an address until the test ends.
 func newLink(t testing.TB, upstream string) *link {
 	t.Helper()
 	zerolog.SetGlobalLevel(zerolog.Disabled) // because toxics have their own logger

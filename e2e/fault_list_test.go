@@ -17,15 +17,16 @@ type fault struct {
 	name string
 	// The function group starts the nodes' Redis; nil means one server.
 	group func(t testing.TB) *nodeGroup
-	// begin starts the fault and end undoes it. An instantaneous fault has no end.
+	// The function begin starts the fault, and the function end undoes it. An instantaneous fault
+	// has no end.
 	begin, end func(g *nodeGroup)
 	// harmless reports whether every request is decided during the fault.
 	harmless bool
 	// forgets reports whether Redis loses its counters, so that up to the limit is admitted again.
 	// No other fault may cause a limit to be exceeded.
 	forgets bool
-	// always reports whether the fault also runs under make test; the others run only under make
-	// faults.
+	// always reports whether the fault also runs under "make test"; the others run only under "make
+	// faults".
 	always bool
 	// edits reports whether the fault itself edits the policy.
 	edits bool
@@ -43,7 +44,7 @@ func (f *fault) redis(t testing.TB) *nodeGroup {
 	return f.group(t)
 }
 
-// eachLink returns a function that calls do for the links of all nodes.
+// eachLink returns a function that calls the function do for the links of all nodes.
 func eachLink(do func(l *link)) func(g *nodeGroup) {
 	return func(g *nodeGroup) {
 		for _, l := range g.links {

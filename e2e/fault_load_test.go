@@ -48,7 +48,8 @@ type traffic struct {
 // The load: clients per node and path. Each sends one request at a time and then pauses.
 const faultClients = 2
 
-// faultPause is longer under make test, so that the load is an eighth of that of make faults.
+// faultPause returns the pause of a client. It is longer under "make test", so that the load is an
+// eighth of that under "make faults".
 func faultPause() time.Duration {
 	if *allFaults {
 		return 10 * time.Millisecond
@@ -56,7 +57,7 @@ func faultPause() time.Duration {
 	return 80 * time.Millisecond
 }
 
-// startTraffic sends requests for each path to each node, until end.
+// startTraffic sends requests for each path to each node, until the method end is called.
 func startTraffic(nodes []string, paths []string) *traffic {
 	l := &traffic{stop: make(chan struct{})}
 	for node := range nodes {
@@ -121,8 +122,9 @@ func (l *traffic) end() []exchange {
 	return l.seen
 }
 
-// awaitAnswered waits until each node has answered, on each path, more requests sent after an
-// instant than there are clients. This shows that no client is blocked until the fault ends.
+// awaitAnswered waits until each node has answered more requests on each path than there are
+// clients. Only requests that were sent after the instant since count. This shows that no client is
+// blocked until the fault ends.
 func (l *traffic) awaitAnswered(t testing.TB, since time.Time, nodes int, paths []string) {
 	t.Helper()
 	eventually.Until(t, patience, "everybody is answered while the fault lasts", func() bool {
@@ -144,8 +146,8 @@ func (l *traffic) awaitAnswered(t testing.TB, since time.Time, nodes int, paths 
 }
 
 // awaitDecided waits until every node has decided ten requests in a row on every path. It looks
-// only at requests that were sent after since. The result took is the time from since to the end
-// of the last request that was not decided.
+// only at requests that were sent after the instant since. The result took is the time from that
+// instant to the end of the last request that was not decided.
 func (l *traffic) awaitDecided(t testing.TB, since time.Time, nodes int, paths []string) (took time.Duration) {
 	t.Helper()
 	const inARow = 10

@@ -16,7 +16,7 @@ import (
 )
 
 // machine simulates a machine for the processes of one node: a clock that can be set, and a DNS
-// resolver. All nodes share the real ones.
+// resolver. In reality, all nodes run on one machine.
 type machine struct {
 	t     testing.TB
 	clock string // the path of a file with the seconds by which the machine's clock is ahead
@@ -106,8 +106,8 @@ func testResolver() string {
 `},
 }
 
-// A patched program runs on a machine. The program is built when it is first needed. This compiles
-// everything again and takes minutes, so only make faults does it.
+// The patched programs, which run on a machine. Each program is built when it is first needed. The
+// build compiles everything again and takes minutes, so only "make faults" needs these programs.
 var (
 	machineCaddy    = buildOnce("machine-caddy", "-o", "../cmd/caddy")
 	machinePenstock = buildOnce("machine-penstock", "-o", "../cmd/penstock")

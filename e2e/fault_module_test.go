@@ -134,7 +134,7 @@ func TestRedisFailsUnderLoadOfTheModule(t *testing.T) {
 
 // TestModuleDecidesRedirectsAgain: a request that Envoy redirects internally is a new request for
 // the module. The module decides and charges it by its new path. The first stream ends without a
-// response, so under cost_after it costs unread.
+// response, so under cost_after its cost is the setting named unread.
 func TestModuleDecidesRedirectsAgain(t *testing.T) {
 	t.Parallel()
 	_, sites := startModule(t, module(t), http.HandlerFunc(serveRedirects), strings.Replace(threeADay, "3/31d", "100/31d", 1),

@@ -19,14 +19,14 @@ import (
 // groupNodes is how many nodes of one front share a Redis in a test of faults.
 const groupNodes = 2
 
-// The limits: equal on both paths, except for requests that the store does not answer.
+// The paths. Their limits are equal, except for requests that the store does not answer.
 const (
 	allowPath = "/open" // the path under on_error: allow
 	denyPath  = "/shut" // the path under on_error: deny
 )
 
-// faultLimit is the limit of both paths. faultLimit is large enough that the load does not use it
-// up before the fault is over.
+// faultLimit returns the limit of both paths. faultLimit is large enough that the load does not use
+// it up before the fault is over.
 func faultLimit() int {
 	if *allFaults {
 		return 3000
@@ -99,7 +99,7 @@ func (g *nodeGroup) at(url string) {
 	g.stores, g.flags = append(g.stores, url), append(g.flags, []string{"--redis", url})
 }
 
-// newClockGroup starts a Redis, and machines for the nodes whose clocks can be set.
+// newClockGroup starts a Redis and, for the nodes, machines whose clocks can be set.
 func newClockGroup(t testing.TB) *nodeGroup {
 	t.Helper()
 	g := newNodeGroup(t)
@@ -127,8 +127,8 @@ func newClusterGroup(t testing.TB) *nodeGroup {
 	return g
 }
 
-// The method count sets the store of all nodes. Each of words is a field name of the store with its
-// values; the bridge has flags with the same names.
+// The method count sets the store of all nodes. Each element of words is a field name of the store
+// with its values; the bridge has flags with the same names.
 func (g *nodeGroup) count(words ...[]string) {
 	store, flags := "{\n", []string{}
 	for _, word := range words {
@@ -140,16 +140,16 @@ func (g *nodeGroup) count(words ...[]string) {
 	}
 }
 
-// The method edit edits the policy of all nodes. The method inserts the text fields at the
-// beginning of each rule, and the text more at the end of the policy.
+// The method edit edits the policy of all nodes. The method inserts the argument words at the
+// beginning of each rule, and the argument more at the end of the policy.
 func (f *nodeGroup) edit(words, more string) {
 	for _, file := range f.policies {
 		file.edit(strings.ReplaceAll(f.policy, "{name", "{"+words+"name") + more)
 	}
 }
 
-// This is a rule that an edit adds. It shows whether a node has the edit, even while nothing is
-// decided.
+// The path and the text of a rule that an edit adds. The rule shows whether a node has the edit,
+// even while nothing is decided.
 const (
 	latePath = "/late"
 	lateRule = "  - {name: late, match: {path: /late}, per: [], limit: 3000/31d, expose: true, on_error: deny}\n"

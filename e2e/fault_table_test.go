@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// allFaults is set by make faults.
+// allFaults is set by "make faults".
 var allFaults = flag.Bool("faults", false, "try all faults, and write what was seen to docs/explanation/faults.md")
 
 // faultsFile contains the tables, each after its mark. The text before the first mark is written by

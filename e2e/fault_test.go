@@ -26,7 +26,7 @@ type cell struct {
 	Edited        bool // the policy was edited during the fault
 	// Requests that began during the fault, or within faultShort of its beginning, by path:
 	// decided, allowed without a decision, answered with 503, and not answered. Overloaded counts
-	// those of the 503 that do not depend on on_error.
+	// the answers with 503 that do not depend on on_error.
 	Decided, Uncounted, Unavailable, Overloaded, Broken map[string]int
 	// SlowestMillis is the longest wait for an answer during the fault.
 	SlowestMillis int64
@@ -77,9 +77,9 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// everyOther returns every other fault. The columns are two for each front, without leases and with
-// them. So make test runs each fault on each front, in one of its two columns, and in both kinds of
-// columns.
+// everyOther returns every other fault. Each front has two columns, without leases and with them.
+// So "make test" runs each fault on each front, in one of the front's two columns, and each fault
+// both without leases and with them.
 func everyOther(tried []fault, first int) (some []fault) {
 	for i := first % 2; i < len(tried); i += 2 {
 		some = append(some, tried[i])
@@ -175,7 +175,7 @@ func (f *fault) apply(load *traffic, on *nodeGroup, begin time.Time, edited bool
 	return time.Now()
 }
 
-// The function pass waits while the fault lasts.
+// The function pass waits for the given time, while the fault lasts.
 func pass(span time.Duration) { <-time.After(span) }
 
 // The method exhaust sends requests to each path of all nodes until the limits are used up.
@@ -284,8 +284,8 @@ func (c *cell) check(t *testing.T, f *fault, on *column) {
 }
 
 // mostOverloaded bounds the requests of a path that are denied because they waited for too long
-// behind others, which the load of this test does not cause. A busy machine can stop a node for so
-// long that all requests in it have waited for too long, a few times.
+// behind others, which the load of this test does not cause. A few times, a busy machine can stop a
+// node for so long that all requests in the node have waited for too long.
 func (c *cell) mostOverloaded(path string) int {
 	if *allFaults && !c.Edited {
 		return 0
@@ -294,9 +294,9 @@ func (c *cell) mostOverloaded(path string) int {
 }
 
 // mostUnder bounds the units of a path's limit that can be lost. A request that was not decided
-// might have been charged, or is charged once the store is back. With leases, each node can also
-// lose the units that it held or had requested when the fault began, and as many with each further
-// call that failed on a busy machine.
+// might have been charged, or is charged as soon as the store is back. With leases, each node can
+// also lose the units that it held or had requested when the fault began, and as many with each
+// further call that failed on a busy machine.
 func (f *fault) mostUnder(seen *cell, on *column, path string) int {
 	if on.words == "" {
 		return seen.Lost[path]

@@ -88,7 +88,7 @@ type forgery struct {
 	header    int // extra bytes in the header
 }
 
-// The variable forgeries are the most expensive tokens that an attacker can create. The last kind
+// The variable forgeries lists the most expensive tokens that an attacker can create. The last kind
 // is not verified, so only its length has a cost.
 var forgeries = []forgery{
 	{name: "ES384", algorithm: "ES384", kid: "ec", signature: 96},
@@ -201,8 +201,8 @@ func (l *caller) ask(token string) (status int, err error) {
 	return response.StatusCode, err
 }
 
-// The method visits sends requests from an address at a steady pace until done, each with the token
-// that next returns.
+// The method visits sends requests from an address at a steady pace until the channel done is
+// closed, each with the token that the function next returns.
 func (a *attackedFront) visits(t *testing.T, from string, every time.Duration, done <-chan struct{}, next func() string) *visit {
 	v := &visit{statuses: map[int]int{}}
 	l, err := dialFrom(from, a.address)
@@ -275,8 +275,9 @@ func (a *attackedFront) flood(t *testing.T, name string, attackers, pace int, la
 	return f
 }
 
-// freshEvery is the pace of the client with a new token each time. On a busy machine a token is
-// charged for more time than it takes, and no address may need more than 100 ms a second.
+// freshEvery is the pace of the client with a new token each time. On a busy machine, a token is
+// charged for more time than its verification takes, and the tokens of one address may be charged
+// for at most 100 ms a second.
 const freshEvery = 40 * time.Millisecond
 
 // The method newAddress returns an address that no other client uses.
@@ -340,8 +341,8 @@ func (a *attackedFront) goodTokens(t *testing.T, n int) func() string {
 
 // The machine has no time for the test if the median wait of the client whose token is known
 // exceeds starvedWait, or if a flood takes starvedTimes as long as it should. On an idle machine,
-// these values are 5 ms and 1.2. In that case the test does not assert how many requests are denied
-// for lack of time.
+// these values are 5 ms and 1.2. If the machine has no time, the test does not assert how many
+// requests are denied for lack of time.
 const (
 	starvedWait  = 100 * time.Millisecond
 	starvedTimes = 3
@@ -416,8 +417,8 @@ func waitedAlike(t *testing.T, none, garbage *floodResult) bool {
 	return beside.at(0.5) <= 2*before.at(0.5)+50*time.Millisecond
 }
 
-// floodSigned sends valid tokens of one client, each a different one. The client is counted by
-// name, or by address if a token could not be verified in time.
+// floodSigned sends many different valid tokens of one client. The client is counted by name, or by
+// address if a token could not be verified in time.
 func (a *attackedFront) floodSigned(t *testing.T) {
 	t.Helper()
 	const lasting = time.Second / 4

@@ -12,7 +12,8 @@ import (
 )
 
 // TestGrants: a client that has used up its limit gets a grant of units. Two nodes together admit
-// exactly that many more requests, and the commands show the grant separately from the limit.
+// exactly as many more requests as the grant has units, and the commands show the grant separately
+// from the limit.
 func TestGrants(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

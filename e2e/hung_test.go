@@ -10,8 +10,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// TestHungRedisHalvesNothing compares how many requests 64 connections complete before Redis hangs
-// and from the moment it hangs, first deadlines included.
+// TestHungRedisHalvesNothing compares how many requests 64 connections complete in a second before
+// Redis hangs, and in the first second after that, with its first deadlines.
 func TestHungRedisHalvesNothing(t *testing.T) {
 	t.Parallel()
 	const span, tries = time.Second, 4

@@ -19,7 +19,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// directedKeys is a policy whose API keys are in the directory, and some in a file.
+// directedKeys is a policy whose API keys are in the directory or in a file.
 const directedKeys = `name: shop
 identify:
   - api_key: {keys_file: keys.toml, keys: directory, on_invalid: deny}
@@ -34,7 +34,7 @@ type keyedNodes struct {
 	nodes []*process
 }
 
-// startKeyed starts Caddys. fileEntries are the entries of their keys file.
+// startKeyed starts Caddys. The argument fileEntries has the entries of their keys file.
 func startKeyed(t *testing.T, n int, text, fileEntries string) *keyedNodes {
 	t.Helper()
 	k := &keyedNodes{t: t, redis: redistest.Start(t)}
@@ -65,7 +65,7 @@ type keysMade struct {
 	}
 }
 
-// The method run runs "penstock key" at a node, or over Redis for nil.
+// The method run runs "penstock key" at a node, or over Redis if node is nil.
 func (k *keyedNodes) run(node *process, args ...string) commandResult {
 	args = append([]string{"key"}, args...)
 	if node == nil {
@@ -74,7 +74,7 @@ func (k *keyedNodes) run(node *process, args ...string) commandResult {
 	return penstock(k.t, append(args, "--admin", node.admin)...)
 }
 
-// The method change is run for a change that must succeed.
+// The method change does what the method run does, for a change that must succeed.
 func (k *keyedNodes) change(node *process, args ...string) (shown keysMade) {
 	k.t.Helper()
 	k.run(node, append(args, "--json", "--reason", "a test", "--actor", "ops")...).read(k.t, &shown)
@@ -96,7 +96,7 @@ func (k *keyedNodes) awaitStatus(what, key string, status int) {
 
 // TestKeysAsData tests that a key that a command creates is valid at once on every node, that a
 // rotated one is valid beside its successor until the overlap ends, and that a revoked one is
-// denied everywhere. The key is in neither Redis nor a log.
+// denied everywhere. No key is in Redis or in a log.
 func TestKeysAsData(t *testing.T) {
 	t.Parallel()
 	k := startKeyed(t, 2, directedKeys, "")
@@ -202,7 +202,8 @@ func (k *keyedNodes) checkCommands() {
 }
 
 // TestKeysOfAFileAndOfTheDirectory tests that the file takes precedence for a key that is in both,
-// that an import copies the entries of the file to the directory, and that it may be repeated.
+// that an import copies the entries of the file to the directory, and that the import may be
+// repeated.
 func TestKeysOfAFileAndOfTheDirectory(t *testing.T) {
 	t.Parallel()
 	sum := func(name string) string {

@@ -18,8 +18,9 @@ rules:
   - {name: api, match: {path: /api}, limit: 1000/31d fixed_window, tiers: {gold: 100000/31d fixed_window, free: unlimited}}
 `
 
-// TestKeysBehindEnvoy tests that a key that a command creates is valid behind Envoy, as its client
-// and tier, and denied after it was revoked, with the filter and with the rate limit service.
+// TestKeysBehindEnvoy tests keys behind Envoy, with the filter and with the rate limit service. A
+// key that a command creates is valid, with its client and tier, and is denied after it was
+// revoked.
 func TestKeysBehindEnvoy(t *testing.T) {
 	t.Parallel()
 	filtered, served := newDirectedEnvoy(t, false, "x-api-key", http.StatusUnauthorized), newDirectedEnvoy(t, true, "x-api-key", 0)

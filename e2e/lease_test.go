@@ -215,7 +215,7 @@ func TestLeasesLostWithANode(t *testing.T) {
 	}
 }
 
-// The function untilClosed returns a function that reports true until done is closed.
+// The function untilClosed returns a function that reports true until the channel done is closed.
 func untilClosed(done <-chan struct{}) func() bool {
 	return func() bool {
 		select {
@@ -242,8 +242,8 @@ func TestLeasedCostsAreRefunded(t *testing.T) {
 				"PENSTOCK_REDIS="+redis.URL(), "POLICY="+file.path)
 			var nothing tally
 			client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: hotConnections, MaxConnsPerHost: hotConnections}}
-			// Refunds take effect once the store answers, so each round charges less than half of
-			// the limit.
+			// Refunds take effect only after the store has answered, so each round charges less
+			// than half of the limit.
 			for round := range 4 {
 				more := times(400)
 				var group sync.WaitGroup

@@ -36,8 +36,8 @@ const patience = 30 * time.Second
 // answered.
 const answerWithin = 8 * time.Second
 
-// startLoad sends requests over a number of connections until more returns false, and counts the
-// answers.
+// startLoad sends requests over a number of connections until the function more returns false, and
+// counts the answers.
 func startLoad(p *process, connections int, got *tally, more func() bool) *sync.WaitGroup {
 	return startLoadOn(p.address, connections, got, more)
 }
@@ -60,7 +60,7 @@ func startLoadOn(address string, connections int, got *tally, more func() bool) 
 	return group
 }
 
-// client adds a client and returns the count of its answers.
+// The method client adds a client and returns the count of its answers.
 func (got *tally) client() *atomic.Int64 {
 	got.mu.Lock()
 	defer got.mu.Unlock()
@@ -69,7 +69,7 @@ func (got *tally) client() *atomic.Int64 {
 }
 
 // eachIsAnswered waits until each client has received two more answers. The second one is to a
-// request sent after the call.
+// request that was sent after eachIsAnswered was called.
 func (got *tally) eachIsAnswered(t testing.TB) {
 	t.Helper()
 	got.mu.Lock()

@@ -18,7 +18,7 @@ import (
 
 // TestModuleMakesNoGarbage tests that requests that the hook decides allocate nothing in Envoy's
 // process, cgo included: 12,000 of them cause no collection. With GOGC=25, two small allocations
-// for each cause several.
+// for each request would cause several collections.
 func TestModuleMakesNoGarbage(t *testing.T) {
 	t.Parallel()
 	const connections, each = 16, 750

@@ -14,12 +14,12 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// recorded is where the answers of envoyproxy/ratelimit are that were recorded with its own
+// recorded is the folder with answers of envoyproxy/ratelimit that were recorded with its own
 // configurations.
 const recorded = "../internal/envoy/rlsimport/testdata/service"
 
-// importedSites are recorded configurations, a recorded sequence in which each request has all of
-// its descriptors, and the entries that map their keys to requests.
+// importedSites lists recorded configurations. Each has a recorded sequence in which each request
+// has all of its descriptors, and entries that map the keys of the descriptors to requests.
 var importedSites = []struct {
 	domain, sequence string
 	requests         int
@@ -80,7 +80,7 @@ func readRecorded(t *testing.T, name string) (all []recordedRequest) {
 	return all
 }
 
-// request returns a request from which Envoy's actions would make the descriptors.
+// The method request returns a request from which Envoy's actions would make the descriptors.
 func (r *recordedRequest) request(t *testing.T, address string, entries []string) *http.Request {
 	t.Helper()
 	request, err := http.NewRequest("GET", "http://"+address+"/", nil)
@@ -125,9 +125,9 @@ func importPolicy(t *testing.T, name, domain string, entries []string) string {
 	return got.out
 }
 
-// TestModuleServesImportedConfigurations tests that an Envoy with the module decides by
-// configurations of envoyproxy/ratelimit, which the command has imported, as that service did when
-// its answers were recorded. The windows are a month each, so that no answer depends on the time.
+// TestModuleServesImportedConfigurations tests that an Envoy with the module and with imported
+// configurations of envoyproxy/ratelimit decides as that service did when its answers were
+// recorded. The windows are a month each, so that no answer depends on the time.
 func TestModuleServesImportedConfigurations(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)

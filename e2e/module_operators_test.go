@@ -20,7 +20,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// adminAt is the line of a configuration that serves operators at an address.
+// adminAt returns the line of a configuration that serves operators at an address.
 func adminAt(address string) string { return "admin: {listen: \"" + address + "\"}\n" }
 
 // scrapeAt returns the metrics at an address; "" if nobody listens.
@@ -33,8 +33,8 @@ func scrapeAt(address string) string {
 }
 
 // TestModuleServesOperatorsOnce: Envoy makes a configuration of the filter for each listener. The
-// listeners share one address for operators, with the metrics of all. Checking the configuration
-// beside a running Envoy takes nothing from it.
+// listeners share one address for operators, with the metrics of all. A check of the configuration
+// by another Envoy takes nothing from the running one.
 func TestModuleServesOperatorsOnce(t *testing.T) {
 	t.Parallel()
 	address := freeport.Address(t)
@@ -82,7 +82,8 @@ func TestModuleServesOperatorsOnce(t *testing.T) {
 }
 
 // TestModuleAdminAddressInUse: if another process has the address for operators, Envoy starts and
-// decides requests, its log names the address, and operators are served as soon as it is free.
+// decides requests, its log names the address, and operators are served as soon as the address is
+// free.
 func TestModuleAdminAddressInUse(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
@@ -102,7 +103,7 @@ func TestModuleAdminAddressInUse(t *testing.T) {
 }
 
 // TestModuleAdminFollowsUpdates: while Envoy replaces the configuration of the filter, operators
-// are served as the latest one says, and nowhere after one without admin.
+// are served as the latest configuration says, and nowhere after a configuration without admin.
 func TestModuleAdminFollowsUpdates(t *testing.T) {
 	t.Parallel()
 	redis, one, two := redistest.Start(t), freeport.Address(t), freeport.Address(t)
@@ -222,8 +223,8 @@ func TestModuleTellsAControlPlane(t *testing.T) {
 	})
 }
 
-// TestModuleClientsSeeTheirLimits: each client sees what its next request finds, however it is
-// identified, and is not charged.
+// TestModuleClientsSeeTheirLimits: each client sees the limits that its next request will meet,
+// however it is identified, and is not charged.
 func TestModuleClientsSeeTheirLimits(t *testing.T) {
 	t.Parallel()
 	const key = "pk_of_the_test_of_own_limits"
@@ -298,7 +299,8 @@ rules:
 	eventually.Until(t, patience, "the candidate has decided", func() bool {
 		return told("admitted", "refused") == 2 && told("refused", "admitted") == 1
 	})
-	// At 40 units each, the candidate admits three of 100.
+	// The candidate charges 40 units for each request, so it admits three requests under a limit of
+	// 100.
 	for n := range 5 {
 		if got := statuses(1, "/priced"); got != " 200" {
 			t.Errorf("/priced:%s, want the policy in force", got)

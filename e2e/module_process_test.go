@@ -74,7 +74,7 @@ func TestModuleWorkers(t *testing.T) {
 }
 
 // TestModuleSignals tests that the signals that Envoy handles have their usual effect with the
-// module: it goes on after SIGHUP and SIGUSR1, and ends at SIGTERM under load.
+// module: Envoy goes on after SIGHUP and SIGUSR1, and ends at SIGTERM under load.
 func TestModuleSignals(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -145,7 +145,7 @@ func TestModuleHotRestart(t *testing.T) {
 }
 
 // TestModuleOutlivesItsStandardOutput tests that Envoy goes on if nobody reads its standard output
-// any more, to which the module writes events by default. The events are counted as dropped.
+// any more. By default, the module writes events there. They are counted as dropped.
 func TestModuleOutlivesItsStandardOutput(t *testing.T) {
 	t.Parallel()
 	operators := freeport.Address(t)
@@ -175,7 +175,7 @@ func TestModuleOutlivesItsStandardOutput(t *testing.T) {
 }
 
 // TestModuleDrains tests a graceful drain under load: each request that Envoy accepts is decided,
-// and all units that are not used are in Redis at its end.
+// and all unused units have been returned to Redis when Envoy has ended.
 func TestModuleDrains(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -208,8 +208,8 @@ func (e *envoy) post(t testing.TB, path string) {
 	response.Body.Close()
 }
 
-// TestModuleEndsBesideAHungRedis tests that Envoy ends soon at SIGTERM while Redis hangs, requests
-// wait for it, and units are held that cannot be returned.
+// TestModuleEndsBesideAHungRedis tests that Envoy ends soon at SIGTERM, even if Redis hangs,
+// requests wait for Redis, and held units cannot be returned.
 func TestModuleEndsBesideAHungRedis(t *testing.T) {
 	t.Parallel()
 	const most = 5 * time.Second // a second in the module, on a busy machine

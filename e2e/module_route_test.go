@@ -25,8 +25,8 @@ func routeWithout(prefix string) string {
     "@type": type.googleapis.com/envoy.config.route.v3.FilterConfig, disabled: true}}},`
 }
 
-// TestModuleRoutes tests that a route can have another policy than the filter, share its counters,
-// count apart, or be without limits.
+// TestModuleRoutes tests that a route can have another policy than the filter, share the filter's
+// counters, count apart, or be without limits.
 func TestModuleRoutes(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -53,8 +53,8 @@ func TestModuleRoutes(t *testing.T) {
 	}
 }
 
-// TestModuleRejectsRoutes tests that Envoy does not start with a configuration of a route that is
-// wrong, and that its log names the problem.
+// TestModuleRejectsRoutes tests that Envoy does not start if the configuration of a route is wrong,
+// and that its log names the problem.
 func TestModuleRejectsRoutes(t *testing.T) {
 	t.Parallel()
 	for settings, want := range map[string]string{threeADay: "store is missing", threeADay + "store: {type: memory}\nadmin: {listen: \"127.0.0.1:1\"}": "are of the whole process", "polcy: x\nstore: {type: memory}": "polcy"} {

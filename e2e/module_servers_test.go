@@ -32,7 +32,8 @@ const sharedCaddyfile = `{
 `
 
 // TestModuleCountsOnSeveralServers tests that the module counts on all servers of a ring and of a
-// cluster, each client on the same server as Caddy, and that leases are exact there.
+// cluster, that it counts each client on the same server as Caddy does, and that leases are exact
+// there.
 func TestModuleCountsOnSeveralServers(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t)

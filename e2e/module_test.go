@@ -38,8 +38,8 @@ func moduleFilter(settings string) string {
         filter_config: {"@type": type.googleapis.com/google.protobuf.StringValue, value: ` + strconv.Quote(settings) + `}}}`
 }
 
-// inRedis are the lines of a configuration with a store in Redis and a long deadline, because the
-// machine is busy with other tests.
+// inRedis returns the lines of a configuration with a store in Redis and a long deadline, because
+// the machine is busy with other tests.
 func inRedis(redis *redistest.Server) string {
 	return "store: {type: redis, url: \"" + redis.URL() + "\", timeout: 5s}\n"
 }
@@ -69,8 +69,8 @@ func TestModule(t *testing.T) {
 	}
 }
 
-// TestModuleHoldsBodies: a request with a body waits for the store's answer, and none of it reaches
-// the upstream undecided.
+// TestModuleHoldsBodies: a request with a body waits for the store's answer, and no part of it
+// reaches the upstream before the decision.
 func TestModuleHoldsBodies(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -109,10 +109,10 @@ func TestModuleHoldsBodies(t *testing.T) {
 	}
 }
 
-// TestModuleNeverOver: two Envoys with the module, one of them with two configurations of it, and a
-// Caddy share one policy and one Redis. Under concurrent load they admit exactly the limit between
-// them. The memory of Go in one Envoy exceeds its limit all the time, so that garbage is collected
-// continually.
+// TestModuleNeverOver: two Envoys with the module, one of them with two configurations of the
+// module, and a Caddy share one policy and one Redis. Under concurrent load they admit exactly the
+// limit together. The memory of Go in one Envoy exceeds its limit all the time, so that garbage is
+// collected continually.
 func TestModuleNeverOver(t *testing.T) {
 	t.Parallel()
 	const policy = "name: shop\non_error: deny\nrules: [{name: all, per: [], limit: 1000/31d}]\n"
@@ -184,7 +184,7 @@ func TestModuleRejectsConfigurations(t *testing.T) {
 	}
 }
 
-// envoyRejects returns the log of an Envoy that does not start with the module so configured.
+// envoyRejects returns the log of an Envoy that does not start, because of the module's settings.
 func envoyRejects(t testing.TB, settings string) string {
 	t.Helper()
 	return startRejected(t, &site{filter: moduleFilter(settings)})

@@ -50,7 +50,7 @@ func TestModuleWithoutRedis(t *testing.T) {
 }
 
 // TestModulePolicyEdited: an edited policy file takes effect in all workers without a restart; a
-// wrong one changes nothing.
+// wrong edit changes nothing.
 func TestModulePolicyEdited(t *testing.T) {
 	t.Parallel()
 	file := newRenamedFile(t, filepath.Join(t.TempDir(), "policy.yaml"))

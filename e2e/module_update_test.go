@@ -56,8 +56,8 @@ func (d *fileSite) write(t testing.TB, settings string) {
 	}
 }
 
-// The method countLoaded returns how many versions Envoy has loaded, and rejected how many it has
-// rejected.
+// The method countLoaded returns how many versions Envoy has loaded, and the method countRejected
+// returns how many it has rejected.
 func (d *fileSite) countLoaded() int   { return d.stat("config_reload") }
 func (d *fileSite) countRejected() int { return d.stat("config_fail") }
 
@@ -194,8 +194,8 @@ func TestModuleUpdatesRememberAnOutage(t *testing.T) {
 
 // TestModuleWaitingRequestsSurviveAnUpdate tests that requests that wait for a hung Redis are
 // decided by the configuration with which they began. That configuration is replaced meanwhile:
-// alone, by ECDS, with its listener, by LDS, or with its route, by RDS. Later requests are decided
-// by the new one.
+// alone (by ECDS), with its listener (by LDS), or with its route (by RDS). Later requests are
+// decided by the new configuration.
 func TestModuleWaitingRequestsSurviveAnUpdate(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -248,7 +248,8 @@ func (s *site) survivesAnUpdate(t *testing.T, redis *redistest.Server, d updatab
 			t.Errorf("status %d, %v %s", a.status, a.header, a.body)
 		}
 	}
-	// A connection that is open still belongs to the listener before.
+	// Connections that are already open still belong to the previous listener, so each request
+	// below uses a new connection.
 	own := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	eventually.Until(t, patience, "the new configuration decides", func() bool {
 		a, err := ask(own, "http://"+s.address+"/")
@@ -329,7 +330,7 @@ func startRouting(t testing.TB, settings string) *routing {
 	return r
 }
 
-// The method write replaces the settings of the route. Without a store, they count in memory.
+// The method write replaces the settings of the route. Settings without a store count in memory.
 func (r *routing) write(t testing.TB, settings string) {
 	t.Helper()
 	if !strings.Contains(settings, "store:") {

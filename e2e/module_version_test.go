@@ -49,7 +49,7 @@ func TestModuleNamesAnUnsuitableEnvoy(t *testing.T) {
 }
 
 // TestModuleMatchesTheInterface tests that Envoy takes the module for one of its own version, so
-// that it does not warn of another one.
+// that Envoy does not warn of another version.
 func TestModuleMatchesTheInterface(t *testing.T) {
 	t.Parallel()
 	e, sites := startModule(t, module(t), nil, threeADay)

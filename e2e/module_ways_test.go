@@ -46,7 +46,7 @@ func TestModuleWays(t *testing.T) {
 	}
 }
 
-// passesBodiesOver stops decisions by stopping Redis.
+// passesBodiesOver returns a test of bodies that stops Redis, and thereby decisions.
 func passesBodiesOver(redis *redistest.Server) func(s *site, t *testing.T, b *bridge) {
 	return func(s *site, t *testing.T, _ *bridge) { s.passesBodiesWhile(t, redis.Pause, redis.Resume) }
 }

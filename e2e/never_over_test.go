@@ -89,7 +89,7 @@ func loadNodes(t *testing.T, url string, got *tally, meanwhile func(p *process))
 	}
 }
 
-// steadyPause is the pause of a client before each request, once the required number was sent. The
+// steadyPause is the pause of a client before each request after the required number was sent. The
 // load continues, but leaves the processors to the other parts of the test.
 const steadyPause = 40 * time.Millisecond
 

@@ -96,8 +96,8 @@ func (d *description) describesRoutes() {
 	}
 }
 
-// schemaKeywords lists the keywords that holds supports. Any other keyword in a schema fails the
-// test.
+// schemaKeywords lists the keywords that the method holds supports. Any other keyword in a schema
+// fails the test.
 var schemaKeywords = []string{"$ref", "type", "properties", "required", "additionalProperties", "items", "enum", "const", "minimum",
 	"maximum", "pattern", "description", "default", "anyOf"}
 

@@ -149,7 +149,7 @@ func (d *description) describesBridge(t *testing.T) {
 }
 
 // The method comparePost returns a function that compares the answer to a POST with the document,
-// and the body as well if the answer is a success.
+// and also the body of the request if the answer is a success.
 func (d *description) comparePost(server string) func(path, body string, status int) {
 	return func(path, body string, status int) {
 		d.t.Helper()
@@ -223,7 +223,7 @@ func (d *description) describesKeys(p *process) {
 	get("?client=ip:192.0.2.7", 422)
 }
 
-// describesEvents reads the events of the denials before.
+// describesEvents reads the events of the previous denials.
 func (d *description) describesEvents(p *process) {
 	get := func(query string, status int) reply {
 		r := d.request("GET", "http://"+p.admin+"/penstock/events"+query, nil)

@@ -141,7 +141,7 @@ func TestCommandsAnswerAlikeEverywhere(t *testing.T) {
 		if left := firstRemaining(f.runOnAll("client", "--json", "--client", ann, "--rule", "api")); left != 3.0 {
 			t.Errorf("after a reset through %s, %v are left", target, left)
 		}
-		// What Envoy's filter remembers of a denial ends within a second.
+		// Envoy's filter forgets a denial within a second.
 		eventually.Until(t, 20*time.Second, "Envoy admits the client again after a reset through "+target, func() bool { return through() == 200 })
 		eventually.Until(t, 20*time.Second, "and denies it beyond the limit", func() bool { return through() == 429 })
 	}

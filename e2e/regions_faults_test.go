@@ -129,10 +129,10 @@ func (l *lending) awaitAnswers(region string) {
 	})
 }
 
-// TestAWayBetweenRegionsIsCut: the way between two regions is cut in both directions, or in one:
-// one region cannot connect to the other, or nothing that one says arrives. All requests are
-// decided, and never more than the limit are admitted. When the way is whole, a new client gets the
-// whole limit within seconds.
+// TestAWayBetweenRegionsIsCut: the way between two regions is cut in both directions, or in one
+// direction, so that one region cannot connect to the other, or so that nothing that it sends
+// arrives. All requests are decided, and never more than the limit are admitted. When the way is
+// whole, a new client gets the whole limit within seconds.
 func TestAWayBetweenRegionsIsCut(t *testing.T) {
 	t.Parallel()
 	l := startLending(t, lendingPolicy)

@@ -14,10 +14,10 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// TestForgetARegion: a region is lost with its Redis and its agent. After penstock regions forget,
-// which an agent writes again to a Redis that was emptied, the two others together admit exactly
-// the whole limit. The region comes back without its data, hears of it, and admits nothing, also
-// after penstock regions restore, until the next window.
+// TestForgetARegion: a region is lost with its Redis and its agent. After "penstock regions
+// forget", which an agent writes again to a Redis that was emptied, the two other regions together
+// admit exactly the whole limit. The lost region comes back without its data, learns that it was
+// forgotten, and admits nothing until the next window, even after "penstock regions restore".
 func TestForgetARegion(t *testing.T) {
 	t.Parallel()
 	l := startLending(t, lendingPolicy)

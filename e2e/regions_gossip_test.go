@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/test/freeport"
 )
 
-// toldPolicy gives each client 100 units, and each region all of them.
+// toldPolicy gives each client 100 units, all of which each region may admit.
 const toldPolicy = `name: shop
 on_error: deny
 regions: {us: 50, eu: 30, ap: 20}

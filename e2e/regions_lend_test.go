@@ -31,7 +31,7 @@ identify: [{header: {name: X-User, unverified: true}}]
 rules: [{name: all, limit: 30/31d fixed_window}]
 `
 
-// roundTripMillis is the time between two regions and back.
+// roundTripMillis is the time of a round trip between two regions.
 const roundTripMillis = 200
 
 // The type lending is three regions, each with a Redis, a Caddy and an agent. Agents reach each
@@ -193,11 +193,11 @@ func (l *lending) checkBurst(region, address, user string, scrape func() string)
 	}
 }
 
-// TestRegionsLend: with across: lease, a client gets the whole limit in one region, although it has
-// only the smallest part, and nothing more anywhere. The requests of a burst wait for that, in
-// Caddy, at Envoy's filter and at the rate limit service. The regions are 200 ms apart. If the
-// regions are cut off from each other, each region admits its part. If an agent is killed, only
-// units under way are lost.
+// TestRegionsLend: with across: lease, a client gets the whole limit in one region, although that
+// region has only the smallest part, and the client gets nothing more anywhere. The requests of a
+// burst wait for the loans, in Caddy, at Envoy's filter and at the rate limit service. The regions
+// are 200 ms apart. If the regions are cut off from each other, each region admits its part. If an
+// agent is killed, only units under way are lost.
 func TestRegionsLend(t *testing.T) {
 	t.Parallel()
 	l := startLending(t, lendingPolicy)
@@ -233,8 +233,8 @@ func TestRegionsLend(t *testing.T) {
 	}
 }
 
-// TestRegionAgentIsClosed: an agent lends only to those that show a certificate of the regions'
-// authority, and it starts only with all that it needs.
+// TestRegionAgentIsClosed: an agent lends only to callers that show a certificate of the regions'
+// authority, and starts only with all flags that it needs.
 func TestRegionAgentIsClosed(t *testing.T) {
 	t.Parallel()
 	folder, policy := t.TempDir(), filepath.Join(t.TempDir(), "policy.yaml")
@@ -271,8 +271,8 @@ func TestRegionAgentIsClosed(t *testing.T) {
 	checkSilentCallers(t, s, listen, folder)
 }
 
-// checkSilentCallers opens more connections to an agent than it may have, and says nothing on them.
-// Another agent is answered nevertheless.
+// checkSilentCallers opens more connections to an agent than the agent may have, and sends nothing
+// over them. Another agent is answered nevertheless.
 func checkSilentCallers(t *testing.T, s *server, listen, folder string) {
 	t.Helper()
 	const many, most = 600, 256 + 32 // connections, and files of the process

@@ -16,8 +16,8 @@ type lentTraffic struct {
 	name   string
 	rate   float64 // as a multiple of the limit
 	region func(since time.Duration, random *rand.Rand) string
-	// decidedMin and denialsMin are the shares of all requests, and of the denied, that must be
-	// decided without a wait for another region.
+	// decidedMin and denialsMin are the least shares of all requests, and of the denied requests,
+	// that must be decided without a wait for another region.
 	decidedMin, denialsMin float64
 
 	mu                                 sync.Mutex
@@ -53,7 +53,7 @@ func shareOf(part, whole int) float64 {
 }
 
 // TestLoansMeetTheirTargets sends the traffic of the simulation's tables to three Caddys, each with
-// a Redis and an agent, 200 ms apart. No window admits more than the limit. In make exam, with
+// a Redis and an agent, 200 ms apart. No window admits more than the limit. In "make exam", with
 // windows of a minute on a machine that does nothing else, the shares of requests that do not wait
 // for another region are as docs/explanation/regions.md promises.
 func TestLoansMeetTheirTargets(t *testing.T) {

@@ -25,7 +25,7 @@ across: share
 rules: [{name: all, per: [], limit: 1000/31d}]
 `
 
-// regionalCaddyfile is the Caddyfile of a region.
+// regionalCaddyfile returns the Caddyfile of a region.
 func regionalCaddyfile(region string) string {
 	return strings.Replace(editedCaddyfile, "	penstock {\n", "	penstock {\n		region "+region+"\n", 1)
 }

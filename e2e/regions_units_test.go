@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestClientShowsUnits: penstock client show says which region has how many units of a client's
+// TestClientShowsUnits: "penstock client show" says which region has how many units of a client's
 // counters. A region whose Redis does not answer is named, and the others are shown.
 func TestClientShowsUnits(t *testing.T) {
 	t.Parallel()

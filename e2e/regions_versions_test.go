@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// The type standIn is an agent of us that was written from the format of the messages only, as one
-// of another release. It has 15 units of each client.
+// The type standIn is an agent of the region us that was written only from the format of the
+// messages, as if it were of another release. It has 15 units of each client.
 type standIn struct {
 	t      *testing.T
 	client *http.Client
@@ -32,7 +32,7 @@ type standIn struct {
 	question map[string]map[string]any // the last one of each key
 }
 
-// The method startStandIn starts it in place of the agent of us.
+// The method startStandIn starts a stand-in in place of the agent of the region us.
 func (l *lending) startStandIn() *standIn {
 	l.t.Helper()
 	l.agents["us"].kill()
@@ -94,7 +94,8 @@ func (s *standIn) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 // The method borrow asks the agent of a region for units of a counter about which that agent has
-// asked, without the fields that the first release did not have, and with those of a later one.
+// asked. The question lacks the fields that the first release did not have, and has those of a
+// later release.
 func (s *standIn) borrow(address, path, key string, units int) (status int, answer string) {
 	s.t.Helper()
 	s.mu.Lock()
@@ -121,7 +122,7 @@ func (s *standIn) borrow(address, path, key string, units int) (status int, answ
 	return response.StatusCode, string(body)
 }
 
-// The method keys returns the keys of the counters about which it was asked.
+// The method keys returns the keys of the counters about which the stand-in was asked.
 func (s *standIn) keys() (keys []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,10 +132,11 @@ func (s *standIn) keys() (keys []string) {
 	return keys
 }
 
-// TestAgentsOfTwoReleases: the agent of us is one of an earlier release, which lacks fields and
-// paths, or one of a later release, which has more fields. Both lend and borrow, and the clients of
-// eu never get more than the limit. If it speaks another version of the protocol, both sides refuse
-// and say so. When us has an agent of this release again, clients get the whole limit.
+// TestAgentsOfTwoReleases: the agent of the region us is one of an earlier release, which lacks
+// fields and paths, or one of a later release, which has more fields. Both lend and borrow, and the
+// clients of eu never get more than the limit. If that agent speaks another version of the
+// protocol, both sides refuse and say so. When the region us has an agent of this release again,
+// clients get the whole limit.
 func TestAgentsOfTwoReleases(t *testing.T) {
 	t.Parallel()
 	l := startLending(t, lendingPolicy)

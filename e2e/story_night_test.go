@@ -22,9 +22,9 @@ type alertStory struct {
 }
 
 // TestTheStoryOfTheNight: requests are denied, and an operator finds out which rule denies whom and
-// since when, and whether the cause is a client, the policy or the store. Each cause shows in other
-// places: top and an event, nodes and an alert about the policy, alerts about Redis and an event of
-// the outage.
+// since when, and whether the cause is a client, the policy or the store. Each cause shows in
+// different places: top and an event, nodes and an alert about the policy, alerts about Redis and
+// an event of the outage.
 func TestTheStoryOfTheNight(t *testing.T) {
 	t.Parallel()
 	n := &alertStory{story: startStory(t, redistest.StartTCP(t))}

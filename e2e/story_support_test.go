@@ -12,7 +12,7 @@ import (
 )
 
 // TestTheStoryOfSupport: a client reports 429. One command at any node tells who it is, which rule
-// denies it, by which number, and until when. Then the client gets a higher limit until Friday,
+// denies it, by which number, and until when. Then the client gets a higher limit until Friday and
 // more units for this month, and its neighbour is blocked for an hour. Each change holds on every
 // front, and nobody edits a file.
 func TestTheStoryOfSupport(t *testing.T) {

@@ -94,7 +94,8 @@ func (s *story) run(target string, args ...string) (out string) {
 	return out
 }
 
-// The method runTimed is run, and returns when the command had ended.
+// The method runTimed does what the method run does, and also returns the time at which the command
+// had ended.
 func (s *story) runTimed(target string, args ...string) (out string, ended time.Time) {
 	s.t.Helper()
 	args = append(args, s.targets[target]...)
@@ -130,8 +131,8 @@ const (
 	heldInARow = 10 // answers, so that each worker of an Envoy has given some
 )
 
-// The method change runs a command, and waits until every front answers a user with a status, and
-// keeps doing so. The method writes to the transcript when that began.
+// The method change runs a command, and waits until every front answers a user with the given
+// status several times in a row. The method writes to the transcript when that began.
 func (s *story) change(path, user string, status int, target string, args ...string) {
 	s.t.Helper()
 	_, ended := s.runTimed(target, args...)

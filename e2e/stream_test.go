@@ -193,7 +193,7 @@ func (m *meteredSite) costs(t *testing.T, c meteredCase, address string) {
 	})
 }
 
-// The variable meteredFronts starts a front in front of an upstream.
+// The variable meteredFronts has functions that start a front with an upstream.
 var meteredFronts = map[string]func(t *testing.T, h http.Handler) *meteredSite{
 	"Caddy":             func(t *testing.T, h http.Handler) *meteredSite { return startMetered(t, h) },
 	"the native module": startMeteredModule,

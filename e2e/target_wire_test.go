@@ -13,7 +13,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// http2To sends HTTP/2 requests without TLS, each over a new connection.
+// http2To returns a sender of HTTP/2 requests without TLS, each over a new connection.
 func http2To(to string) targetSender {
 	return func(f requestForm, address, upstream string) string {
 		connection, err := net.Dial("tcp", to)

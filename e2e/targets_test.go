@@ -159,7 +159,7 @@ func startTargets(t *testing.T) *process {
 // targetSender sends a request in the given form and returns the whole answer.
 type targetSender func(f requestForm, address, upstream string) string
 
-// http1To sends HTTP/1 requests, each over a new connection.
+// http1To returns a sender of HTTP/1 requests, each over a new connection.
 func http1To(to, version string) targetSender {
 	return func(f requestForm, address, upstream string) string {
 		connection, err := net.Dial("tcp", to)
@@ -214,7 +214,7 @@ func sendEveryTarget(t *testing.T, upstreams []string, send targetSender) {
 	t.Logf("%d forms, each asked for up to %d times", len(jobs), targetsAsks)
 }
 
-// sendTarget sends a request several times, or once if its first answer is none of the resources
+// sendTarget sends a request several times, or only one time if its first answer is not a resource
 // with a rule. It returns how often each of these was served, and the last answer.
 func sendTarget(send func() string) (served map[string]int, last string) {
 	served = map[string]int{}

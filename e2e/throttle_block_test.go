@@ -41,8 +41,8 @@ func TestABlockReachesThoseThatWait(t *testing.T) {
 	}
 }
 
-// blockedWhileWaiting returns the status of a request whose client is blocked once the request
-// waits.
+// blockedWhileWaiting returns the status of a request whose client is blocked as soon as the
+// request waits.
 func (f *allFronts) blockedWhileWaiting(address, user string, waiting func() bool) (status int) {
 	f.t.Helper()
 	send := func() int {

@@ -17,8 +17,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The function throttleCaddyfile returns a Caddyfile whose requests are throttled to limit. Rule
-// audit never denies; it counts the charges. Rule hard denies, on its own path.
+// The function throttleCaddyfile returns a Caddyfile whose requests are throttled to the given
+// limit. The rule audit never denies; it counts the charges. The rule hard denies, on its own path.
 func throttleCaddyfile(head, limit string) string {
 	return head + `:SITE {
 	penstock {

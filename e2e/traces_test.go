@@ -43,8 +43,8 @@ func awaitPatternMetric(t *testing.T, collector *otlptest.Receiver, outcome stri
 	})
 }
 
-// TestTracesOfCaddy: a check is a span below the one that the directive tracing makes. Caddy sends
-// Penstock's metrics by OTLP with its own.
+// TestTracesOfCaddy: a check is a span below the one that the directive named tracing makes. Caddy
+// sends Penstock's metrics by OTLP together with its own.
 func TestTracesOfCaddy(t *testing.T) {
 	t.Parallel()
 	collector := otlptest.Start(t)

@@ -73,7 +73,7 @@ type monitor struct {
 }
 
 // startPrometheus runs Prometheus with the example configuration, on Caddys and bridges, every
-// second. startPrometheus applies edit to the rules.
+// second. startPrometheus applies the replacer edit to the rules.
 func startPrometheus(t *testing.T, edit *strings.Replacer, caddys, bridges []string) *monitor {
 	t.Helper()
 	dir, list := t.TempDir(), func(addresses []string) string {
@@ -278,8 +278,8 @@ var (
 	grouping = regexp.MustCompile(`(?:by|on|group_left) \(([^)]*)\)`)
 )
 
-// unknownNames returns the metrics of a query that are not exposed, and the labels that they do not
-// have. Prometheus itself adds job and instance.
+// unknownNames returns the metrics of a query that are not exposed, and the labels that the exposed
+// metrics do not have. Prometheus itself adds job and instance.
 func unknownNames(query string, exposed map[string]string) (unknown []string) {
 	all := []string{"job", "instance", "le"}
 	for _, found := range selector.FindAllStringSubmatch(query, -1) {

@@ -93,8 +93,8 @@ func (i *issuer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte(*i.set.Load()))
 }
 
-// refresh is the interval at which the Caddys of these tests fetch the key set; within bounds the
-// time until all of them have done so on a busy machine.
+// refresh is the interval at which the Caddys of these tests fetch the key set. The constant within
+// bounds the time until all of them have done so on a busy machine.
 const (
 	refresh = time.Second
 	within  = refresh + 4*time.Second
@@ -128,8 +128,8 @@ type tokenResult struct {
 	identified  bool
 }
 
-// The function sendTokens sends tokens of one key until done: usually the same token, but every
-// tenth time a new one.
+// The function sendTokens sends tokens of one key until the channel done is closed: usually the
+// same token, but every tenth time a new one.
 func sendTokens(p *process, s *signer, done <-chan struct{}, kept chan<- []tokenResult) {
 	var all []tokenResult
 	user := "user-of-" + s.Name
@@ -263,8 +263,8 @@ func countsForWhom(t *testing.T, redis *redistest.Server, all []tokenResult) {
 	}
 }
 
-// TestAnIssuerThatIsDownAtTheStart: a Caddy starts nevertheless, and identifies its clients once
-// the issuer is back.
+// TestAnIssuerThatIsDownAtTheStart: a Caddy starts nevertheless, and identifies its clients as soon
+// as the issuer is back.
 func TestAnIssuerThatIsDownAtTheStart(t *testing.T) {
 	t.Parallel()
 	key := newEC(t, "first")
