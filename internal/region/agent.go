@@ -115,8 +115,8 @@ func (a *Agent) foresee(now counter.Micros, out *Output) {
 }
 
 // The method horizon returns the units that requests need until the answer to a question asked now
-// arrives: for a round trip, half of one for delays, and twice the standard deviation of their
-// number.
+// arrives. It allows for a round trip, half of one more for delays, and twice the standard
+// deviation of the number.
 func (a *Agent) horizon(now counter.Micros) int64 {
 	units := a.rate.now(now) * 1.5 * float64(a.RoundTrip) / float64(counter.Second)
 	return int64(units + 2*math.Sqrt(units))
@@ -182,7 +182,8 @@ func (a *Agent) Receive(now counter.Micros, m Message, out *Output) {
 			reply.Kind, reply.Floor = Stale, a.Share.forgotten[m.From]
 		}
 		out.Messages = append(out.Messages, a.message(now, reply))
-		// A repeated transfer brings nothing, but it hides what its sender could give.
+		// A repeated transfer brings nothing. But its sender repeated it instead of answering the
+		// question, so the sender may have units.
 		a.gained = a.gained || m.Question == a.question
 		a.hear(now, m, out)
 	case None:
@@ -245,9 +246,9 @@ func (a *Agent) answer(now counter.Micros, m Message, out *Output) {
 }
 
 // The method gift returns how many units to give: a part of the spare ones in proportion to the
-// rates of the two regions, but as many as the other region's waiting requests need. A region that
-// is short of units itself gives only what makes the two shares proportional to the rates.
-// Otherwise two regions that are both short would pass the same units back and forth.
+// rates of the two regions, but at least as many as the other region's waiting requests need. A
+// region that is short of units itself gives only what makes the two shares proportional to the
+// rates. Otherwise two regions that are both short would pass the same units back and forth.
 func (a *Agent) gift(now counter.Micros, m Message) int64 {
 	if len(a.waiting) > 0 {
 		return 0
@@ -316,9 +317,9 @@ func (a *Agent) serve(now counter.Micros, out *Output) {
 	a.waiting = a.waiting[served:]
 }
 
-// The method settle denies the waiting requests once all regions have answered. But if a region has
-// given units, these did not suffice because more requests arrived meanwhile. Then the regions are
-// asked again.
+// The method settle is called when all regions have answered. It denies the waiting requests. But
+// if a region has given units, it asks again: the units did not suffice because more requests
+// arrived meanwhile.
 func (a *Agent) settle(now counter.Micros, out *Output) {
 	if a.gained {
 		a.ask(now, out)
@@ -362,9 +363,9 @@ func (a *Agent) Tick(now counter.Micros, out *Output) {
 func (a *Agent) Busy() bool { return a.asking || a.Share.Moving() > 0 }
 
 // Sweep prepares to forget a counter without requests. The caller calls it about once per window.
-// It returns its units to their home, and then asks the other regions to confirm what was applied.
-// Once it reports true, the caller may replace the share by a new one made from the values that
-// Sweep returns.
+// Sweep returns the counter's units to their home, and then asks the other regions to confirm what
+// was applied. After Sweep has reported true, the caller may replace the share by a new one made
+// from the values that Sweep returns.
 func (a *Agent) Sweep(now counter.Micros, out *Output) (Forgotten, bool) {
 	idle := max(2*a.Share.whole.Window(), 10*a.RoundTrip)
 	if a.asking || now-a.rate.at < idle {

@@ -21,7 +21,7 @@ const (
 type demands struct {
 	arrived []int64 // since the last estimate
 	own     []float64
-	known   [RegionsMax][RegionsMax]float64 // of each region by each, in units per microsecond
+	known   [RegionsMax][RegionsMax]float64 // what each region knows of each, in units per microsecond
 }
 
 func (d *demands) exchange() (messages int64, arrive func()) {
@@ -51,8 +51,9 @@ func byDemand(name string, s scene, decide func(d *demands, now counter.Micros, 
 		}}
 }
 
-// randomDrops denies each request with the probability by which the arrivals in all regions exceed
-// the limit, which the paper calls global random drop.
+// randomDrops denies each request with the same probability: the fraction of the arrivals in all
+// regions that is in excess of the limit. The paper that is named at demands calls this global
+// random drop.
 func randomDrops(s scene) rival {
 	rng := rand.New(rand.NewPCG(1, 3))
 	rate := float64(s.limit.Count()) / float64(s.limit.Window())

@@ -35,8 +35,8 @@
 //
 // The whole limit of an unused counter belongs to its home, a region that is computed from the
 // counter's key. The first request in another region waits for one message to the home and back.
-// It gets half of what the home has left. If only one region is used, it soon has all of the limit
-// that it needs, and decides as exactly as one node would.
+// That region gets half of what the home has left. If only one region is used, it soon has all of
+// the limit that it needs, and decides as exactly as one node would.
 //
 // A region whose units are about to run out asks the regions that have some. Each lender divides
 // its units between the two regions in proportion to their rates of requests. If no region has

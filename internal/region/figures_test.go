@@ -39,7 +39,7 @@ func (f *figures) row(s scene, uses []use, exact int64) row {
 	return r
 }
 
-// The function exactly returns the units that one counter without delay admits.
+// The function named exactly returns how many units one counter without delay admits.
 func exactly(s scene, seed uint64) int64 {
 	f, _ := atHome(s).play(s, seed)
 	return f.admitted

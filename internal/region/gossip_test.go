@@ -10,7 +10,7 @@ import (
 )
 
 // TestGossipIsOverByWhatItHasNotHeard plays random traffic in regions that report at random times.
-// In no window do the regions admit more than the limit and what the region that admitted the last
+// In no window do the regions admit more than the limit plus what the region that admitted the last
 // request had not heard of at that moment.
 func TestGossipIsOverByWhatItHasNotHeard(t *testing.T) {
 	seed := rand.Uint64()

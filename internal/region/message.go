@@ -14,7 +14,7 @@ const (
 	Gift
 	// None answers an Ask: the sender has no units to give for some time.
 	None
-	// Ack acknowledges the transfer of a serial number.
+	// Ack acknowledges the transfer with a serial number.
 	Ack
 	// Stale answers a Gift that may belong to a share that was forgotten.
 	Stale
@@ -39,11 +39,11 @@ type Message struct {
 	// Young reports whether Rate is based on too few requests.
 	Young bool
 	// Asked is the set of regions that answer an Ask, a bit for each. The home adds those to
-	// which it forwards the Ask, and the answer of the home tells the region.
+	// which it forwards the Ask, and tells the asking region in its answer.
 	Asked    uint8
 	Transfer Transfer       // Gift
 	Serial   uint64         // Ack, Stale, Close, Closed
-	Floor    uint64         // Stale: the smallest serial number that is not stale is greater
+	Floor    uint64         // Stale: only serial numbers greater than this are not stale
 	Wait     counter.Micros // None: how long the sender expects to have no units
 	// Has is the sender's share.
 	Has int64

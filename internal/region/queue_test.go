@@ -18,8 +18,8 @@ func (m moment) before(other moment) bool {
 	return m.at < other.at || m.at == other.at && m.order < other.order
 }
 
-// An arrival is the next request of a scene's traffic. It is not in the queue of events, which is
-// short without it.
+// An arrival is the next request of a scene's traffic. It is not in the queue of events, so that
+// the queue stays short.
 type arrival struct {
 	moment
 	region int
@@ -80,7 +80,7 @@ func (q *eventQueue) pop() event {
 }
 
 // The function mergeUses merges two lists that are sorted by their instants. A clock goes back only
-// if a mistake restores an old share; over sorts the merged list then.
+// if a mistake restores an old share; the function over then sorts the merged list.
 func mergeUses(a, b []use) []use {
 	if len(a) == 0 {
 		return b
