@@ -33,7 +33,7 @@ const (
 // key without [regionstore.KeyPrefix] follows.
 const knownPrefix = regionstore.KeyPrefix + "~told:"
 
-// epochKey has a random word, which changes when Redis has lost its data.
+// epochKey is the key of a random word, which changes when Redis has lost its data.
 const epochKey = regionstore.ChangedKey + ":epoch"
 
 // Store holds the counters of this region.
@@ -59,8 +59,8 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Agent tells other regions what this one has counted, and hears what they have. It is safe for
-// concurrent use.
+// Agent tells other regions what this one has counted, and hears what they have counted. It is safe
+// for concurrent use.
 type Agent struct {
 	o       Options
 	id      string
@@ -110,7 +110,7 @@ func (a *Agent) Run(ctx context.Context) {
 }
 
 // The method tellAll tells a region about all counters that have changed since it was told last,
-// and logs when that begins to fail, and when it ends to.
+// and logs when that begins to fail and when it succeeds again.
 func (a *Agent) tellAll(ctx context.Context, p *Peer) {
 	err := a.tell(ctx, p)
 	switch {
@@ -204,8 +204,8 @@ func (a *Agent) deliver(ctx context.Context, p *Peer, m *prepared) (more bool, e
 	return m.more, nil
 }
 
-// The method own reads this region's own units of counters. It leaves out those that have none, and
-// those that the policy does not tell any more.
+// The method own reads this region's own units of counters. It leaves out counters without own
+// units, and counters of rules that no longer have across: gossip.
 func (a *Agent) own(ctx context.Context, own *Policy, names []string) (told []Told, err error) {
 	var calls []redisstore.ScriptCall
 	var of []string
@@ -280,8 +280,8 @@ func (a *Agent) argsOf(c *regionstore.Changed) []any {
 	return []any{int64(a.instant), algorithm, int64(c.Limit.Window()), c.BoundsText()}
 }
 
-// The method evalAll calls a script for each call, and then done with each reply. The method skips
-// calls that Redis rejects because of their counter.
+// The method evalAll executes a script for each call, and then calls the function done with each
+// reply. The method skips calls that Redis rejects because of their counter.
 func (a *Agent) evalAll(ctx context.Context, script *lua.Script, calls []redisstore.ScriptCall, done func(i int, reply string) error) error {
 	at := 0
 	for some := range slices.Chunk(calls, scriptsMax) {

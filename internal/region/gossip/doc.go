@@ -9,19 +9,21 @@
 // its own units and those it has heard of, in the window, leave room for it. All regions together
 // exceed a limit by at most what the other regions admit within the delay: the time from a request
 // until its units have been charged elsewhere. While the regions reach each other, the delay is at
-// most [regionstore.MarkEvery], an interval, and the time to tell what changed before and the
-// change itself: counters are told in the order of their first change that was not read.
+// most the sum of [regionstore.MarkEvery], an interval, and the time to tell first what changed
+// before and then the change itself: counters are told in the order of their first change that was
+// not read.
 //
-// A message has a region's own units of a counter in a window, which only grow but for refunds. The
-// receiver charges them by which they exceed those that it has charged for that region and window,
-// in one atomic script. So messages may be lost, repeated, late and out of order, and two agents of
-// a region do no harm. What a region has told is not taken back: if units are refunded after they
-// were told, the others count them until the window ends.
+// A message has a region's own units of a counter in a window, which only grow, except for refunds.
+// The receiver charges the number by which they exceed what it has charged for that region and
+// window before, in one atomic script. So messages may be lost, repeated, late and out of order,
+// and two agents of a region do no harm. What a region has told is not taken back: if units are
+// refunded after they were told, the others count them until the window ends.
 //
-// A message is repeated until its region has answered. An agent needs no state of its own: which
-// counters have changed, and in which order, is a bounded set in the region's Redis. One agent of a
-// region tells at a time, and another takes over when it is gone. An agent that begins tells
-// everything that is in the set. It does so, too, if the other region's Redis has lost its data.
+// A message is repeated until the other region has answered. An agent needs no state of its own:
+// which counters have changed, and in which order, is a bounded set in the region's Redis. One
+// agent of a region tells at a time, and another takes over when it is gone. An agent that begins
+// tells everything that is in the set. It does so, too, if the other region's Redis has lost its
+// data.
 //
 // # Bounds
 //
@@ -32,8 +34,8 @@
 // # Price
 //
 // A counter that has changed costs two scripts for each other region: one to read it, in its own
-// region, and one to charge it there. A message has the part of its name that the counter before it
-// does not have, and about five bytes.
+// region, and one to charge it there. In a message, a counter takes about five bytes, and the part
+// of its name that differs from the name before it.
 //
 // # When not to use it
 //

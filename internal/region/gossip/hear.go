@@ -19,10 +19,10 @@ import (
 	"github.com/penstock/penstock/lua"
 )
 
-// Path is where an agent hears other regions.
+// Path is the path of the URL at which an agent hears other regions.
 const Path = "/v1/gossip"
 
-// hearsMax bounds the messages that are charged at once. Further ones get 503.
+// hearsMax bounds the messages that are charged at the same time. Further ones get 503.
 const hearsMax = 8
 
 // answer is what an agent answers to a message.
@@ -82,7 +82,7 @@ func (a *Agent) hear(ctx context.Context, m *message) (said answer, err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, tellTime)
 	defer cancel()
-	// The word is read first: if Redis loses its data after that, the next answer has another one.
+	// The word is read first: if Redis loses its data after that, the next answer has another word.
 	if said.Epoch, err = a.epoch(ctx); err != nil {
 		return said, err
 	}

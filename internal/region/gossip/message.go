@@ -40,8 +40,8 @@ type message struct {
 
 var errMessage = errors.New("the message is cut off, or out of bounds")
 
-// The method encode sorts the counters, and returns the message as bytes. Of each name it has only
-// the part by which the name differs from the one before.
+// The method encode sorts the counters, and returns the message as bytes. Of each name, the message
+// has only the part that differs from the name before.
 func (m *message) encode() []byte {
 	slices.SortFunc(m.counters, func(a, b Told) int { return strings.Compare(a.Name, b.Name) })
 	b := append([]byte{version}, byte(len(m.from)))

@@ -29,7 +29,8 @@ func TestMessage(t *testing.T) {
 	}
 }
 
-// TestMessagesAreSmall: a counter needs at most 64 bytes in the mean, by users and by addresses.
+// TestMessagesAreSmall: a counter needs at most 64 bytes on average, whether clients are users or
+// addresses.
 func TestMessagesAreSmall(t *testing.T) {
 	limit, err := counter.ParseLimit("1000/1h")
 	if err != nil {

@@ -127,7 +127,7 @@ func newPair(t *testing.T) *pair {
 }
 
 // The method fill charges 3 units to each of n counters of the first region, and returns their
-// names. The clients have names like those of the UUIDs that many services use.
+// names. The names of the clients are UUIDs, as in many services.
 func (p *pair) fill(t *testing.T, limit *counter.Limit, n int) (names []string) {
 	t.Helper()
 	now := time.Now().UnixMicro()

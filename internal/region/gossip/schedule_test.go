@@ -32,7 +32,8 @@ func TestRegionsCountTogether(t *testing.T) {
 	}
 }
 
-// The method skew sets the clocks of the regions, all right or each wrong by up to a window.
+// The method skew sets the clocks of the regions: either all are right, or each is wrong by up to a
+// window.
 func (w *world) skew(wrong bool) {
 	for _, p := range w.places {
 		if p.offset = 0; wrong {
@@ -67,8 +68,8 @@ func (w *world) play(flushes bool) {
 	}
 }
 
-// The method checkQuiet checks that the regions know each other's units once messages arrive. Two
-// rounds are enough: in the first, a region may learn that another has lost its data.
+// The method checkQuiet checks that the regions know each other's units when messages arrive again.
+// Two rounds are enough: in the first, a region may learn that another has lost its data.
 func (w *world) checkQuiet() {
 	w.t.Helper()
 	w.faults = false

@@ -91,7 +91,7 @@ func (w *world) flush(p *place) {
 	}
 }
 
-// The method start starts the agent of a region, after the time of an earlier one.
+// The method start starts the agent of a region, as if the time of an earlier agent were over.
 func (w *world) start(p *place) {
 	w.t.Helper()
 	if err := p.redis.Client().Del(w.t.Context(), regionstore.TellerKey).Err(); err != nil {
@@ -152,7 +152,7 @@ func (w *world) deliver(to *place, text []byte) (answer, error) {
 	return said, nil
 }
 
-// The method learn is what the oracle learns from a message.
+// The method learn lets the oracle learn from a message.
 func (w *world) learn(to *place, from string, t Told) {
 	window := w.limit.Window()
 	current := to.agent.instant - to.agent.instant%window
