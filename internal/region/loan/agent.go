@@ -47,17 +47,18 @@ type Policy struct {
 type Options struct {
 	Name string // this region
 	// Writeoffs is the Redis of this region, which holds what is known of regions that were written
-	// off. If it is nil, no region ever was.
+	// off. If Writeoffs is nil, no region was ever written off.
 	Writeoffs writeoff.Redis
 	// Store holds the counters of this region. It must not repeat calls.
 	Store counter.Store
-	// Listen calls received for each question that is published in this region, until ctx is done
-	// or the connection ends. It calls begun once it listens.
+	// Listen calls the function received for each question that is published in this region, until
+	// ctx is done or the connection ends. It calls the function begun as soon as it listens.
 	Listen func(ctx context.Context, begun func(), received func(message string)) error
 	// Publish sends a message to the proxies of this region.
 	Publish func(ctx context.Context, message []byte) error
 	// Tell sends a message to all agents of this region, which hear it as they hear questions. If
-	// it is nil, units that another agent of the region holds cannot be recalled from this one.
+	// Tell is nil, other regions cannot recall through this agent what another agent of the region
+	// holds.
 	Tell func(ctx context.Context, message []byte) error
 	// Policy returns the policy in force.
 	Policy func() Policy
@@ -96,8 +97,8 @@ type counts struct {
 }
 
 // pause is when a counter may be asked for again. Of the counters that share a place in the table,
-// the last one that was asked for has a pause. Otherwise a client with many counters would cause
-// pauses of the counters of others.
+// only the last one that was asked for has a pause. Otherwise a client with many counters would
+// cause pauses of the counters of others.
 type pause struct {
 	mu     sync.Mutex
 	key    uint64        // the hash of the counter's key
@@ -124,8 +125,8 @@ func (p *pause) ofLocked(key uint64) {
 	p.far, p.farLength, p.scarce, p.moves, p.denied = time.Time{}, 0, time.Time{}, 0, time.Time{}
 }
 
-// ends reports whether a question may be asked now. If so, the question counts as under way. A
-// region that begins to deny requests does not wait for the end of a pause.
+// The method ends reports whether a question may be asked now. If so, the question counts as under
+// way. A region that begins to deny requests does not wait for the end of a pause.
 func (p *pause) ends(key uint64, now time.Time, short bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -140,8 +141,8 @@ func (p *pause) ends(key uint64, now time.Time, short bool) bool {
 	return true
 }
 
-// endsFor is ends for a question for which requests wait. Only a pause after a question that
-// brought nothing delays it. Another question may be under way.
+// endsFor is like the method ends, for a question for which requests wait. Only a pause after a
+// question that brought nothing delays it. Another question may be under way.
 func (p *pause) endsFor(key uint64, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -154,7 +155,8 @@ func (p *pause) endsFor(key uint64, now time.Time) bool {
 	return true
 }
 
-// begins notes that a question has been asked. The pauses grow while nothing is borrowed.
+// The method begins notes that a question has been asked. The pauses grow while nothing is
+// borrowed.
 func (p *pause) begins(key uint64, now time.Time, units int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -167,7 +169,7 @@ func (p *pause) begins(key uint64, now time.Time, units int64) {
 	p.asking, p.until = false, now.Add(p.length)
 }
 
-// drops notes that a question was not asked, because too many are being asked.
+// The method drops notes that a question was not asked, because too many are being asked.
 func (p *pause) drops(key uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -317,8 +319,8 @@ func (a *Agent) restoreParts(ctx context.Context, q *Question, l Loan, r *round)
 	}
 }
 
-// restore restores a loan, once this region's clock has reached the lender's reading. If that takes
-// too long, nothing is restored.
+// restore restores a loan, as soon as this region's clock has reached the lender's reading. If that
+// takes too long, nothing is restored.
 func (a *Agent) restore(ctx context.Context, own *Policy, q *Question, l Loan) (int64, error) {
 	units, err := Restore(ctx, a.o.Store, own.Here, own.Namespace, q, l)
 	early := new(EarlyError)
@@ -427,8 +429,8 @@ func (a *Agent) lend(ctx context.Context, q *Question) (Loan, error) {
 	return l, nil
 }
 
-// lendOf lends units of the counter, and of what this agent holds. A region that lacks units itself
-// lends as to one that does not deny requests yet.
+// lendOf lends units of the counter, and of what this agent holds. If this region lacks units
+// itself, it lends as if the borrower did not deny requests yet.
 func (a *Agent) lendOf(ctx context.Context, own *Policy, from *lending) (Loan, error) {
 	whole, err := check(from.q, own.Namespace)
 	if err != nil {

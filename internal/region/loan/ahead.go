@@ -46,8 +46,8 @@ func (t tally) roll(receipt, window counter.Micros) tally {
 	return t
 }
 
-// The method own returns how many units the region's own requests probably use in a window. Look is
-// the state of the counter.
+// The method own returns how many units the region's own requests probably use in a window. The
+// argument look is the state of the counter.
 func (t tally) own(part *counter.Limit, look *counter.Result) float64 {
 	window := part.Window()
 	elapsed := window - look.Reset
@@ -66,10 +66,10 @@ func (t tally) own(part *counter.Limit, look *counter.Result) float64 {
 	return own * scale
 }
 
-// The method spare returns how many units of the present window the region's own requests will
-// probably not use, of those that it has not lent yet, and how many of the available units. It
-// reports whether the region does not use the counter at all. If the borrower denies requests, such
-// a region keeps a single unit.
+// The method spare returns how many units the region's own requests will probably not use: of all
+// units of the present window that the region has not lent yet, and of the units that are available
+// now. The result idle is true if the region does not use the counter at all. If, in addition, the
+// borrower denies requests, the region keeps a single unit.
 func (t tally) spare(part *counter.Limit, look *counter.Result, short bool) (all, now int64, idle bool) {
 	own := t.own(part, look)
 	keep := max(1, part.Count()/sparedParts)
@@ -86,8 +86,8 @@ func soonSpan(part *counter.Limit, look *counter.Result) counter.Micros {
 	return min(look.Reset, max(soonMin, part.Window()/soonParts))
 }
 
-// likely returns a number of units that is rarely exceeded if this many are expected. No limit has
-// more than it returns at most.
+// likely returns a number of units that is rarely exceeded if the given number is expected. The
+// result is bounded, because no limit has more units.
 func likely(units float64) int64 {
 	return int64(min(units+2*math.Sqrt(units), float64(counter.CountMax)))
 }
@@ -184,10 +184,10 @@ func lendAhead(ctx context.Context, store counter.Store, part *counter.Limit, q 
 // Before they are charged, a look at the counter shows how fast units become available: at most n +
 // 1 of them in a span in which n did. It is a single look, because a charge between two of them
 // would look like a lower speed. It is made under a larger limit, and so shows how many units the
-// counter lacks. After the charge, another look shows when all units that are charged will have
-// become available, and another one. Refunds can only advance that, and charges that came in
-// between have delayed it. So if the borrower uses the units not earlier than by that speed until
-// that instant, it uses none before a request of this region could have.
+// counter lacks. After the charge, another look shows when all charged units, and one more, will
+// have become available. Refunds can only advance that, and charges that came in between have
+// delayed it. So if the borrower uses the units not earlier than by that speed until that instant,
+// it uses none before a request of this region could have.
 func lendLater(ctx context.Context, store counter.Store, part *counter.Limit, q *Question, l Loan, later int64) (Loan, error) {
 	lack := 2 * part.Count() // more than the counter can lack
 	larger, err := part.Resized(part.Count()+lack, 0)
@@ -222,8 +222,8 @@ func take(ctx context.Context, store counter.Store, c counter.Check) (counter.Re
 	return results[0], err
 }
 
-// The method usable returns how many of the units that become usable later are so at a reading of a
-// clock.
+// The method usable returns how many of the units that become usable later are usable at a reading
+// of a clock.
 func (l *Loan) usable(at counter.Micros) int64 {
 	switch {
 	case at >= l.Full:
@@ -245,9 +245,9 @@ func mayHold(whole *counter.Limit, q *Question) (most int64) {
 	return whole.Count() / heldParts
 }
 
-// The method ahead returns the question as it is sent to other regions: with the units that the
-// region will need until the window ends, as far as the agent can hold them. It returns nil if the
-// region has enough for now.
+// The method named ahead returns the question as it is sent to other regions: with the units that
+// the region will need until the window ends, as far as the agent can hold them. It returns nil if
+// the region has enough for now.
 func (a *Agent) ahead(ctx context.Context, q *Question, s *stock, most int64) *regionstore.Question {
 	sent := *q
 	if most == 0 {

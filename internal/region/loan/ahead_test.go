@@ -155,8 +155,8 @@ func (w *world) arriveOne() {
 
 // TestNeverOverAhead plays random requests and loans of agents that lend units in advance, hold
 // them, lend what they hold, and recall it. What all regions admit in an aligned window never
-// exceeds the limit, and the weighted sum of sliding windows only by the units that each region
-// rounds down.
+// exceeds the limit, and the weighted sum of sliding windows exceeds it only by the units that each
+// region rounds down.
 func TestNeverOverAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first, rounds := seed.First(t), seed.Rounds(t, racescale.Fewer(150))

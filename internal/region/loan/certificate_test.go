@@ -14,7 +14,8 @@ import (
 )
 
 // TestCertificatesNameRegions: an agent answers only those whose certificate names another region
-// of the policy, and asks a region only of an agent whose certificate names it.
+// of the policy, and sends a question only to an agent whose certificate names the region that is
+// asked.
 func TestCertificatesNameRegions(t *testing.T) {
 	folder := t.TempDir()
 	file := func(name string) string { return filepath.Join(folder, name) }

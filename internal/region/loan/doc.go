@@ -32,21 +32,21 @@
 // counters of its own for that. Package writeoff ensures that the two never use the part in the
 // same window.
 //
-// An agent keeps nothing that must survive it: what is returned to one that was started since, or
-// to another agent of the region, is lost until its window ends, and so is what an agent held that
-// was killed: at most a twentieth of the limit if the window is longer than a minute. Two agents of
-// a region ask for more than one does, and keep the promise.
+// An agent keeps nothing that must survive it. Units that are returned to an agent that was started
+// since, or to another agent of the region, are lost until their window ends. So are the units that
+// a killed agent held: at most a twentieth of the limit if the window is longer than a minute. Two
+// agents of a region ask for more than one does, and keep the promise.
 //
-// In a sliding window, a loan also moves what the window counts in the next one. Each region rounds
-// what it counts of the window before down on its own. So the weighted sum over all regions can
+// In a sliding window, a loan also moves what the window counts in the next one. Each region on its
+// own rounds down what it counts of the previous window. So the weighted sum over all regions can
 // exceed the limit by less than one unit for each region but one. What is admitted in an aligned
 // window cannot.
 //
 // # Price
 //
 // In a region whose units have run out, requests wait for a loan where the front allows it, and are
-// denied otherwise, although other regions have units. After the other regions had too few,
-// requests are denied without a wait for a twentieth of the window, at most two seconds, while the
+// denied otherwise, although other regions have units. After the other regions had too few units,
+// requests are denied at once, for a twentieth of the window but at most two seconds, while the
 // agent asks in the background. A loan costs one call of the lender's Redis, one of the borrower's,
 // and a round trip between the regions. While requests wait for it, it is restored in parts,
 // because a counter takes no more units than it has counted: each part costs a call, and a message

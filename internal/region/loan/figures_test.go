@@ -124,7 +124,8 @@ func (traffic traffic) run(t *testing.T, windows int) *figures {
 	return f
 }
 
-// over returns how a message reaches an agent.
+// The function over returns the function that sends messages to the agent other. A message and its
+// answer take figureTrip.
 func over(other *Agent, f *figures) func(ctx context.Context, path string, message any) (Loan, error) {
 	return func(ctx context.Context, _ string, message any) (l Loan, err error) {
 		f.messages.Add(2)

@@ -28,8 +28,8 @@ func write(t *testing.T, change func(s *writeoff.State) error, reached ...*far) 
 
 // TestTheOthersUseALostRegion: the Redis of the region with half of a limit is killed. When the
 // region is written off, the two others together admit exactly the whole limit. The region comes
-// back, hears of it from another one, and admits nothing. When it is taken back, nobody lends its
-// part any more.
+// back, hears from another one that it was written off, and admits nothing. After it has been taken
+// back, no other region lends its part any more.
 func TestTheOthersUseALostRegion(t *testing.T) {
 	whole, err := counter.ParseLimit("100/31d fixed_window")
 	if err != nil {

@@ -246,8 +246,8 @@ func (w *losses) tellAll() {
 	}
 }
 
-// lose plays the loss of a region and its return. If it runs unaware, it is only cut off from the
-// others, and still admits requests while they use its part.
+// lose plays the loss of a region and its return. If the argument unaware is true, the region is
+// only cut off from the others, and still admits requests while they use its part.
 func (w *losses) lose(lost *site, unaware bool) {
 	steps := 25 * len(w.sites) * int(w.whole.Count())
 	w.run(w.rng.IntN(steps))
@@ -278,9 +278,9 @@ func (w *losses) lose(lost *site, unaware bool) {
 }
 
 // TestALostRegionIsNeverOver: in random schedules, a region is lost, written off, comes back and is
-// taken back. So may the steward be meanwhile. No limit is exceeded in an aligned window, and the
-// weighted sum of sliding windows exceeds it by less than a unit for each counter. A region that
-// was written off has two of them.
+// taken back. The same may happen to the steward meanwhile. No limit is exceeded in an aligned
+// window, and the weighted sum of sliding windows exceeds it by less than a unit for each counter.
+// A region that was written off has two counters.
 func TestALostRegionIsNeverOver(t *testing.T) {
 	rng := seed.Random(t)
 	lent := 0

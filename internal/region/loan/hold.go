@@ -81,8 +81,8 @@ type holds struct {
 	swept time.Time
 }
 
-// The method of returns what is held of a question's counter under the same limit and shares, or
-// nil.
+// The method named of returns what is held of a question's counter under the same limit and shares,
+// or nil.
 func (s *holds) of(q *Question) *hold {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -184,7 +184,8 @@ func (s *holds) putBack(h *hold, units int64, from []portion) {
 	}
 }
 
-// The method drop forgets the loans of windows before a receipt, and returns their units.
+// The method drop forgets the loans of windows before a receipt, and returns the number of their
+// units.
 func (s *holds) drop(h *hold, before counter.Micros) (units int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -210,8 +211,8 @@ func (s *holds) receipts(h *hold) (all []counter.Micros) {
 	return all
 }
 
-// The method sum returns the units of a window that a hold has, those that are usable at a reading
-// of the clock, and the units a second that were restored.
+// The method sum returns how many units of a window a hold has, how many of them are usable at a
+// reading of the clock, and how many units a second were restored.
 func (s *holds) sum(h *hold, receipt, at counter.Micros, now time.Time) (left, usable int64, perSecond float64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -248,7 +249,7 @@ func (s *holds) empty(h *hold) []*heldLoan {
 	return loans
 }
 
-// The method all returns what is held, for the metrics.
+// The method all returns how much is held, for the metrics.
 func (s *holds) all() (counters int, units int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -359,7 +360,7 @@ func (a *Agent) lendHeld(ctx context.Context, part *counter.Limit, q *Question, 
 	return l
 }
 
-// The method returnLoan returns a loan that is no longer held to its lender.
+// The method returnLoan returns to its lender a loan that is no longer held.
 func (a *Agent) returnLoan(ctx context.Context, q *Question, held *heldLoan) {
 	if units := held.left(); held.peer != nil && units > 0 {
 		a.giveBack(ctx, held.peer, q, Loan{ID: held.loan.ID, Units: units, Receipt: held.loan.Receipt})

@@ -67,11 +67,11 @@ var errNothing = errors.New("the region has no unit of the limit")
 var errShares = errors.New("the regions divide limits differently: their policies differ")
 
 // Lend charges the counter of this region with the units for which requests wait, and with a part
-// of what it has left beyond them, and returns that as a loan. Namespace is the beginning of the
-// keys that may be lent. If the region hardly uses the counter, and the borrower can hold units, it
-// lends what it will probably not use until the window ends. Lent is what it has lent already. It
-// returns an error if the question is not valid or the store does not answer; what was charged in
-// the second case is lost.
+// of what it has left beyond them, and returns that as a loan. The argument namespace is the
+// beginning of the keys whose units may be lent. If the region hardly uses the counter, and the
+// borrower can hold units, the region lends what it will probably not use until the window ends.
+// The argument lent is what it has lent already. Lend returns an error if the question is not valid
+// or the store does not answer; in the second case, what was charged is lost.
 func Lend(ctx context.Context, store counter.Store, here policy.Division, namespace string, q *Question, lent tally) (Loan, error) {
 	whole, err := check(q, namespace)
 	if err != nil {

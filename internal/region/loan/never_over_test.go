@@ -198,7 +198,8 @@ func (w *world) borrow(borrower, lender *place) {
 	w.pending = append(w.pending, w.arrival(borrower, lender, q, l))
 }
 
-// arrival returns what happens when a loan arrives, or when the next part of it is restored.
+// arrival returns the function to call when a loan arrives, or when the next part of it is
+// restored.
 func (w *world) arrival(borrower, lender *place, q *Question, l Loan) func() {
 	return func() {
 		if w.mistake == ignoresTheWindow {
@@ -214,7 +215,7 @@ func (w *world) arrival(borrower, lender *place, q *Question, l Loan) func() {
 				w.t.Fatal(err)
 			}
 			if rest := l.Units - restored; rest > 0 && restored > 0 && !w.safe && w.mistake == none && w.rng.IntN(2) == 0 {
-				l.Units = rest // the next part, once requests have used this one
+				l.Units = rest // the next part, when requests have used this one
 				w.pending = append(w.pending, w.arrival(borrower, lender, q, l))
 			} else if rest > 0 && (w.safe || w.rng.IntN(8) > 0) && w.mistake == none {
 				w.giveBack(lender, q, Loan{Units: rest, Receipt: l.Receipt})
@@ -236,8 +237,8 @@ func btoi(b bool) int {
 	return 0
 }
 
-// over returns by how many units the uses exceed the limit in an aligned window, and by how many as
-// one sliding window would have counted them.
+// over returns by how many units the uses exceed the limit in an aligned window, and by how many
+// they would exceed it in one sliding window.
 func (w *world) over() (aligned, weighted int64) {
 	slices.SortFunc(w.uses, func(a, b use) int { return cmp.Compare(a.at, b.at) }) // of one instant, the last decides
 	window := w.whole.Window()
@@ -259,8 +260,8 @@ func (w *world) over() (aligned, weighted int64) {
 }
 
 // TestNeverOver plays random requests and loans in regions with clocks of their own. What they
-// admit in an aligned window never exceeds the limit, and the weighted sum of sliding windows only
-// by the units that each region rounds down.
+// admit in an aligned window never exceeds the limit, and the weighted sum of sliding windows
+// exceeds it only by the units that each region rounds down.
 func TestNeverOver(t *testing.T) {
 	first, rounds := seed.First(t), seed.Rounds(t, racescale.Fewer(150))
 	requests, loans := 0, 0

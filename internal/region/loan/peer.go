@@ -61,7 +61,7 @@ func (p *Peer) failure() string {
 	return ""
 }
 
-// The function note stores the result of a message, and returns the one before.
+// The function note stores the result of a message, and returns the previous result.
 func note(at *atomic.Pointer[string], err error) (before string) {
 	text := ""
 	if err != nil {

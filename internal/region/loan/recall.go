@@ -32,7 +32,7 @@ type recalls struct {
 	swept time.Time
 }
 
-// recallable is the loans of one counter for later in its present window.
+// recallable holds the loans for later of one counter, in its present window.
 type recallable struct {
 	loans  []Loan
 	source sources.Source
@@ -81,7 +81,7 @@ func (s *recalls) forgetLocked(key uint64, n *recallable) {
 	n.source.Leave()
 }
 
-// The method ids returns the loans of a counter.
+// The method ids returns the IDs of the loans of a counter.
 func (s *recalls) ids(key uint64) (ids []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,7 +119,7 @@ type recalled struct {
 	loan   Loan
 }
 
-// The method recall takes all that is left of the loans that a question recalls out of the hold.
+// The method recall takes out of the hold all that is left of the loans that a question recalls.
 func (s *holds) recall(q *Question) (back []recalled) {
 	h := s.of(q)
 	if h == nil {

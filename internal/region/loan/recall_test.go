@@ -14,7 +14,7 @@ import (
 )
 
 // The function pair returns a region that has used its part of a sliding window, and an idle one
-// whose part the window before has used up. They reach each other.
+// whose part was used up in the previous window. They reach each other.
 func pair(t *testing.T) (busy, idle *lender) {
 	t.Helper()
 	return pairApart(t, 0)
@@ -52,7 +52,7 @@ func reach(other *lender) *Peer {
 	}}
 }
 
-// The method asks asks the other region, for requests that need units.
+// The method asks sends a question to the other region, for requests that need units.
 func (l *lender) asks(need int64) int64 {
 	q := &Question{Key: l.key, Limit: l.whole.String(), Part: l.part.Count(), Want: need + l.part.Count(), Short: true, Need: need,
 		Shares: l.o.Policy().Here.Shares}
@@ -64,7 +64,8 @@ func (l *lender) asks(need int64) int64 {
 
 // TestAnIdleRegionLendsTheWholeWindow: one question brings all units of another region that its
 // requests do not need, also those that become available until the window ends. The borrower uses
-// each only from then on. Without a further question, both parts are used exactly.
+// each of these only from the moment at which it becomes available. Without a further question,
+// both parts are used exactly.
 func TestAnIdleRegionLendsTheWholeWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		busy, idle := pair(t)

@@ -105,7 +105,7 @@ func (w *four) start(ctx context.Context, t *testing.T, i int) (end func()) {
 	}
 }
 
-// The method play plays a scene in real agents, with simulated time, by the requests that
+// The method play plays a scene in real agents, with simulated time, with the requests that
 // internal/region plays in the other ways to count. Requests wait for loans, as in Caddy.
 func (s scene) play(t *testing.T) *outcome {
 	t.Helper()

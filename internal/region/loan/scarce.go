@@ -81,8 +81,8 @@ func (p *pause) refused(key uint64, now time.Time) int64 {
 	return max(0, p.scarce.Sub(now).Milliseconds())
 }
 
-// deem decides, after a question, whether units are scarce: the region denies requests, and got
-// fewer units than it needs.
+// deem decides, after a question, whether units are scarce. They are if the region denies requests
+// and got fewer units than it needs.
 func (a *Agent) deem(q *Question, r *round, units int64) {
 	need := max(r.need.Load(), q.Part/littleParts, 1)
 	whole, err := counter.ParseLimit(q.Limit)

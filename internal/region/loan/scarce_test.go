@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// TestFarPauses: questions of a region that does not deny requests are pullEvery apart. They delay
-// no question of one that does, also if both are under way at the same time. After a question in
-// vain, such a region waits, too.
+// TestFarPauses: questions of a region that does not deny requests are pullEvery apart. Such
+// questions do not delay those of a region that denies requests, even if both are under way at the
+// same time. After a question in vain, a region that denies requests waits, too.
 func TestFarPauses(t *testing.T) {
 	const key = 1
 	now := time.Unix(1_800_000_000, 0)

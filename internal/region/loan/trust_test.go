@@ -57,7 +57,7 @@ func newLender(t *testing.T, limit string, shares [policy.RegionsMax]uint16, sel
 	return l
 }
 
-// The function away is that of a region that does not answer.
+// The function away stands for a region that does not answer.
 func away(context.Context, string, any) (Loan, error) {
 	return Loan{}, errors.New("the region is away")
 }

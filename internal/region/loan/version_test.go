@@ -38,8 +38,8 @@ func TestAgentsOfOtherVersions(t *testing.T) {
 	}
 }
 
-// TestAnswersOfOtherVersions: the same for answers. Why an agent does not answer is shown until it
-// answers.
+// TestAnswersOfOtherVersions: the same for answers. The reason why an agent does not answer is
+// shown until it answers.
 func TestAnswersOfOtherVersions(t *testing.T) {
 	folder := t.TempDir()
 	ca := certtest.NewAuthority(t, folder+"/ca.pem", folder+"/ca.key")

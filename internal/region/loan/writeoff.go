@@ -116,7 +116,7 @@ func (a *Agent) entry(name string) (e writeoff.Entry, read time.Time) {
 }
 
 // The method tell exchanges the state with another region. An agent of an earlier release does not
-// know of it.
+// know such messages.
 func (a *Agent) tell(ctx context.Context, p *Peer) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
@@ -137,7 +137,7 @@ func (a *Agent) tell(ctx context.Context, p *Peer) {
 	}
 }
 
-// The method told adds what another region knows.
+// told is called with a message of another region. It adds what that region knows.
 func (a *Agent) told(m message) error {
 	if err := writeoff.Check(m.Entries); err != nil {
 		return err
@@ -183,7 +183,7 @@ func (a *Agent) lenders() []*Peer {
 	return all
 }
 
-// stewardOf returns a lender of a region's part. What is asked counts as asked of the steward.
+// stewardOf returns a lender of a region's part. Questions to it count as questions to the steward.
 func stewardOf(name string, steward *Peer) *Peer {
 	return &Peer{Name: name, send: func(ctx context.Context, path string, message any) (Loan, error) {
 		switch m := message.(type) {
@@ -216,7 +216,7 @@ func (a *Agent) sendSelf(ctx context.Context, _ string, message any) (Loan, erro
 	return l, err
 }
 
-// A lending is whose part a region lends, and under which key.
+// A lending says whose part a region lends, and under which key.
 type lending struct {
 	here  policy.Division
 	entry writeoff.Entry
