@@ -101,7 +101,7 @@ func TestRedisIsStoodInFor(t *testing.T) {
 }
 
 // TestWhatAStarvedRedisDidNotReceiveIsCharged: while a server has no time to set up a connection,
-// requests are admitted in its place. Their units are charged once the connection exists.
+// requests are admitted in its place. Their units are charged as soon as the connection exists.
 func TestWhatAStarvedRedisDidNotReceiveIsCharged(t *testing.T) {
 	const limit, admitted = "100000/31d fixed_window", 4
 	server := redistest.Start(t)

@@ -14,7 +14,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// admits sends n requests for a counter to a store, and returns how many of them it admits.
+// The function admits sends n requests for a counter to a store, and returns how many of them it
+// admits.
 func admits(t *testing.T, in *store.Store, n int, key, limit string, onError counter.OnError) (admitted int) {
 	t.Helper()
 	l, err := counter.ParseLimit(limit)
@@ -39,8 +40,8 @@ func timed(pool *store.Pool, url string, timeout time.Duration) store.Options {
 	return store.Options{Pool: pool, Redis: &redisstore.Options{URL: url, Timeout: timeout}}
 }
 
-// TestStoresOfAPoolCountTogether: stores over the same servers admit a limit once while Redis is
-// away, and the one that remains charges what the other owes.
+// TestStoresOfAPoolCountTogether: stores over the same servers together admit no more than the
+// limit while Redis is away, and the one that remains charges what the other owes.
 func TestStoresOfAPoolCountTogether(t *testing.T) {
 	for _, algorithm := range []string{"fixed_window", "sliding_window", "sliding_log", "token_bucket"} {
 		t.Run(algorithm, func(t *testing.T) {

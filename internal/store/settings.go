@@ -70,7 +70,8 @@ func (s *Settings) Check(spelling Spelling) (problems []error) {
 // Fill replaces the placeholders in all texts. The function replace returns a text without its
 // placeholders, and passes each value that it inserts through escape, unless escape is nil. The
 // function must fail if a placeholder has no value, because an empty password would protect
-// nothing. The user and the password in the URL are escaped. The errors name the fields.
+// nothing. Values that are inserted into the user and the password of the URL are escaped. The
+// errors name the fields.
 func (s *Settings) Fill(replace func(text string, escape func(string) string) (string, error)) (problems []error) {
 	r := &s.Redis
 	fill := func(field string, text *string) {
