@@ -124,7 +124,7 @@ func (s *Share) Give(now counter.Micros, to int, units int64) (Transfer, bool) {
 // Receive applies a transfer, unless it was applied before. It reports false if the transfer may
 // belong to a share that this region has forgotten. The sender then renumbers it, if it still waits
 // for an acknowledgment: it cannot have been applied, because a share is forgotten only after the
-// senders of all its transfers have confirmed that they know of it.
+// senders have confirmed that they know that all its transfers were applied.
 func (s *Share) Receive(now counter.Micros, t Transfer) bool {
 	if t.Serial <= s.forgotten[t.From] {
 		return false
@@ -140,8 +140,8 @@ func (s *Share) Receive(now counter.Micros, t Transfer) bool {
 	return true
 }
 
-// Renumber gives a transfer that a region did not apply a serial number greater than floor, and
-// returns it. It returns false if the transfer is known to be applied.
+// Renumber gives a new serial number, greater than floor, to a transfer that a region did not
+// apply, and returns the transfer. It returns false if the transfer is known to be applied.
 func (s *Share) Renumber(to int, serial, floor uint64) (Transfer, bool) {
 	t := &s.sent[to]
 	if t.Serial != serial || t.Units == 0 {
@@ -175,7 +175,7 @@ func (s *Share) Forget(now counter.Micros, home int, known [RegionsMax]uint64) (
 	return forgotten, true
 }
 
-// Acknowledged records that a region has applied the transfer of a serial number.
+// Acknowledged records that a region has applied the transfer with the given serial number.
 func (s *Share) Acknowledged(by int, serial uint64) {
 	if s.sent[by].Serial == serial {
 		s.sent[by].Units = 0
@@ -206,8 +206,8 @@ func (s *Share) advance(now counter.Micros) {
 	}
 }
 
-// The method resize changes the units of this region. Until now, the counter has belonged to the
-// old share.
+// The method resize changes the number of units of this region. Before that, it brings the counter
+// up to date under the old share.
 func (s *Share) resize(units int64) {
 	s.refill()
 	s.units = units
@@ -266,7 +266,7 @@ func partOfRate(whole *counter.Limit, units int64) (int64, counter.Micros) {
 }
 
 // tooSlow reports whether a token bucket takes more than the longest window to fill. The rate of a
-// single unit of it could not be expressed.
+// single unit of such a bucket could not be expressed.
 func tooSlow(limit *counter.Limit) bool {
 	if limit.Algorithm() != counter.TokenBucket {
 		return false
