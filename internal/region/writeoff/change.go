@@ -9,9 +9,10 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// Forget writes a region off. Its part can be lent in windows that begin at since or later. All
-// other regions that are not written off must be reached: only then do all operators choose the
-// same steward. Forget changes nothing if the region is written off already and its steward is not.
+// Forget writes a region off. The region's part can be lent in windows that begin at the instant
+// since or later. All other regions that are not written off must be reached: only then do all
+// operators choose the same steward. Forget changes nothing if the region is written off already
+// and its steward is not.
 func (s *State) Forget(name string, reached []string, since counter.Micros) error {
 	if !slices.Contains(s.Names, name) {
 		return fmt.Errorf("%q is none of the policy's regions, which are %q", name, s.Names)
@@ -38,16 +39,18 @@ func (s *State) Forget(name string, reached []string, since counter.Micros) erro
 		case e.Forgotten() && e.Steward == name:
 			s.set(lost, Entry{e.Generation + 2, max(since, e.Since), steward}) // what the steward has lent is not known
 		case lost == name && stewards.Forgotten():
-			// Two operators wrote both off at once. The steward has lent until it was lost.
+			// Two operators wrote both regions off at the same time. The steward has lent until it
+			// was lost.
 			s.set(lost, Entry{e.Generation + 2, max(since, e.Since, stewards.Since), steward})
 		}
 	}
 	return nil
 }
 
-// Restore takes a region back. It uses its part in windows that begin at since or later, which is
-// at least [Margin] later than the clocks of all regions. Its steward and the region itself must be
-// reached. Restore changes nothing if the region is not written off.
+// Restore takes a region back. The region uses its part in windows that begin at the instant since
+// or later. That instant is at least [Margin] later than the clocks of all regions. The region's
+// steward and the region itself must be reached. Restore changes nothing if the region is not
+// written off.
 func (s *State) Restore(name string, reached []string, since counter.Micros) error {
 	e, known := s.Entries[name]
 	switch {

@@ -196,8 +196,9 @@ func windowsAt(l *counter.Limit, b *counter.Bounds, at counter.Micros) (start, b
 	return 0, 0, false
 }
 
-// PartKey returns the key of the counter of what the steward has lent of a region's part. The
-// namespace is the beginning of the counter's key. A generation begins with unused counters.
+// PartKey returns the key of the counter with which the steward counts what it has lent of a
+// region's part. The namespace is the beginning of the counter's key. A generation begins with
+// unused counters.
 func PartKey(namespace string, key []byte, name string, generation uint64) []byte {
 	rest := strings.TrimPrefix(string(key), namespace)
 	return fmt.Appendf(nil, "%s~of-%s-%d:%s", namespace, name, generation, rest)

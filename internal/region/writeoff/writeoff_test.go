@@ -43,8 +43,8 @@ func TestOneUseOfAPart(t *testing.T) {
 	}
 }
 
-// TestChanges: both changes are idempotent, need the regions that must hear of them, and a steward
-// that is lost is replaced.
+// TestChanges: both changes are idempotent, and fail unless the regions that must hear of them are
+// reached. A steward that is lost is replaced.
 func TestChanges(t *testing.T) {
 	s := State{Here: "us", Names: []string{"us", "eu", "ap"}}
 	if err := s.Forget("mars", []string{"us"}, 5); err == nil {
@@ -78,8 +78,8 @@ func TestChanges(t *testing.T) {
 }
 
 // TestTwoOperators: two operators write two regions off at the same time, and each makes the
-// other's region a steward. When one repeats it, another region becomes the steward, and it begins
-// only after both are lost.
+// other's region a steward. When one of them repeats the change, a third region becomes the
+// steward of both, and lends their parts only in windows that begin after both were lost.
 func TestTwoOperators(t *testing.T) {
 	names := []string{"ap", "eu", "us", "za"}
 	a, b := State{Here: "us", Names: names}, State{Here: "us", Names: names}
@@ -99,7 +99,7 @@ func TestTwoOperators(t *testing.T) {
 }
 
 // TestBoundsOfAState: values from other machines add no more regions than a state may have, so that
-// it remains one that can be read.
+// the state can still be read.
 func TestBoundsOfAState(t *testing.T) {
 	s := State{Here: "us", Names: []string{"us"}}
 	for i := range 3 * regionsMax {
