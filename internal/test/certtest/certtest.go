@@ -58,7 +58,7 @@ func Region(name string) *x509.Certificate {
 }
 
 // Mutual returns a configuration for both directions of a connection whose ends show certificates.
-// In the folder are the authority's ca.pem, and NAME.pem and NAME.key of this end.
+// The folder contains the authority's ca.pem, and NAME.pem and NAME.key of this end.
 func Mutual(t testing.TB, folder, name string) *tls.Config {
 	t.Helper()
 	pair, err := tls.LoadX509KeyPair(filepath.Join(folder, name+".pem"), filepath.Join(folder, name+".key"))
