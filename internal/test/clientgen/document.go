@@ -71,10 +71,10 @@ func (t *types) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, &(*t)[0])
 }
 
-// null reports whether the value may be null.
+// The method null reports whether the value may be null.
 func (s *schema) null() bool { return slices.Contains(s.Type, "null") }
 
-// kind returns the type other than null.
+// The method kind returns the type other than null.
 func (s *schema) kind() string {
 	for _, name := range s.Type {
 		if name != "null" {
@@ -84,7 +84,7 @@ func (s *schema) kind() string {
 	return ""
 }
 
-// operations returns all operations, sorted by path and then by method.
+// The method operations returns all operations, sorted by path and then by method.
 func (d *document) operations() (all []operation) {
 	for _, path := range slices.Sorted(maps.Keys(d.Paths)) {
 		for _, method := range slices.Sorted(maps.Keys(d.Paths[path])) {
@@ -96,14 +96,14 @@ func (d *document) operations() (all []operation) {
 	return all
 }
 
-// topic returns the first part of the operation's path after the version.
+// The method topic returns the first part of the operation's path after the version.
 func (o *operation) topic() string {
 	topic, _, _ := strings.Cut(strings.TrimPrefix(o.path, "/v1/"), "/")
 	return topic
 }
 
-// answer returns the schema of the answer; ok is false if it has no body. tagged reports whether it
-// has an ETag.
+// The method answer returns the schema of the answer. The result ok is false if the answer has no
+// body, and tagged reports whether it has an ETag.
 func (o *operation) answer() (s schema, ok, tagged bool, err error) {
 	for status, r := range o.Responses {
 		if !strings.HasPrefix(status, "2") {
@@ -144,10 +144,10 @@ func typeName(component string) string {
 	return strings.TrimSuffix(component, "Body")
 }
 
-// component returns the name of the component that a schema refers to, or "".
+// The method component returns the name of the component that a schema refers to, or "".
 func (s *schema) component() string { return strings.TrimPrefix(s.Ref, "#/components/schemas/") }
 
-// references returns the names of the components in a schema.
+// The method references returns the names of the components in a schema.
 func (s *schema) references() (all []string) {
 	if s.Ref != "" {
 		all = append(all, s.component())
@@ -165,7 +165,7 @@ func (s *schema) references() (all []string) {
 	return all
 }
 
-// values returns the schema of the values of an object with any names, or nil.
+// The method values returns the schema of the values of an object with any names, or nil.
 func (s *schema) values() *schema {
 	values := new(schema)
 	if len(s.AdditionalProperties) == 0 || json.Unmarshal(s.AdditionalProperties, values) != nil {

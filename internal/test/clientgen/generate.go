@@ -39,7 +39,8 @@ func Files(openAPI []byte) (map[string][]byte, error) {
 	return files, nil
 }
 
-// file returns the file with the given operations and the types that no earlier file has.
+// The method file returns the file with the given operations and the types that no earlier file
+// has.
 func (g *generator) file(operations []operation) ([]byte, error) {
 	g.text.Reset()
 	for i := range operations {
@@ -73,7 +74,8 @@ func (g *generator) file(operations []operation) ([]byte, error) {
 	return text, nil
 }
 
-// components returns the names of the components in the body and the answer of an operation.
+// The method components returns the names of the components in the body and the answer of an
+// operation.
 func (o *operation) components() (names []string, err error) {
 	if o.RequestBody != nil {
 		for _, m := range o.RequestBody.Content {
@@ -84,8 +86,8 @@ func (o *operation) components() (names []string, err error) {
 	return append(names, answer.references()...), err
 }
 
-// component writes the type of a component, and those that it refers to, unless they are written.
-// In a partial type, a field that is left out differs from an empty one.
+// The method component writes the type of a component, and those that it refers to, unless they are
+// written. In a partial type, a field that is left out differs from an empty one.
 func (g *generator) component(name string, partial bool) error {
 	if g.written[name] {
 		return nil
@@ -116,7 +118,7 @@ func (g *generator) component(name string, partial bool) error {
 	return nil
 }
 
-// field writes a field of a type.
+// The method field writes a field of a type.
 func (g *generator) field(component, name string, s schema, required, partial bool) error {
 	kind, err := goType(&s)
 	if err != nil {
@@ -143,7 +145,7 @@ func (g *generator) field(component, name string, s schema, required, partial bo
 	return nil
 }
 
-// goType returns the type of Go of a schema.
+// goType returns the Go type of a schema.
 func goType(s *schema) (string, error) {
 	kind := ""
 	switch s.kind() {
@@ -184,7 +186,7 @@ func goType(s *schema) (string, error) {
 // commentColumns is the width of comments.
 const commentColumns = 92
 
-// comment writes a comment in lines.
+// The method comment writes a comment, broken into lines.
 func (g *generator) comment(indent, text string) {
 	line := indent + "//"
 	for _, word := range strings.Fields(text) {

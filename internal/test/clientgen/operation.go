@@ -20,7 +20,7 @@ type call struct {
 	lines     []string // of the method that put the parameters into the request
 }
 
-// operation writes the methods of an operation.
+// The method operation writes the methods of an operation.
 func (g *generator) operation(o *operation) error {
 	c := &call{operation: o, name: exportName(o.OperationID), arguments: []string{"ctx context.Context"}, passed: []string{"ctx"}}
 	answer, ok, tagged, err := o.answer()
@@ -43,7 +43,7 @@ func (g *generator) operation(o *operation) error {
 	return g.writePages(c)
 }
 
-// argument adds an argument of the method.
+// The method argument adds an argument to the method that is generated.
 func (c *call) argument(name, kind string) {
 	c.arguments = append(c.arguments, name+" "+kind)
 	c.passed = append(c.passed, name)
@@ -52,8 +52,8 @@ func (c *call) argument(name, kind string) {
 // setters are the methods of a request that set an optional parameter of a type.
 var setters = map[string]string{"string": "text", "int64": "number", "bool": "truth", "time.Time": "instant"}
 
-// parameters adds the parameters: those of the path, those that are required, the optional ones,
-// and the condition.
+// The method parameters adds the parameters: those of the path, those that are required, the
+// optional ones, and the condition.
 func (c *call) parameters() error {
 	if err := c.pathParameters(); err != nil {
 		return err
@@ -132,7 +132,7 @@ func (c *call) takeBody() error {
 	return nil
 }
 
-// options writes the type of the optional parameters.
+// The method options writes the type of the optional parameters.
 func (g *generator) options(c *call) error {
 	if len(c.options) == 0 {
 		return nil
@@ -157,7 +157,7 @@ func (g *generator) options(c *call) error {
 	return nil
 }
 
-// method writes the method that calls the operation.
+// The method named method writes the method that calls the operation.
 func (g *generator) method(c *call) {
 	g.comment("", fmt.Sprintf("%s calls %s %s: %s. %s", c.name, c.operation.method, c.path, c.Summary, c.Description))
 	results, give := "error", "_, _, err := c.send(ctx, r)\nreturn err"
