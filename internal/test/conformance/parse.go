@@ -188,7 +188,7 @@ func parseToken(text string) (Token, error) {
 	return token, nil
 }
 
-// The method other reads FRONT,FRONT -> ANSWER because WHY.
+// The method named other reads a line of the form FRONT,FRONT -> ANSWER because WHY.
 func (r *reader) other(s *Story, text string) error {
 	fronts, rest, ok := strings.Cut(text, " -> ")
 	answer, why, because := strings.Cut(rest, " because ")
@@ -210,7 +210,7 @@ func (r *reader) other(s *Story, text string) error {
 	return eachFront(fronts, func(front string) { e.Other[front] = Other{want, why} })
 }
 
-// timesOf reads 3x; 0 for another word.
+// timesOf returns the number in a word such as 3x, or 0 for any other word.
 func timesOf(word string) int {
 	n, err := strconv.Atoi(strings.TrimSuffix(word, "x"))
 	if err != nil || !strings.HasSuffix(word, "x") {

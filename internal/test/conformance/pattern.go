@@ -11,7 +11,8 @@ import (
 // number is a pattern for an integer, {LOW..HIGH} or {EXACT=LOW..HIGH}; now+N is an instant.
 type number struct {
 	low, high, exact instant
-	// there is an exact number, for fronts whose clock is at the corpus' instant
+	// whether there is an exact number; it applies if the clock stood at the corpus' instant: see
+	// Answer.Exact
 	pinned bool
 }
 
@@ -89,8 +90,8 @@ func parseInstant(text string) (i instant, err error) {
 	return i, err
 }
 
-// The method holds returns the reason why the number does not fit, or "". Fronts truncate or round
-// up seconds, so bounds of instants are widened by a second.
+// The method named holds returns the reason why the number does not fit, or "". Fronts truncate or
+// round up seconds, so bounds of instants are widened by a second.
 func (n *number) holds(got int64, a *Answer) string {
 	if n.pinned && a.Exact {
 		if want := n.exact.after(a.Since, 0); got != want {

@@ -8,7 +8,7 @@ import (
 )
 
 // Asker sends one request of a story to a front. If the exchange expects a settlement, Asker
-// returns after it.
+// returns only after the settlement.
 type Asker func(t testing.TB, e *Exchange) Answer
 
 // Run runs the stories against a front, each with the Asker that begin returns for it. Run fails

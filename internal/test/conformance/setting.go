@@ -111,7 +111,7 @@ func (s *Story) keys() string {
 	return b.String()
 }
 
-// name replaces the names of tokens and keys.
+// The method name replaces the names of tokens and keys by their values.
 func (s *Story) name(t testing.TB, now time.Time) {
 	t.Helper()
 	var changes []string

@@ -83,9 +83,9 @@ type Answer struct {
 	Header       http.Header
 	Body         string
 	Since, Until int64 // Unix seconds between which the front decided
-	// Settled is the number of units charged once the response was known, or negative if they were
-	// refunded. Settled is valid if Counted is true, because for some fronts only the fact of a
-	// settlement can be observed.
+	// Settled is the number of units that were charged when the response was known, or negative if
+	// they were refunded. Settled is valid if Counted is true, because for some fronts only the
+	// fact of a settlement can be observed.
 	Settled int64
 	Counted bool
 	Exact   bool // the clock stood at the corpus' instant

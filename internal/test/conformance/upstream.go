@@ -18,7 +18,8 @@ import (
 // saysField is the header field that prescribes the upstream's answer.
 const saysField = "X-Corpus-Says"
 
-// Upstream answers requests of [Request.Send] as a header field of theirs prescribes.
+// Upstream returns a handler that answers each request of [Request.Send] as a header field of the
+// request prescribes.
 func Upstream() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		text, err := base64.RawURLEncoding.DecodeString(r.Header.Get(saysField))

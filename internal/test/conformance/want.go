@@ -19,7 +19,7 @@ type Want struct {
 	Body    *string     // a pattern
 	Within  []string    // texts that the body contains
 	Without []string    // texts that it does not contain
-	Settled *int64      // units charged once the response was known; nil: no settlement
+	Settled *int64      // units charged when the response was known; nil: no settlement
 }
 
 // Shown is a limit that both families of headers show.
