@@ -58,7 +58,7 @@ type declaration struct {
 	uses  map[string]bool
 }
 
-// The function differing returns the tests of one package.
+// The function differing returns those tests of one package that must be printed.
 func differing(pattern *regexp.Regexp, folder string) (tests []string, err error) {
 	paths, err := filepath.Glob(filepath.Join(folder, "*_test.go"))
 	if err != nil {
