@@ -36,7 +36,7 @@ type Server struct {
 	host netip.Addr
 }
 
-// Start runs a server until the test ends. Start resolves every name to host, an IPv4 address.
+// Start runs a server until the test ends. The server resolves every name to host, an IPv4 address.
 func Start(t testing.TB, host netip.Addr) *Server {
 	t.Helper()
 	socket, err := net.ListenPacket("udp", "127.0.0.1:0")
