@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package freeport gives tests addresses for the servers that they start. No port is assigned to
-// two tests on this machine at once, even in different processes, and no port is one that the
-// system uses for outgoing connections.
+// two tests on this machine at the same time, even in different processes, and no port is one that
+// the system uses for outgoing connections.
 //
 // A test that listens on port 0, closes the listener and passes the number on can lose the port. A
 // server that shares its ports, such as Caddy, does not even detect this, and gets half of another
@@ -44,9 +44,8 @@ func WithBus(t testing.TB) string {
 	return WithBuses(t, 1)
 }
 
-// WithBuses is [WithBus] for n nodes. WithBuses returns the address of the first, and also reserves
-// the n
-// - 1 ports that follow, each with its bus.
+// WithBuses is [WithBus] for n nodes. WithBuses returns the address of the first one. It also
+// reserves the ports of the other nodes, which follow that of the first, and the port of each bus.
 func WithBuses(t testing.TB, n int) string {
 	t.Helper()
 	var ahead []int
@@ -56,7 +55,8 @@ func WithBuses(t testing.TB, n int) string {
 	return address(t, ports-busAhead-n, ahead...)
 }
 
-// address finds one of the first n ports for which the ports at all offsets in ahead are free too.
+// The function address returns the address of one of the first n ports, for which the ports at all
+// offsets in the list ahead are free too.
 func address(t testing.TB, n int, ahead ...int) string {
 	t.Helper()
 	for range tries {
