@@ -73,7 +73,7 @@ func listen(t testing.TB) net.Listener {
 	return l
 }
 
-// Spans returns the spans of a name so far.
+// Spans returns the spans with a name that were received so far.
 func (r *Receiver) Spans(name string) (found []Span) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -85,7 +85,7 @@ func (r *Receiver) Spans(name string) (found []Span) {
 	return found
 }
 
-// ByID returns the span of an identifier.
+// ByID returns the span with an identifier.
 func (r *Receiver) ByID(id string) (Span, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
