@@ -62,7 +62,7 @@ func (s *Server) EndArchive() {
 }
 
 // Recover starts a server from the copy in a folder, which it recovers from the archive of the
-// server up to an instant. The server accepts connections once it is recovered.
+// server up to an instant. The server accepts connections as soon as it is recovered.
 func (s *Server) Recover(folder, archive string, until time.Time) *Server {
 	s.t.Helper()
 	data := filepath.Join(folder, "data")
