@@ -27,9 +27,9 @@ const (
 // on an error. A Cluster must be used by one goroutine, except for Addrs, Client and the nodes'
 // Addr, which several may use.
 type Cluster struct {
-	// Nodes are the three that began as masters, with the slots from 0, 5461 and 10922 on, followed
-	// by their replicas in the same order. Each may be killed, paused, resumed and restarted like
-	// any [Server].
+	// Nodes are the three nodes that began as masters, with the slots from 0, 5461 and 10922 on,
+	// followed by their replicas in the same order. Each may be killed, paused, resumed and
+	// restarted like any [Server].
 	Nodes []*Server
 
 	t      testing.TB
@@ -252,8 +252,8 @@ func (c *Cluster) id(node *Server) string {
 	return ""
 }
 
-// AwaitFailover waits until a node other than from serves a slot, and the cluster is in order. Call
-// it after from was killed or paused.
+// AwaitFailover waits until a slot is served by another node than the one in the argument from, and
+// the cluster is in order. Kill or pause that node before the call.
 func (c *Cluster) AwaitFailover(slot int, from *Server) {
 	c.t.Helper()
 	eventually.Until(c.t, patience, fmt.Sprintf("another than %s serves slot %d", from.Addr, slot), func() bool {
@@ -273,7 +273,7 @@ func (c *Cluster) Failover(master *Server) {
 
 // ForgetItself kills a master and restarts it without its nodes.conf. The server is then a new node
 // outside the cluster; the others keep the old one with its slots and without an address.
-// ForgetItself returns when all of them do.
+// ForgetItself waits until all of them do.
 func (c *Cluster) ForgetItself(master *Server) {
 	c.t.Helper()
 	id := c.id(master)

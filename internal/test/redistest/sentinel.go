@@ -36,7 +36,7 @@ type Sentinel struct {
 	t testing.TB
 }
 
-// StartSentinel starts all servers, and returns when the sentinels know one another; args are
+// StartSentinel starts all servers, and waits until the sentinels know one another; args are
 // further redis-server options of the master and the replica. The servers stop when the test ends.
 // A master that does not answer for a second is replaced within about two more, or four if it had
 // just replaced another.
@@ -62,7 +62,7 @@ func StartSentinel(t testing.TB, args ...string) *Sentinel {
 	return s
 }
 
-// runSentinels starts all sentinels with only the master's address, and returns when they know one
+// runSentinels starts all sentinels with only the master's address, and waits until they know one
 // another.
 func (s *Sentinel) runSentinels(master *Server) {
 	s.t.Helper()
@@ -229,7 +229,8 @@ func (s *Sentinel) other(server *Server) *Server {
 	return s.Servers[0]
 }
 
-// AwaitFailover waits until the sentinels name a master other than from, and it has that role.
+// AwaitFailover waits until the sentinels name another master than the one in the argument from,
+// and that server has the role of a master.
 func (s *Sentinel) AwaitFailover(from *Server) {
 	s.t.Helper()
 	to := s.other(from)
