@@ -30,8 +30,9 @@ func First(t testing.TB) uint64 {
 	return first
 }
 
-// Rounds returns PENSTOCK_ROUNDS, the number of rounds that a test plays, or otherwise if it is not
-// set. Rounds fails the test if it is not a number above 0.
+// Rounds returns the number of rounds that a test plays: PENSTOCK_ROUNDS, or the argument named
+// otherwise if that variable is not set. Rounds fails the test if the variable is not a number
+// above 0.
 func Rounds(t testing.TB, otherwise int) uint64 {
 	t.Helper()
 	n := number(t, "PENSTOCK_ROUNDS", uint64(otherwise))
