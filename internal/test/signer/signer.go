@@ -41,8 +41,8 @@ func EC(t testing.TB, name string, curve elliptic.Curve) Key {
 		text(point[1:half]), text(point[half:]))}
 }
 
-// RSA returns a new key with a modulus of the given number of bits. algorithm is its alg in the key
-// set; "" for none.
+// RSA returns a new key with a modulus of the given number of bits. The argument algorithm is its
+// alg in the key set; "" means none.
 func RSA(t testing.TB, name string, bits int, algorithm string) Key {
 	t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, bits)
