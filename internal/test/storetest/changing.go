@@ -46,8 +46,8 @@ func askChangedUnit(e *examiner) {
 	}
 }
 
-// The method refilled takes a token from a bucket under one limit, and then one under another. The
-// method fails the test if the change of the limit has added tokens.
+// The method named refilled takes a token from a bucket under one limit, and then one under
+// another. The method fails the test if the change of the limit has added tokens.
 func (e *examiner) refilled(key string, from, to *corecounter.Limit) {
 	e.Helper()
 	// A bucket is refilled and converted when it is written.

@@ -113,7 +113,8 @@ func askUpTo(e *examiner) {
 			e.left(key, l, 100-c.used-max(0, c.want))
 		}
 	}
-	// It denies the whole call, and is not charged if another check denies.
+	// An up-to-n check that is denied denies the whole call. It is not charged if another check
+	// denies the call.
 	l := limit(corecounter.FixedWindow, 10, corecounter.Minute)
 	r := e.take(take("other", l, 1), upTo("nothing", l, 11, 11, 11, 0))
 	if r[0].Granted != 0 || r[0].Denied || !r[1].Denied || r[1].Wait != corecounter.Never {

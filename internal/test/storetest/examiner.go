@@ -78,7 +78,7 @@ func (e *examiner) mustDeny(c corecounter.Check) corecounter.Result {
 	return r
 }
 
-// The method left fails the test if a look at the counter does not show want units remaining.
+// The method left fails the test unless a look at the counter shows that want units remain.
 func (e *examiner) left(key string, l corecounter.Limit, want int64) {
 	e.Helper()
 	if r := e.takeOne(look(key, l, 0)); r.Remaining != want {

@@ -64,7 +64,7 @@ func examine(t *testing.T, p *promise, how takeFunc) string {
 }
 
 // TestExamFailsBrokenStores runs the exam on the broken stores of every promise: each must fail,
-// and each promise must have one.
+// and each promise must have at least one broken store.
 func TestExamFailsBrokenStores(t *testing.T) {
 	known := map[string]bool{}
 	for i := range promises {

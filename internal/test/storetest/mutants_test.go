@@ -28,8 +28,8 @@ func changeChecks(change func(m *Model, checks []corecounter.Check)) takeFunc {
 	}
 }
 
-// changeEachCheck returns a mutant, like [asking], whose change is called for each check except
-// those of penalties.
+// changeEachCheck is like changeChecks. The function change is called for each check, except those
+// of penalties.
 func changeEachCheck(change func(m *Model, c *corecounter.Check)) takeFunc {
 	return changeChecks(func(m *Model, checks []corecounter.Check) {
 		for i := range checks {
@@ -62,7 +62,7 @@ func changeAnswers(change func(c *corecounter.Check, r *corecounter.Result)) tak
 	})
 }
 
-// changeAllAnswers is answering, including the checks of penalties.
+// changeAllAnswers is changeAnswers for all checks, including those of penalties.
 func changeAllAnswers(change func(c *corecounter.Check, r *corecounter.Result)) takeFunc {
 	return func(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 		err := m.Take(ctx, checks, results)
@@ -85,7 +85,7 @@ func changeStates(change func(m *Model, c *corecounter.Check, r *corecounter.Res
 	})
 }
 
-// changeAllStates is keeping, including penalties.
+// changeAllStates is changeStates for all checks, including those of penalties.
 func changeAllStates(change func(m *Model, c *corecounter.Check, r *corecounter.Result, s *corecounter.Slot)) takeFunc {
 	return func(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 		err := m.Take(ctx, checks, results)

@@ -60,7 +60,8 @@ func (o *oracle) room(key string, l *corecounter.Limit, at corecounter.Micros) i
 	}
 }
 
-// The function sumCharged returns the units charged at or after from and before until.
+// The function sumCharged returns the units that were charged in a span, which begins at the
+// argument from and ends before the argument until.
 func sumCharged(events []event, from, until corecounter.Micros) (units int64) {
 	for _, e := range events {
 		if e.at >= from && e.at < until {

@@ -13,8 +13,8 @@ import (
 // OracleSteps is the number of calls that [Run] checks with the oracle.
 const OracleSteps = 1_000
 
-// RunOracle sends steps random calls to a store and computes each answer from the whole history of
-// its counters. There are fewer steps where [racescale.Fewer] returns fewer.
+// RunOracle sends random calls to a store and computes each answer from the whole history of its
+// counters. The number of calls is what [racescale.Fewer] returns for steps.
 func RunOracle(t *testing.T, open func(t testing.TB) Subject, steps int) {
 	foretell(newExaminer(t, open(t)), seed.First(t), racescale.Fewer(steps))
 }
@@ -59,7 +59,7 @@ func foretell(e *examiner, seed uint64, steps int) {
 }
 
 // The method differs names a number of the answer that does not follow from the history, or returns
-// "". before is the history for which the check was evaluated.
+// "". The argument before is the history for which the check was evaluated.
 func (o *oracle) differs(c *corecounter.Check, r *corecounter.Result, granted int64, refused bool, before []event) string {
 	l, key := c.Limit, string(c.Key)
 	was := &oracle{history: map[string][]event{key: before}, calendars: o.calendars}

@@ -16,11 +16,11 @@ import (
 	"github.com/penstock/penstock/internal/test/seed"
 )
 
-// RunRandom sends steps random calls to a store and to [Model]. RunRandom fails at the first call
-// that they answer differently or after which their states differ. The calls use every operation,
-// with limits from 1 to 2^40 in windows from 1 ms to 31 d and in calendar windows of several zones,
-// and with 1 to 10 checks a call, including penalties. Clocks jump, callers' clocks are behind, and
-// limits, penalties and zones change.
+// RunRandom sends the given number of random calls to a store and to [Model]. RunRandom fails at
+// the first call that they answer differently or after which their states differ. The calls use
+// every operation, with limits from 1 to 2^40 in windows from 1 ms to 31 d and in calendar windows
+// of several zones, and with 1 to 10 checks a call, including penalties. Clocks jump, callers'
+// clocks are behind, and limits, penalties and zones change.
 func RunRandom(t *testing.T, open func(t testing.TB) Subject, steps int) {
 	compare(newExaminer(t, open(t)), newTraffic(seed.First(t)), steps)
 }

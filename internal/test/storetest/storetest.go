@@ -4,10 +4,11 @@
 //
 // # Promise
 //
-// [Run] checks the contract of [counter.Store.Take] in three ways: each promise by name, with the
-// consequence of breaking it; the stories in core/testdata/vectors; and random traffic, for which
-// it compares the store's answers and state with [Model]. For every promise, this package's own
-// tests have a broken store that the exam detects.
+// [Run] checks the contract of [counter.Store.Take] in four ways: each promise by name, with the
+// consequence of breaking it; the stories in core/testdata/vectors; random traffic, for which it
+// compares the store's answers and state with [Model]; and random traffic for which it computes
+// each answer from the history of the counters. For every promise, this package's own tests have a
+// broken store that the exam detects.
 //
 // # Price
 //
@@ -49,7 +50,8 @@ type Subject struct {
 // nightly run calls [RunRandom] for more.
 const RandomSteps = 20_000
 
-// Run runs the whole exam. open returns a new, empty store each time, and closes it with t.Cleanup.
+// Run runs the whole exam. The function open returns a new, empty store each time, and closes it
+// with t.Cleanup.
 func Run(t *testing.T, open func(t testing.TB) Subject) {
 	t.Run("promises", func(t *testing.T) { RunPromises(t, open) })
 	t.Run("vectors", func(t *testing.T) { RunVectors(t, open) })

@@ -19,7 +19,7 @@ type storyObject struct {
 	number   int64                // in the order of the story; the ID of its violations
 }
 
-// name stores a thing under its name; a known name keeps its number.
+// The method name stores an object under its name; a known name keeps its number.
 func (p *storyReader) name(name string, t storyObject) {
 	if was, known := p.things[name]; known {
 		t.number = was.number
@@ -29,7 +29,7 @@ func (p *storyReader) name(name string, t storyObject) {
 	p.things[name] = t
 }
 
-// limit reads NAME LIMIT.
+// The method limit reads NAME LIMIT.
 func (p *storyReader) limit(text string) error {
 	name, text, _ := strings.Cut(text, " ")
 	l, err := corecounter.ParseLimit(strings.TrimSpace(text))

@@ -50,7 +50,7 @@ const (
 	trafficSpan     = 60 * 365 * corecounter.Day
 )
 
-// The variable windows are used by the traffic, besides random ones.
+// The variable windows holds the lengths of windows that the traffic uses, besides random ones.
 var windows = []corecounter.Micros{corecounter.WindowMin, 7 * corecounter.Millisecond, 100 * corecounter.Millisecond, corecounter.Second,
 	999_983, 7 * corecounter.Second, corecounter.Minute, corecounter.Hour, corecounter.Day, corecounter.WindowMax}
 
@@ -260,7 +260,7 @@ func (tr *traffic) age(l *corecounter.Limit) corecounter.Micros {
 	return 1 + corecounter.Micros(tr.rng.Int64N(max(1, int64(l.Window())>>tr.rng.IntN(20))))
 }
 
-// part returns some of a charge's units, and removes them from it if the client is honest.
+// part returns some of a charge's units, and removes them from the charge if the client is honest.
 func (tr *traffic) part(c *charge) int64 {
 	units := min(corecounter.CountMax+1, tr.rng.Int64N(c.units+1))
 	if tr.honest || tr.chance(80) {
