@@ -9,6 +9,7 @@ import (
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/core/policy"
 	"github.com/penstock/penstock/internal/directory"
+	"github.com/penstock/penstock/internal/test/eventually"
 )
 
 // usesOf records the calls of Options.KeyUsed.
@@ -47,6 +48,19 @@ func TestUsesOfKeysAreNoted(t *testing.T) {
 	}
 	if n := testing.AllocsPerRun(1000, func() { d.FindKey(hash, at+minute) }); n != 0 || len(uses.hashes) != 1 {
 		t.Errorf("%v allocations, and %d uses in ten minutes", n, len(uses.hashes))
+	}
+	for _, edit := range []struct {
+		action directory.KeyAction
+		want   policy.CredentialState
+	}{{directory.KeyDisable, policy.CredentialInactive}, {directory.KeyEnable, policy.CredentialValid}} {
+		editKeys(t, source, directory.KeyEdit{Action: edit.action, Name: "valid"})
+		eventually.Until(t, 20*time.Second, string(edit.action)+" is in force", func() bool {
+			_, state, _ := d.FindKey(hash, at+minute)
+			return state == edit.want
+		})
+	}
+	if len(uses.hashes) != 1 {
+		t.Errorf("%d uses in ten minutes, after the record was read again", len(uses.hashes))
 	}
 	uses.away = true
 	for n := range counter.Micros(3) {
