@@ -111,7 +111,7 @@ func (s *failingSource) keep(ctx context.Context, err error) {
 	}
 }
 
-// failed returns the error of the last read that failed, or nil.
+// The method named failed returns the error of the last read that failed, or nil.
 func (s *failingSource) failed() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
