@@ -19,7 +19,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The function open returns a store in a Redis, as a user that has only the rights of the store.
+// The function named open returns a store in a Redis, as a user that has only the rights of the
+// store.
 func open(t *testing.T, server *redistest.Server) *redisstore.Store {
 	t.Helper()
 	rules := []any{"acl", "setuser", "node", "reset", "on", ">secret"}

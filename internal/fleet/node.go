@@ -149,8 +149,8 @@ func sortRules(rules []Rule) {
 	})
 }
 
-// The method before keeps the present totals for later, and returns the earlier totals to compare
-// them with.
+// The method named before keeps the present totals for later, and returns the earlier totals to
+// compare them with.
 func (n *Node) before(present snapshot) snapshot {
 	n.mu.Lock()
 	defer n.mu.Unlock()
