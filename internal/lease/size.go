@@ -140,7 +140,7 @@ func (c *Counter) extra(now counter.Micros) int64 {
 	return 0
 }
 
-// The method wanted returns how many units should be held.
+// The method named wanted returns how many units should be held.
 func (c *Counter) wanted(now counter.Micros) int64 {
 	age := c.age()
 	if !c.heard || age < 4*c.rtt || c.algorithm == counter.SlidingLog {

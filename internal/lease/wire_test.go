@@ -113,8 +113,8 @@ func (w *world) late() counter.Micros {
 	return counter.Micros(w.rng.Int64N(int64(w.slowest)))
 }
 
-// The method answered ends a call with the result that the store computed at an instant, or without
-// a result.
+// The method named answered ends a call with the result that the store computed at an instant, or
+// without a result.
 func (w *world) answered(i int, n *node, q waiter, a *Call, r *counter.Result, at counter.Micros) {
 	if w.nodes[i] != n {
 		return // the node has died
