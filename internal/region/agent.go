@@ -122,8 +122,8 @@ func (a *Agent) horizon(now counter.Micros) int64 {
 	return int64(units + 2*math.Sqrt(units))
 }
 
-// The method others returns the regions to ask: the home, and those that are known to have units. A
-// home that does not know where all units are asks every region.
+// The method named others returns the regions to ask: the home, and those that are known to have
+// units. A home that does not know where all units are asks every region.
 func (a *Agent) others() uint8 {
 	set := a.known | 1<<a.Home
 	if a.Self == a.Home {

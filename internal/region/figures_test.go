@@ -130,7 +130,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// The function hot returns two minutes of traffic under a limit of 120,000 per minute.
+// The function named hot returns two minutes of traffic under a limit of 120,000 per minute.
 func hot(t *testing.T, algorithm counter.Algorithm, regions int, tr regiontest.Traffic) scene {
 	t.Helper()
 	limit, err := counter.NewLimit(algorithm, 120_000, counter.Minute, 0)

@@ -24,7 +24,7 @@ func (r *rate) add(now counter.Micros, units int64) {
 	r.at = max(r.at, now)
 }
 
-// The method now returns the estimate at an instant.
+// The method named now returns the estimate at an instant.
 func (r *rate) now(now counter.Micros) float64 {
 	return r.perSecond * math.Exp(-float64(max(0, now-r.at))/float64(r.span))
 }

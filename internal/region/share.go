@@ -34,7 +34,7 @@ type Share struct {
 	units int64           // the units of the whole limit that this region has
 	slots [1]counter.Slot // an array for counter.Decide
 	clock counter.Micros  // the greatest reading so far; a clock that goes back stands still
-	// sent is the last transfer to each region, with 0 units once it has been acknowledged.
+	// sent is the last transfer to each region, with 0 units after it has been acknowledged.
 	sent [RegionsMax]Transfer
 	// applied is the serial number of the last transfer from each region.
 	applied   [RegionsMax]uint64
@@ -226,8 +226,8 @@ func (s *Share) refill() {
 	s.slots[0].State.At = max(s.slots[0].State.At, s.clock)
 }
 
-// part returns the limit of a region that has the given units, at least 1, of a whole limit. A
-// token bucket is divided in its burst and in its rate.
+// The function named part returns the limit of a region that has the given units, at least 1, of a
+// whole limit. A token bucket is divided in its burst and in its rate.
 func part(whole *counter.Limit, units int64) counter.Limit {
 	if units == whole.Capacity() {
 		return *whole
