@@ -204,8 +204,8 @@ func (a *Agent) deliver(ctx context.Context, p *Peer, m *prepared) (more bool, e
 	return m.more, nil
 }
 
-// The method own reads this region's own units of counters. It leaves out counters without own
-// units, and counters of rules that no longer have across: gossip.
+// The method named own reads this region's own units of counters. It leaves out counters without
+// own units, and counters of rules that no longer have across: gossip.
 func (a *Agent) own(ctx context.Context, own *Policy, names []string) (told []Told, err error) {
 	var calls []redisstore.ScriptCall
 	var of []string

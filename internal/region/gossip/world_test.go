@@ -169,7 +169,7 @@ func (w *world) learn(to *place, from string, t Told) {
 	}
 }
 
-// The method used returns the units of a window that count in a region.
+// The method named used returns the units of a window that count in a region.
 func (p *place) used(start counter.Micros) int64 {
 	sum := p.own[start]
 	for _, heard := range p.heard {
