@@ -255,8 +255,8 @@ func (a *Agent) pauseOf(q *Question) (p *pause, key uint64) {
 	return &a.pauses[key%uint64(len(a.pauses))], key
 }
 
-// start asks a question of a round in the background. It returns false if too many are being asked,
-// or too many of the same source.
+// The method start asks a question of a round in the background. It returns false if too many are
+// being asked, or too many of the same source.
 func (a *Agent) start(ctx context.Context, q *Question, r *round) bool {
 	leave, ok := a.enter(q)
 	if !ok {

@@ -46,8 +46,8 @@ func (t tally) roll(receipt, window counter.Micros) tally {
 	return t
 }
 
-// The method own returns how many units the region's own requests probably use in a window. The
-// argument look is the state of the counter.
+// The method named own returns how many units the region's own requests probably use in a window.
+// The argument look is the state of the counter.
 func (t tally) own(part *counter.Limit, look *counter.Result) float64 {
 	window := part.Window()
 	elapsed := window - look.Reset
@@ -66,10 +66,10 @@ func (t tally) own(part *counter.Limit, look *counter.Result) float64 {
 	return own * scale
 }
 
-// The method spare returns how many units the region's own requests will probably not use: of all
-// units of the present window that the region has not lent yet, and of the units that are available
-// now. The result idle is true if the region does not use the counter at all. If, in addition, the
-// borrower denies requests, the region keeps a single unit.
+// The method named spare returns how many units the region's own requests will probably not use: of
+// all units of the present window that the region has not lent yet, and of the units that are
+// available now. The result idle is true if the region does not use the counter at all. If, in
+// addition, the borrower denies requests, the region keeps a single unit.
 func (t tally) spare(part *counter.Limit, look *counter.Result, short bool) (all, now int64, idle bool) {
 	own := t.own(part, look)
 	keep := max(1, part.Count()/sparedParts)
@@ -124,7 +124,7 @@ type tallies []struct {
 	tally
 }
 
-// The method of returns the tally of a counter.
+// The method named of returns the tally of a counter.
 func (s tallies) of(key uint64) tally {
 	p := &s[key%uint64(len(s))]
 	p.mu.Lock()

@@ -50,8 +50,8 @@ func (w *world) between(all []*office, at int) {
 	}
 }
 
-// The function open starts agents for all places of a world. Messages that return units may be
-// lost.
+// The function named open starts agents for all places of a world. Messages that return units may
+// be lost.
 func open(w *world) []*office {
 	all := make([]*office, len(w.places))
 	for i, p := range w.places {

@@ -61,7 +61,7 @@ type figures struct {
 	messages                 atomic.Int64
 }
 
-// run plays the traffic in real agents, with simulated time.
+// The method run plays the traffic in real agents, with simulated time.
 func (traffic traffic) run(t *testing.T, windows int) *figures {
 	t.Helper()
 	f := new(figures)
@@ -124,8 +124,8 @@ func (traffic traffic) run(t *testing.T, windows int) *figures {
 	return f
 }
 
-// The function over returns the function that sends messages to the agent other. A message and its
-// answer take figureTrip.
+// The function named over returns the function that sends messages to the agent other. A message
+// and its answer take figureTrip.
 func over(other *Agent, f *figures) func(ctx context.Context, path string, message any) (Loan, error) {
 	return func(ctx context.Context, _ string, message any) (l Loan, err error) {
 		f.messages.Add(2)

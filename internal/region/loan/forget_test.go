@@ -89,7 +89,8 @@ func (w *losses) gossip(a, b *site) {
 	b.knows.Merge(a.knows.Entries)
 }
 
-// change is what an operator does: it reaches all regions that are neither down nor cut off.
+// The method change is what an operator does: it reaches all regions that are neither down nor cut
+// off.
 func (w *losses) change(do func(s *writeoff.State, reached []string, now counter.Micros) error) {
 	w.t.Helper()
 	all, now := writeoff.State{}, counter.Micros(0)
@@ -142,12 +143,12 @@ func (w *losses) restore(lost *site) {
 	})
 }
 
-// shut reports whether a region knows that it must not use its part now.
+// The method named shut reports whether a region knows that it must not use its part now.
 func (w *losses) shut(s *site) bool {
 	return s.knows.Entries[s.name].Shuts(&s.limit, nil, w.clock(s))
 }
 
-// run plays a number of random steps.
+// The method run plays a number of random steps.
 func (w *losses) run(steps int) {
 	for range steps {
 		w.now += counter.Micros(w.rng.Int64N(int64(counter.Second) / (4 * w.whole.Count())))
@@ -178,7 +179,7 @@ func (w *losses) run(steps int) {
 	}
 }
 
-// arrive lets a loan arrive, or loses it. A loan to a region that is down is lost, too.
+// The method arrive lets a loan arrive, or loses it. A loan to a region that is down is lost, too.
 func (w *losses) arrive() {
 	if len(w.pending) == 0 {
 		return
@@ -246,8 +247,8 @@ func (w *losses) tellAll() {
 	}
 }
 
-// lose plays the loss of a region and its return. If the argument unaware is true, the region is
-// only cut off from the others, and still admits requests while they use its part.
+// The method lose plays the loss of a region and its return. If the argument unaware is true, the
+// region is only cut off from the others, and still admits requests while they use its part.
 func (w *losses) lose(lost *site, unaware bool) {
 	steps := 25 * len(w.sites) * int(w.whole.Count())
 	w.run(w.rng.IntN(steps))

@@ -249,7 +249,7 @@ func (s *holds) empty(h *hold) []*heldLoan {
 	return loans
 }
 
-// The method all returns how much is held, for the metrics.
+// The method named all returns how much is held, for the metrics.
 func (s *holds) all() (counters int, units int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -102,7 +102,7 @@ func NewClient(name, address string, config *tls.Config) (base string, client *h
 // Close closes idle connections.
 func (p *Peer) Close() { p.close() }
 
-// ask asks the region for units.
+// The method ask asks the region for units.
 func (p *Peer) ask(ctx context.Context, q *Question) (l Loan, err error) {
 	p.asked.Add(1)
 	defer func() {

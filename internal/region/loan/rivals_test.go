@@ -170,7 +170,7 @@ func (w *four) request(ctx context.Context, t *testing.T, region int, o *outcome
 	})
 }
 
-// The method over returns by how many units the limit was exceeded in an aligned window.
+// The method named over returns by how many units the limit was exceeded in an aligned window.
 func (o *outcome) over(limit *counter.Limit) (units int64) {
 	for _, n := range o.windows {
 		units = max(units, n-limit.Count())

@@ -137,7 +137,7 @@ func (a *Agent) tell(ctx context.Context, p *Peer) {
 	}
 }
 
-// told is called with a message of another region. It adds what that region knows.
+// The method named told is called with a message of another region. It adds what that region knows.
 func (a *Agent) told(m message) error {
 	if err := writeoff.Check(m.Entries); err != nil {
 		return err
@@ -250,7 +250,7 @@ func (a *Agent) lendingOf(own *Policy, q *Question) (l lending, err error) {
 	return l, nil
 }
 
-// The method allowed reports whether this region may lend the part now.
+// The method named allowed reports whether this region may lend the part now.
 func (a *Agent) allowed(ctx context.Context, own *Policy, l *lending) (bool, error) {
 	switch {
 	case a.o.Writeoffs == nil:
