@@ -173,7 +173,7 @@ func (e Entry) Lends(steward string, l *counter.Limit, b *counter.Bounds, at cou
 	return e.Forgotten() && e.Steward == steward && e.settled(l, b, at)
 }
 
-// settled reports whether all that a window counts was used at Since or later.
+// The method named settled reports whether all that a window counts was used at Since or later.
 func (e Entry) settled(l *counter.Limit, b *counter.Bounds, at counter.Micros) bool {
 	start, before, ok := windowsAt(l, b, at)
 	if l.Algorithm() == counter.SlidingWindow {
