@@ -37,8 +37,8 @@ type place struct {
 	nodes   atomic.Int64 // the last known number of nodes, for stores that do not know it; 0 means unknown
 }
 
-// open returns the place of a store's counters. The caller must later call leave with the place and
-// the store.
+// The method named open returns the place of a store's counters. The caller must later call leave
+// with the place and the store.
 func (p *Pool) open(redis *redisstore.Store, logger *slog.Logger) (*place, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -83,7 +83,8 @@ func (p *place) rememberNodes() {
 	}
 }
 
-// leave ends a store's use of a place. If it was the last store, leave forgets the place.
+// The method leave ends a store's use of a place. If it was the last store, leave forgets the
+// place.
 func (p *Pool) leave(left *place, redis *redisstore.Store) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
