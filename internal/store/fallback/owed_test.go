@@ -87,7 +87,7 @@ func (l *lossy) Take(ctx context.Context, checks []counter.Check, results []coun
 	return l.Store.Take(ctx, checks, results)
 }
 
-// The method used returns the number of units of a counter that the inner store has counted.
+// The method named used returns the number of units of a counter that the inner store has counted.
 func (w *world) used(c *counter.Check) int64 {
 	look, result := *c, make([]counter.Result, 1)
 	look.Op, look.Cost = counter.OpLook, 0

@@ -114,9 +114,9 @@ func (s *Store) startTally(c *counter.Check, now time.Time) {
 	t.until, t.doubt = now.Add(spanOf(c.Limit)), min(t.doubt+unitsOf(c), counter.CountMax)
 }
 
-// The method ended reports whether the units of a tally have expired. The units of a token bucket
-// expire only when the bucket is full again, which can be later than t.until. So the tally of a
-// token bucket ends only when the store reports at least as much usage as the tally has.
+// The method named ended reports whether the units of a tally have expired. The units of a token
+// bucket expire only when the bucket is full again, which can be later than t.until. So the tally
+// of a token bucket ends only when the store reports at least as much usage as the tally has.
 func (s *Store) ended(t *tally, l *counter.Limit, now time.Time) bool {
 	return now.After(t.until) && l.Algorithm() != counter.TokenBucket
 }
