@@ -149,7 +149,7 @@ func (a *attempt) take(i int) lease.Verdict {
 	return v
 }
 
-// The method remembered reports whether a recent denial of check i makes a call to the store
+// The method named remembered reports whether a recent denial of check i makes a call to the store
 // unnecessary. A held counter usually remembers that denial itself, so this matters for counters
 // that were evicted or are not held.
 func (a *attempt) remembered(i int) bool {
@@ -192,8 +192,8 @@ func (s *Store) noteAnswer(sent counter.Micros) {
 	s.rtt.Store(max(took, rtt-(rtt-took)/8))
 }
 
-// The method answered records that a call has been answered. The argument sent is when the call was
-// sent.
+// The method named answered records that a call has been answered. The argument sent is when the
+// call was sent.
 func (s *Store) answered(sent counter.Micros) {
 	s.lastArrived.Store(int64(s.now()))
 	for {
@@ -311,8 +311,8 @@ func (a *attempt) deny() outcome {
 	return settled
 }
 
-// The method recorded reports whether the denial by check i is already recorded as a violation, or
-// another call is recording it. If the denial is not recorded, this call records it.
+// The method named recorded reports whether the denial by check i is already recorded as a
+// violation, or another call is recording it. If the denial is not recorded, this call records it.
 func (a *attempt) recorded(i int) bool {
 	p, denial := &a.parts[i], a.results[i]
 	if a.remembered(i) {

@@ -91,8 +91,8 @@ func (a *attempt) settle(ctx context.Context, sent counter.Micros, err error) {
 	s.learn(sent, a.kind, a.asked, a.answers, err)
 }
 
-// The method granted passes the units granted to check i to its counter and decides the waiting
-// requests. The argument k is the index of the check's answer.
+// The method named granted passes the units granted to check i to its counter and decides the
+// waiting requests. The argument k is the index of the check's answer.
 func (a *attempt) granted(ctx context.Context, k, i int, err error) {
 	s, p, r := a.store, &a.parts[i], &a.results[i]
 	h := p.held

@@ -275,8 +275,8 @@ func (a *answer) waitOf(c *counter.Check, cost int64) counter.Micros {
 	}
 }
 
-// The function unknown returns the result of a check without a remembered answer, in a call that
-// another check denies. The result is that of an unused counter.
+// The function named unknown returns the result of a check without a remembered answer, in a call
+// that another check denies. The result is that of an unused counter.
 func unknown(at counter.Micros, c *counter.Check) counter.Result {
 	r := counter.Result{At: at}
 	if c.Limit != nil {

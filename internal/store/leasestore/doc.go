@@ -59,13 +59,13 @@
 //
 // Of concurrent requests for one counter, this package sends to the shared store at most one more
 // than the counter can admit. The others wait in this process. The waiting requests are sent while
-// units are left, and are denied from memory once the store denies one of them. So a burst of any
-// size from one client costs about as many calls as the limit admits requests, and calls of other
-// clients do not queue behind it. At most 256 calls for a counter are under way. At most 32,768
-// requests wait for one counter and 65,536 in all, 16,384 of them from one source, each for at most
-// a second. Beyond these bounds a call fails with [counter.ErrOverloaded], which is not an outage;
-// fronts deny such requests. When a call fails because the store does not answer, the requests
-// behind it fail too.
+// units are left, and are denied from memory as soon as the store denies one of them. So a burst of
+// any size from one client costs about as many calls as the limit admits requests, and calls of
+// other clients do not queue behind it. At most 256 calls for a counter are under way. At most
+// 32,768 requests wait for one counter and 65,536 in all, 16,384 of them from one source, each for
+// at most a second. Beyond these bounds a call fails with [counter.ErrOverloaded], which is not an
+// outage; fronts deny such requests. When a call fails because the store does not answer, the
+// requests behind it fail too.
 //
 // # Price
 //

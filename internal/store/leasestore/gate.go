@@ -181,7 +181,8 @@ func (g *gates) sourceOf(c *counter.Check, id identity) sources.Source {
 	return g.sources.Of(id[0])
 }
 
-// left is invoked for a request that no longer waits. It lowers the counts of waiting requests.
+// The method named left is invoked for a request that no longer waits. It lowers the counts of
+// waiting requests.
 func (g *gates) left(q *queued) {
 	g.waiting.Add(-1)
 	q.source.Leave()
@@ -339,7 +340,8 @@ func (sh *gateShard) find(id identity) *gate {
 	return nil
 }
 
-// The method open returns the gate of a counter, creating it if needed. The caller holds the lock.
+// The method named open returns the gate of a counter, creating it if needed. The caller holds the
+// lock.
 func (sh *gateShard) open(id identity, l *counter.Limit) *gate {
 	if g := sh.find(id); g != nil {
 		return g

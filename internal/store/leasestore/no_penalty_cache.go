@@ -24,7 +24,7 @@ type absences struct{ cache[absence] }
 
 func newAbsences(most int) *absences { return &absences{*newCache[absence](most)} }
 
-// The method known reports whether the absence of a penalty is known. The result look reports
+// The method named known reports whether the absence of a penalty is known. The result look reports
 // whether the caller must check again, because half of the time has passed and no other request is
 // checking.
 func (t *absences) known(now counter.Micros, id identity) (absent, look bool) {

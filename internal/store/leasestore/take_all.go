@@ -107,7 +107,7 @@ func (b *batch) lease(ctx context.Context, s *Store, calls []counter.Call, i int
 	}
 }
 
-// The method ready adds an attempt that must call the store, or makes it wait at its gate.
+// The method named ready adds an attempt that must call the store, or makes it wait at its gate.
 func (b *batch) ready(ctx context.Context, s *Store, a *attempt, c *counter.Call, i int) {
 	var p pass
 	if a.owned == 0 && a.recording == nil {

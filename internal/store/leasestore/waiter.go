@@ -129,8 +129,8 @@ func sharedError(ctx context.Context, err error) error {
 	return err
 }
 
-// The function full reports whether the store did not execute a call because it has no memory for
-// the call's new counters. Other requests might not need those; see package fallback.
+// The function named full reports whether the store did not execute a call because it has no memory
+// for the call's new counters. Other requests might not need those; see package fallback.
 func full(err error) bool {
 	_, ok := errors.AsType[interface {
 		error
@@ -146,12 +146,12 @@ var (
 		context.DeadlineExceeded) // one of the calls might have been sent with this request's units
 )
 
-// The method late returns the error of a request that has waited for a counter until its deadline.
-// The error is an outage only if a call for the counter failed during the wait because the store
-// did not answer. A call that has not returned might be in the inner store's queue, or this process
-// might be late itself, and a client can cause both. The error is not an outage if the store has
-// answered another call recently, or one that was sent after the call for the counter. The caller
-// holds the lock.
+// The method named late returns the error of a request that has waited for a counter until its
+// deadline. The error is an outage only if a call for the counter failed during the wait because
+// the store did not answer. A call that has not returned might be in the inner store's queue, or
+// this process might be late itself, and a client can cause both. The error is not an outage if the
+// store has answered another call recently, or one that was sent after the call for the counter.
+// The caller holds the lock.
 func (s *Store) late(h *heldCounter, w *waiter) error {
 	lately := int64(s.now()) - (s.timeout / 2).Microseconds()
 	switch {
