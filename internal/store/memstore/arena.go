@@ -123,7 +123,8 @@ func (a *arena) addRecord(key []byte) (ref, bool) {
 	return r, true
 }
 
-// The method open adds an empty page to the size class. The method fails if no page number is left.
+// The method named open adds an empty page to the size class. The method fails if no page number is
+// left.
 func (a *arena) open(c int, size uint16) bool {
 	if len(a.vacant) == 0 {
 		if len(a.pages) == pagesMax {

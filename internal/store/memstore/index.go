@@ -77,12 +77,12 @@ func tagOf(hash uint64) byte { return tagLive | byte(hash)&0x7f }
 // The function homeGroup returns the group in which the search for a hash begins.
 func homeGroup(hash uint64) int { return int(uint64(uint32(hash)) * segmentGroups >> 32) }
 
-// The method at returns the segment of a hash.
+// The method named at returns the segment of a hash.
 func (x *index) at(hash uint64) *segment {
 	return x.directory[hash<<(64-directoryShift)>>(64-x.depth)]
 }
 
-// The function next returns the group that is searched after g.
+// The function named next returns the group that is searched after g.
 func next(g int) int {
 	if g++; g == segmentGroups {
 		return 0

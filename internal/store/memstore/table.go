@@ -187,7 +187,7 @@ func (p *pile[T]) keep(number int64, placed bool, item []T) (at, more int64) {
 	return number, more
 }
 
-// The method free removes an item and returns its capacity.
+// The method named free removes an item and returns its capacity.
 func (p *pile[T]) free(number int64) (room int64) {
 	room = int64(p.rooms[number])
 	p.items[number], p.rooms[number] = nil, 0
