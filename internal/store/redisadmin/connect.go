@@ -192,7 +192,7 @@ func (d *Deployment) find(ctx context.Context, first *Node) error {
 	}
 }
 
-// The method at returns the options for another server, based on those of a known one.
+// The method named at returns the options for another server, based on those of a known one.
 func (d *Deployment) at(addr string, base *redis.Options) *redis.Options {
 	other := *base
 	other.Network, other.Addr = "tcp", addr

@@ -299,7 +299,7 @@ func rightsFor(rights, version string) string {
 	return strings.Join(words, " ")
 }
 
-// The method local reports whether the server's address is reachable only from this machine.
+// The method named local reports whether the server's address is reachable only from this machine.
 func (n *Node) local() bool {
 	host, _, err := net.SplitHostPort(n.Addr)
 	ip := net.ParseIP(host)

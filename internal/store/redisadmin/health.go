@@ -249,7 +249,7 @@ func (n *Node) linked() (replicas []map[string]string) {
 	return replicas
 }
 
-// The method alone reports whether no other server, such as a sentinel, observes the servers.
+// The method named alone reports whether no other server, such as a sentinel, observes the servers.
 func (d *Deployment) alone() bool { return d.Mode == ModeSingle || d.Mode == ModeRing }
 
 // problemOf returns the problem of one server, or "".

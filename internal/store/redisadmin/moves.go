@@ -23,7 +23,7 @@ type move struct {
 	slots          []Slots
 }
 
-// The method single reports whether the move has exactly one slot.
+// The method named single reports whether the move has exactly one slot.
 func (m *move) single() bool { return len(m.slots) == 1 && m.slots[0].First == m.slots[0].Last }
 
 // The type step is one slot of a move.

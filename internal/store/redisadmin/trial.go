@@ -286,7 +286,7 @@ func (t *Trial) form(ctx context.Context, nodes []*Node) error {
 	for i, n := range nodes[trialMasters:] {
 		if fresh && err == nil {
 			id := ask(nodes[i], "cluster", "myid")
-			// The command succeeds once the replica knows the master.
+			// The command succeeds as soon as the replica knows the master.
 			err = retryUntilDone(ctx, func() error { return n.send(ctx, "cluster", "replicate", id).Err() })
 		}
 	}
