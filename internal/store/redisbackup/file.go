@@ -47,7 +47,7 @@ func (w *writer) addRecord(r *record) error {
 	return err
 }
 
-// end writes the last line.
+// The method end writes the last line.
 func (w *writer) end(to io.Writer) error {
 	if err := w.to.Flush(); err != nil {
 		return err
@@ -59,8 +59,8 @@ func (w *writer) end(to io.Writer) error {
 // errAltered is the error for a file that is not as it was written.
 var errAltered = errors.New("it is not as it was written: bytes are altered or missing, or it is no backup; nothing was restored, take another one")
 
-// check reads a whole backup and returns the time at which it was made. The error is errAltered if
-// any byte is not as it was written.
+// The function check reads a whole backup and returns the time at which it was made. The error is
+// errAltered if any byte is not as it was written.
 func check(file io.ReadSeeker) (made time.Time, err error) {
 	size, err := file.Seek(0, io.SeekEnd)
 	if err != nil {
@@ -95,7 +95,8 @@ func position(file io.Seeker) int64 {
 	return at
 }
 
-// read calls the function each for every record of a backup that the function check has approved.
+// The function read calls the function each for every record of a backup that the function check
+// has approved.
 func read(file io.ReadSeeker, each func(*record) error) error {
 	size, err := file.Seek(0, io.SeekEnd)
 	if err != nil {

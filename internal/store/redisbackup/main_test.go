@@ -73,7 +73,7 @@ func cluster(t *testing.T) *world {
 	return open(t, redisstore.Options{Mode: redisstore.ModeCluster, Addrs: c.Addrs(), Timeout: redisstore.TimeoutMax}, flushAll(t, c.Nodes[:3]...))
 }
 
-// take asks the store, and repeats a call that timed out before it was sent.
+// The method take asks the store, and repeats a call that timed out before it was sent.
 func (w *world) take(checks ...counter.Check) []counter.Result {
 	w.t.Helper()
 	results := make([]counter.Result, len(checks))

@@ -38,7 +38,7 @@ func checks(t *testing.T, client string, cost int64) (all []counter.Check) {
 	return all
 }
 
-// The method left returns how many units each counter of a client has left.
+// The method named left returns how many units each counter of a client has left.
 func (w *world) left(client string) (left []int64) {
 	w.t.Helper()
 	looks := checks(w.t, client, 0)
