@@ -35,7 +35,7 @@ type cluster struct {
 	closed bool
 }
 
-// The method all returns the known servers.
+// The method named all returns the known servers.
 func (c *cluster) all() []*node {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -27,7 +27,7 @@ import (
 // The connection rejects replies that are larger than a working server sends (see bound). A process
 // with thousands of goroutines and few processors can itself be late, so lazyConn extends
 // deadlines. The type readDeadline describes how Read extends them; Write extends each deadline
-// once.
+// one time.
 type lazyConn struct {
 	dial func(context.Context) (net.Conn, error)
 	live atomic.Pointer[net.Conn] // nil until the first Write
@@ -92,7 +92,7 @@ func newDialer(a address, config *tls.Config, timeout, patience time.Duration) *
 	return d
 }
 
-// The method open is the Dialer function of go-redis.
+// The method named open is the Dialer function of go-redis.
 func (d *dialer) open(context.Context, string, string) (net.Conn, error) {
 	lazy := d.lazy()
 	lazy.late = d.late

@@ -101,8 +101,8 @@ func (f *Failure) ofCall(unsent bool) *Failure {
 	return &failure
 }
 
-// The method slow returns the failure of a call whose batch timed out although the server works. If
-// the batch had no connection in time, the call was not sent, and its failure says so.
+// The method named slow returns the failure of a call whose batch timed out although the server
+// works. If the batch had no connection in time, the call was not sent, and its failure says so.
 func (f *Failure) slow() *Failure {
 	if f != nil && f.unsent {
 		return errSlowUnsent

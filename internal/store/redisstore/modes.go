@@ -198,7 +198,7 @@ func (s *settings) String() string {
 // redirected.
 func (s *settings) fixed() bool { return s.mode == ModeSingle || s.mode == ModeRing }
 
-// The method at returns the address of another server with the same credentials and settings.
+// The method named at returns the address of another server with the same credentials and settings.
 func (a address) at(target string) address {
 	a.network, a.target = "tcp", target
 	a.host, _, _ = net.SplitHostPort(target)

@@ -65,8 +65,8 @@ func (d *readDeadline) set(deadline, now time.Time, timeout, patience time.Durat
 // firstEnded reports whether the first interval has just ended.
 func (d *readDeadline) firstEnded() bool { return d.turns.Load() == readTurns-1 }
 
-// The method next ends an interval and returns the end of the following one; the result ok is false
-// if the deadline has passed.
+// The method named next ends an interval and returns the end of the following one; the result ok is
+// false if the deadline has passed.
 func (d *readDeadline) next(now time.Time) (end time.Time, ok bool) {
 	if d.at.Load() == 0 || d.turns.Load() <= 0 || d.turns.Add(-1) <= 0 || now.UnixNano() > d.latest.Load() {
 		return time.Time{}, false

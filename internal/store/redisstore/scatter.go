@@ -124,7 +124,7 @@ func chargeOneNumber(c *counter.Check) {
 	}
 }
 
-// The method at returns the part of a place, which it creates if there is none.
+// The method named at returns the part of a place, which it creates if there is none.
 func (t *splitCall) at(place int) *part {
 	for _, p := range t.parts {
 		if p.place == place {

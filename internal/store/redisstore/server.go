@@ -303,8 +303,8 @@ func (n *node) outcome(c *call) (waited time.Duration, failure *Failure) {
 	return waited, failure
 }
 
-// answered is invoked when a batch has been answered. The argument sent is when the batch was sent,
-// on the store's clock.
+// The method named answered is invoked when a batch has been answered. The argument sent is when
+// the batch was sent, on the store's clock.
 func (n *node) answered(sent time.Duration) {
 	for {
 		lastAnswered := n.lastAnswered.Load()
@@ -382,7 +382,7 @@ func (n *node) breakerChanged(state BreakerState) {
 	}
 }
 
-// The method gone returns the failure of a call that was in flight when the node closed.
+// The method named gone returns the failure of a call that was in flight when the node closed.
 func (n *node) gone() *Failure {
 	if n.store.ctx.Err() != nil {
 		return errClosed

@@ -65,7 +65,8 @@ func (s *silence) note(sent, lastAnswered int64, most time.Duration) {
 	s.latest.Store(sent)
 }
 
-// The method silent reports whether batches have timed out for silentMax and none was answered.
+// The method named silent reports whether batches have timed out for silentMax and none was
+// answered.
 func (n *node) silent() bool {
 	first := n.silence.first.Load()
 	return first > n.lastAnswered.Load() && n.store.clock()-time.Duration(first) >= n.store.settings.silentMax

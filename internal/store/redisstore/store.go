@@ -285,7 +285,7 @@ func onlyUnsafe(problems []error) (left []error) {
 	return left
 }
 
-// The method unknown returns the failure of a call when no server is known for it.
+// The method named unknown returns the failure of a call when no server is known for it.
 func (s *Store) unknown() *Failure {
 	if s.ctx.Err() != nil {
 		return errClosed

@@ -22,7 +22,7 @@ import (
 // The constant patience bounds the wait for events, which can take long on a busy machine.
 const patience = 20 * time.Second
 
-// The function open returns a store that is closed when the test ends.
+// The function named open returns a store that is closed when the test ends.
 func open(t testing.TB, options Options) *Store {
 	t.Helper()
 	s, err := New(options)
@@ -39,8 +39,8 @@ func waitUntil(t testing.TB, what string, condition func() bool) {
 	eventually.Until(t, patience, what, condition)
 }
 
-// The function ready waits until the store has its connections, so that the test begins with a
-// working store.
+// The function named ready waits until the store has its connections, so that the test begins with
+// a working store.
 func ready(t testing.TB, s *Store) {
 	t.Helper()
 	waitUntil(t, "redis answers", func() bool { return s.only.Load().client.PoolStats().IdleConns >= uint32(s.settings.lanes) })

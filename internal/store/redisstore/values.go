@@ -178,7 +178,7 @@ func (s *Store) DoAll(ctx context.Context, keys []string, commands [][]any) (rep
 	return replies, errs, err
 }
 
-// The method answered returns the reply to a command, as DoFor describes it.
+// The method named answered returns the reply to a command, as DoFor describes it.
 func (s *Store) answered(command *redis.Cmd) (reply any, err error) {
 	reply, err = command.Result()
 	var refused redis.Error
