@@ -150,8 +150,8 @@ func (l *lines) refuses(c *counter.Check) bool {
 		last&(1<<refusalBits-1) == id && time.Now().UnixMilli() < last>>refusalBits
 }
 
-// The method full reports whether no further request can wait for a check's counter. The caller
-// holds the lock.
+// The method named full reports whether no further request can wait for a check's counter. The
+// caller holds the lock.
 func (l *lines) full(c *counter.Check) bool {
 	n := l.byKey[string(c.Key)]
 	return l.waiters >= WaitersMax || c.Source != 0 && l.sources[c.Source] >= SourceMax || n != nil && len(n.waiters) >= LineMax

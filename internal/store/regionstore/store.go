@@ -32,7 +32,7 @@
 //
 // A check whose rule does not lend units costs one comparison. A question costs one PUBLISH, and
 // some allocations. A counter that regions tell each other costs a look-up in a table. All such
-// counters together cost one command in [MarkEvery]. A process that has asked once keeps a
+// counters together cost one command in [MarkEvery]. After its first question, a process keeps a
 // subscription to [AnswerChannel]. A request that waits calls the store again when units have
 // arrived, and when it stops waiting.
 //
