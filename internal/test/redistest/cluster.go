@@ -167,7 +167,7 @@ type member struct {
 	slots        [][2]int // from, to
 }
 
-// The method known returns the cluster's members according to a node.
+// The method named known returns the cluster's members according to a node.
 func (s *Server) known() (members []member) {
 	s.t.Helper()
 	for line := range strings.Lines(s.replyText("cluster", "nodes")) {
