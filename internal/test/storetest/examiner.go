@@ -33,7 +33,7 @@ func newExaminer(t testing.TB, s Subject) *examiner {
 	return e
 }
 
-// The method at moves the store's clock to an instant.
+// The method named at moves the store's clock to an instant.
 func (e *examiner) at(now corecounter.Micros) {
 	e.now = now
 	e.Pin(now)

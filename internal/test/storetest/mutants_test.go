@@ -202,7 +202,7 @@ func aliasing(m *Model, _ context.Context, checks []corecounter.Check, results [
 	return nil
 }
 
-// The function apart is a mutant that executes the checks one by one.
+// The function named apart is a mutant that executes the checks one by one.
 func apart(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 	for i := range checks {
 		if err := m.Take(ctx, checks[i:i+1], results[i:i+1]); err != nil {

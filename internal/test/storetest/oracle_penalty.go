@@ -27,8 +27,8 @@ func (r *record) inForce(at corecounter.Micros) (wait corecounter.Micros) {
 	return wait
 }
 
-// The method remembered returns the violations of the last window: the newest, if there are more
-// than the maximum.
+// The method named remembered returns the violations of the last window: the newest, if there are
+// more than the maximum.
 func (r *record) remembered(p *corecounter.Penalty, at corecounter.Micros) (out []corecounter.Violation) {
 	for _, v := range r.violations {
 		if v.At > at-p.Window && v.At <= at {

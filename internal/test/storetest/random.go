@@ -132,8 +132,9 @@ func (w *storedState) isFresh(p *pair) bool {
 	return isZero(keptSlot(w.check, p.modelHolds(&w.check), p.now))
 }
 
-// The method over reports whether the period of a calendar counter has ended. If a clock was ahead
-// when the counter was written, that period may be later than the periods listed in the check.
+// The method named over reports whether the period of a calendar counter has ended. If a clock was
+// ahead when the counter was written, that period may be later than the periods listed in the
+// check.
 func (w *storedState) over(p *pair) bool {
 	if w.calendar == nil {
 		return false

@@ -145,7 +145,7 @@ func (p *storyReader) begin(name string) {
 	p.now = time.UnixMicro(int64(start)).UTC()
 }
 
-// The method at reads [YYYY-MM-DD] HH:MM:SS[.ffffff], or + or - and a span.
+// The method named at reads [YYYY-MM-DD] HH:MM:SS[.ffffff], or + or - and a span.
 func (p *storyReader) at(text string) error {
 	if text == "" {
 		return fmt.Errorf("at what time?")

@@ -58,7 +58,7 @@ func newTraffic(seed uint64) *traffic {
 	return &traffic{rng: rand.New(rand.NewPCG(seed, 0)), now: start}
 }
 
-// The method next moves the clock and returns the next call.
+// The method named next moves the clock and returns the next call.
 func (tr *traffic) next() []corecounter.Check {
 	if tr.calls%trafficLife == 0 {
 		tr.renew()
@@ -260,7 +260,8 @@ func (tr *traffic) age(l *corecounter.Limit) corecounter.Micros {
 	return 1 + corecounter.Micros(tr.rng.Int64N(max(1, int64(l.Window())>>tr.rng.IntN(20))))
 }
 
-// part returns some of a charge's units, and removes them from the charge if the client is honest.
+// The method named part returns some of a charge's units, and removes them from the charge if the
+// client is honest.
 func (tr *traffic) part(c *charge) int64 {
 	units := min(corecounter.CountMax+1, tr.rng.Int64N(c.units+1))
 	if tr.honest || tr.chance(80) {
