@@ -60,8 +60,8 @@ const lowPriceMax = 4
 
 // TestSlimIsWorthItsPrice builds the filter with the library's function in place of each function
 // of core/slim. The filter must then be larger, by the price in the function's comment. Each build
-// compiles core again, so except in make exam only the functions are measured that are closest to
-// saving nothing.
+// compiles core again. So only "make exam" measures all functions; other runs measure those that
+// are closest to saving nothing.
 func TestSlimIsWorthItsPrice(t *testing.T) {
 	ours := len(shippedFilter(t))
 	functions := slimFunctions(t)

@@ -76,7 +76,7 @@ func always(site string) func(int) string { return func(int) string { return sit
 
 // The function zoned returns a site that caddy-ratelimit limits.
 func zoned(limit int) string {
-	// caddy-ratelimit remembers as many events as its limit, in a ring buffer.
+	// caddy-ratelimit has a ring buffer with a place for each event that the limit allows.
 	return fmt.Sprintf("\trate_limit {\n\t\tzone one {\n\t\t\tkey {http.request.remote.host}\n\t\t\twindow 1h\n\t\t\tevents %d\n\t\t}\n\t}\n\trespond \"ok\"",
 		min(limit, 10_000_000))
 }

@@ -78,7 +78,7 @@ func (c *chart) draw() string {
 	return out.String()
 }
 
-// roundStep returns a distance between grid lines so that there are four to eight.
+// roundStep returns a distance between grid lines that divides an axis into four to eight parts.
 func roundStep(most float64) float64 {
 	if most <= 0 {
 		return 1

@@ -27,8 +27,8 @@ type ask func() (admitted bool, err error)
 // contender is a system in a comparison.
 type contender struct {
 	name string
-	// The function start starts a number of nodes with one limit per hour, or per minute if the
-	// limit must not be reached.
+	// The function start runs the given number of nodes under a limit per hour, or per minute if
+	// the limit must not be reached.
 	start func(b *bench, limit, nodes int) (*system, error)
 	// unasked reports that the number of admitted requests is not measured, because a baseline
 	// decides nothing.
@@ -38,8 +38,8 @@ type contender struct {
 	earlier []string
 	// seen is the measured system; nil if the contender is not installed.
 	seen *system
-	// one and three are the numbers of requests, of 1,000 allowed, that one node and three nodes
-	// admit.
+	// The fields one and three are the numbers of requests that one node and three nodes admit
+	// under a limit of 1,000.
 	one, three string
 }
 

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// The targets are for one customer, for all of ten million, for checks meanwhile, and for the
-	// first request of a customer to a node.
+	// The targets are the longest times to publish one customer, to publish all of ten million, to
+	// check a request meanwhile, and to answer the first request of a customer to a node.
 	oneMax        = 100 * time.Millisecond
 	allMax        = 5 * time.Minute
 	allTarget     = 10_000_000
@@ -46,7 +46,8 @@ type population struct {
 	size  string
 }
 
-// manyCustomers measures publications to Redis with many customers, and their first requests.
+// manyCustomers measures publications to Redis with many customers, and the first requests of these
+// customers.
 func (c *controlBench) manyCustomers() error {
 	p, err := c.population()
 	if err != nil {

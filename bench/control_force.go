@@ -178,7 +178,8 @@ func (f *fleet) change(i int, look time.Duration) (time.Duration, error) {
 	return f.await(i, f.limits[i], began, look)
 }
 
-// The method await waits until all nodes report a limit, and returns the time since an instant.
+// The method await waits until all nodes report a limit, and returns how long after the instant
+// began they do.
 func (f *fleet) await(i, limit int, began time.Time, look time.Duration) (time.Duration, error) {
 	const patience = 90 * time.Second
 	user, want, deadline := fmt.Sprint("c", i), fmt.Sprint(limit), time.Now().Add(patience)

@@ -43,7 +43,7 @@ func paced(url string, span time.Duration, connections, perSecond int) (requests
 	return len(all), figures{perSecond: float64(len(all)) / took.Seconds(), p50: percentile(all, 50), p99: percentile(all, 99)}, nil
 }
 
-// pacedOn sends the requests of one connection: with n connections, every n-th request.
+// pacedOn sends the requests of one connection: with n connections, every nth request of the test.
 func pacedOn(address string, begin time.Time, span time.Duration, first, connections, perSecond int) (spans []time.Duration, err error) {
 	c, err := net.Dial("tcp", address)
 	if err != nil {

@@ -32,9 +32,9 @@ func envoyStart(o options, out *section) error {
 	return nil
 }
 
-// The method starts starts Envoys without a filter and Envoys of a setting, in turn, and prints a
-// table with the medians. It returns how many seconds later the latter are ready, and how many MB
-// more they take.
+// The method starts runs Envoys without a filter and Envoys of a setting, in turn, and prints a
+// table with the medians. It returns how many seconds later an Envoy of the setting is ready, and
+// how many MB more it takes.
 func (b *bench) starts(times int, out *section, name string, with envoySetting) (later, more float64, err error) {
 	settings := []envoySetting{{route: with.route, workers: with.workers}, with}
 	ready, work, resident := make([][]time.Duration, 2), make([][]time.Duration, 2), make([][]float64, 2)

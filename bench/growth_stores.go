@@ -147,8 +147,8 @@ func fillRedis(store counter.Store, limit *counter.Limit, n int) error {
 	return nil
 }
 
-// growthOfNodes measures a growing number of nodes that share one Redis. Each is a client of the
-// store, and all send checks for one client of the API.
+// growthOfNodes measures a growing number of nodes that share one Redis. All nodes send checks for
+// the same client of the API.
 func growthOfNodes(o options, s *section) error {
 	c := &chart{title: "CPU of a decision, by the number of nodes on one Redis", across: "nodes", up: "µs of CPU a decision, nodes and Redis together"}
 	ways := []struct {

@@ -182,8 +182,8 @@ func (b *bench) service(rules, redisAddress string) (p *process, address string,
 	return p, address, p.until(10*time.Second, "listens", func() bool { return listens(address) })
 }
 
-// envoy starts an Envoy as a system, together with the processes behind it. Envoy is ready before
-// it has its policy.
+// envoy starts an Envoy as a system, together with the processes behind it. The method may return
+// before Envoy has its policy.
 func (b *bench) envoy(name string, s envoySetting, behind ...*process) (*system, error) {
 	s.upstream, s.workers = b.upstream, b.workers
 	p, url, _, _, err := startEnvoy(b, s)

@@ -40,8 +40,8 @@ func decisions(span time.Duration, callers int, d decide) (requests int, f figur
 					if time.Since(begin) >= span {
 						return
 					}
-					// A caller whose decisions never block would starve the other callers, which
-					// does not happen in a server.
+					// Without this, a caller whose decisions never block would starve the other
+					// callers. In a server, requests do not starve each other.
 					runtime.Gosched()
 				}
 				if _, err := d(context.Background(), caller, turn); err != nil {

@@ -24,8 +24,7 @@ var bodyAttacks = []attack{
 			a.each(a.request(http.MethodGet, "/cost", "Accept-Encoding: br\r\nConnection: close\r\n"))
 		}
 	}},
-	// Three of the answers report that the request costs nothing, which the upstream is permitted
-	// to do.
+	// Three of the answers report that the request costs nothing. An upstream may report that.
 	{name: "answers of a hostile upstream", path: "/odd/x", limit: 5, slack: 3, loses: true, fronts: settling, run: func(a *attackRun) {
 		for _, name := range slices.Sorted(yieldNames) {
 			a.each(a.request(http.MethodGet, "/odd/"+strings.ReplaceAll(name, " ", "-"), "Connection: close\r\n"))

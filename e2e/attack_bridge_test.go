@@ -134,8 +134,8 @@ func zeroCost(receipt string) wire.Item {
 		Numbers: []wire.Field{{Name: "usage.total", Text: "0"}}}}
 }
 
-// TestAttacksOnReceipts: a receipt refunds the units that its request reserved, once. An altered
-// receipt refunds nothing.
+// TestAttacksOnReceipts: a receipt refunds the units that its request reserved, and refunds them
+// only one time. An altered receipt refunds nothing.
 func TestAttacksOnReceipts(t *testing.T) {
 	t.Parallel()
 	b := startAttackedBridge(t, receiptPolicy, bridgeToken, false)

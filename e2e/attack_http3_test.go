@@ -165,7 +165,7 @@ func rawTargets(path string) []string {
 }
 
 // rawTargets sends every target as :path, by every method. It also sends the attacked path with
-// other pseudo fields, and without them.
+// other pseudo fields, and with some of them missing.
 func (a *attackRun) rawTargets(targets []string, methods ...string) {
 	for _, target := range targets {
 		for _, method := range methods {

@@ -131,8 +131,8 @@ func (r *hostileRedis) reply(truth []byte) []byte {
 	return say(truth)
 }
 
-// askDuring sends requests while Redis is in a mode. askDuring returns only after Redis behaves
-// again and requests are decided.
+// askDuring sends requests while Redis misbehaves in the given mode. askDuring returns only after
+// Redis behaves again and requests are decided.
 func (a *attackRun) askDuring(mode string) {
 	const clients, asks = 4, 5
 	a.front.hostile.setMode(mode)

@@ -109,8 +109,8 @@ func isServedBelow(path string) func(r *http.Request) bool {
 	return func(r *http.Request) bool { return r.URL.Path == path || strings.HasPrefix(r.URL.Path, path+"/") }
 }
 
-// pathSpellings are ways to write a path below /admin. The function isTakenForAdmin reports which
-// of them some server would serve as such a path.
+// pathSpellings are ways to write a path below /admin. The function isTakenForAdmin reports whether
+// some server would serve a spelling as such a path.
 var pathSpellings = []string{"/admin/x", "/ADMIN/x", "/Admin/X", "/%61dmin/x", "/%61%64%6d%69%6e/x", "//admin/x", "///admin///x", "/./admin/x",
 	"/y/../admin/x", "/y/%2e%2e/admin/x", "/y/%2E./admin/x", "/admin/../admin/x", "/../admin/x", "/admin;a=b/x", "/admin/;/x", "/;/admin/x", "/y;/../admin/x",
 	"/y/..;/admin/x", `/admin\x`, `\admin\x`, `/y\..\admin/x`, `/y/..\admin/x`, "/%5cadmin%5cx", "/admin%5cx", "/admin/x%00", "/admin/%00", "/admin/x?y", "/admin?x", "/admin#x",

@@ -27,8 +27,8 @@ type attack struct {
 	// path is what the attacker requests. The test's policy admits limit requests to it.
 	path  string
 	limit int
-	// The function run performs the attack. Every request that the upstream receives during it is
-	// the attacker's, except those of the other client.
+	// The function run performs the attack. Every request that the upstream receives during the
+	// attack is the attacker's, except those of the other client.
 	run func(a *attackRun)
 	// fronts lists the fronts to attack; nil means [limiters].
 	fronts []string
@@ -202,9 +202,9 @@ func (row *attack) includes(f *front) bool {
 	return slices.Contains(row.fronts, f.name)
 }
 
-// isTurnOf reports whether a front is attacked by the row with the given number. In make test, rows
-// take turns at the two Caddys, which differ only in the store, and only every other row runs
-// against the bridge by JSON, because the filter's rows reach the bridge too.
+// isTurnOf reports whether a front is attacked by the row with the given number. In "make test",
+// each row attacks only one of the two Caddys, which differ only in the store. Every other row
+// attacks the bridge by JSON, because the filter's rows reach the bridge too.
 func isTurnOf(f *front, row int) bool {
 	if *allAttacks || examOr(true, false) {
 		return true

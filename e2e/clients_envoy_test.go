@@ -17,7 +17,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// directedEnvoyPolicy has a rule with a low limit, and one whose units are leased.
+// directedEnvoyPolicy has a rule with a low limit and a rule with leases.
 const directedEnvoyPolicy = `name: shop
 directory: true
 identify: [{header: {name: X-User, unverified: true}}]

@@ -150,8 +150,8 @@ func (e *explainedCaddy) compare(name string, r request, files ...string) int {
 }
 
 // The method predict explains a request while Redis is empty, and checks that explain wrote
-// nothing. The method repeats this if the previous request is settled in the meantime; keys written
-// by explain itself would appear each time.
+// nothing. The settlement of the previous request may write keys too. So if there are keys, the
+// method tries again: keys written by explain would appear each time.
 func (e *explainedCaddy) predict(name string, r request, files []string) (keys []string, status int) {
 	e.t.Helper()
 	for deadline := time.Now().Add(patience); ; {

@@ -77,8 +77,8 @@ func TestCommandsOfTiersTokensAndEvents(t *testing.T) {
 	}
 }
 
-// TestCommandsThatExplainLimits tests the commands that print what applies to a client and what it
-// has left, against a control plane that reads the counters.
+// TestCommandsThatExplainLimits tests the commands that print a client's limits and what remains of
+// them, against a control plane that reads the counters.
 func TestCommandsThatExplainLimits(t *testing.T) {
 	t.Parallel()
 	key := filepath.Join(t.TempDir(), "policy.key")

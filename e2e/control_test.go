@@ -30,9 +30,9 @@ type controlPlane struct {
 	address, token string
 }
 
-// startControl starts a process over a database and a Redis, which is "" if args name regions. A
-// token of the database may be given; otherwise the process makes the first one. The argument args
-// contains further flags.
+// startControl starts a process over a database and a Redis. The argument redis is "" if args name
+// regions. A token of the database may be given; otherwise the process makes the first one. The
+// argument args contains further flags.
 func startControl(t *testing.T, database, redis, token string, args ...string) *controlPlane {
 	t.Helper()
 	return startControlAt(t, freeport.Address(t), database, redis, token, args...)

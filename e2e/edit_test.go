@@ -174,7 +174,7 @@ func TestEditsUnderLoadAreExact(t *testing.T) {
 		text = e.text()
 		f.edit(text)
 		switch {
-		// nine edits are made at a time, faster than they are read
+		// edits are made in series of nine, faster than the nodes read them
 		case e.number > experience && e.number%9 != 5:
 			continue
 		case e.number%7 == 0: // this is the same policy with another comment
@@ -220,7 +220,8 @@ func (f *trio) checkWrongEdit(text, wants, version string) {
 		var lines []logLine
 		first, _, _ := strings.Cut(wants, "|")
 		eventually.Until(f.t, patience, fmt.Sprintf("node %d refuses what is to be told %s", i, wants), func() bool {
-			// a file that is still empty is rejected first, as another edit
+			// a node may have read the file while it was still empty, and have rejected that as an
+			// edit
 			lines = node.logLines(editRefused)
 			return len(lines) > before[i] && strings.Contains(lines[len(lines)-1].Error, first)
 		})

@@ -83,9 +83,10 @@ func sendBurst(t testing.TB, address, client string, connections, each int) map[
 }
 
 // laterMax bounds how much longer another client waits during a burst than during the same burst at
-// a proxy without a limiter. The difference of its median waits is computed for each size of burst,
-// and the median over all sizes is compared with this bound. On an idle machine it is at most 10
-// ms; a limiter that makes other clients wait for a burst would cost seconds.
+// a proxy without a limiter. For each size of burst, the test computes the difference between the
+// client's median waits in the two cases. The median of these differences is compared with this
+// bound. On an idle machine it is at most 10 ms; a limiter that makes other clients wait for a
+// burst would cost seconds.
 const laterMax = 100 * time.Millisecond
 
 // uncountedMax bounds the requests of other clients that are admitted uncounted during one burst,

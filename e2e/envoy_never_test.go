@@ -11,10 +11,10 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// TestNeverOverAcrossFronts: two Envoys with the filter, one with the native module, each with two
-// workers, and two Caddys share one policy and one Redis. Under concurrent load they admit exactly
-// the limit between them. The deadlines are long, since a request that is answered too late is
-// charged but not admitted.
+// TestNeverOverAcrossFronts: five proxies share one policy and one Redis: two Envoys with the
+// filter, an Envoy with the native module, and two Caddys. Each Envoy has two workers. Under
+// concurrent load, all proxies together admit exactly the limit. The deadlines are long, since a
+// request that is answered too late is charged but not admitted.
 func TestNeverOverAcrossFronts(t *testing.T) {
 	t.Parallel()
 	const policy = "name: shop\non_error: deny\nrules: [{name: all, per: [], limit: 1000/31d}]\n"

@@ -28,8 +28,8 @@ var severalCluster = strings.NewReplacer(
 	"{endpoint: {address: {pipe: {path: SOCKET}}}}",
 	"{endpoint: {address: {pipe: {path: SOCKET}}}}, {endpoint: {address: {pipe: {path: SOCKET-2}}}}").Replace(bridgeCluster)
 
-// testOtherBridge: of two bridges, the other one decides, even while one bridge has not yet read an
-// edit of the policy.
+// testOtherBridge: if one of two bridges has ended, the other decides. Requests are also decided
+// while one bridge has not yet read an edit of the policy.
 func (s *site) testOtherBridge(t *testing.T, word string) {
 	text, err := os.ReadFile("../docs/guides/envoy.md")
 	if err != nil || !strings.Contains(string(text), healthChecked) {

@@ -114,8 +114,8 @@ func (shared *sharedEnvoy) discoverySocket() string { return filepath.Join(share
 
 // useEnvoy does what startEnvoy does, but the process may have been used by other tests before, and
 // has the filter that users load. No other test uses it until this one ends. The addresses and
-// names of the sites are new, and the method counter counts from 0. A test that stops the process
-// or measures its memory uses startEnvoy, and so does one whose sites do not have the filter.
+// names of the sites are new, and the method counter counts from 0. Tests use startEnvoy instead if
+// they stop the process, measure its memory, or have sites without the filter.
 func useEnvoy(t testing.TB, upstream http.Handler, sites ...*site) *envoy {
 	t.Helper()
 	shared := takeEnvoy(t)

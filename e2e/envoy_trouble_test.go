@@ -85,8 +85,8 @@ var fullCluster, fullHTTP2Cluster = strings.ReplaceAll(bridgeCluster, "65536", "
 
 // TestEnvoyTroubles: whatever happens to the bridge and to Redis, requests are answered soon.
 // Depending on on_error, the answer comes from the upstream or is 503, and the reason is counted.
-// Limits are enforced again without intervention. An Envoy has one site for each trouble of a
-// group, since it is slow to start.
+// Limits are enforced again without intervention. One Envoy has a site for each trouble of a group,
+// because Envoys are slow to start.
 func TestEnvoyTroubles(t *testing.T) {
 	t.Parallel()
 	held := map[string]string{"allow": compactPolicy(t, renamedPolicy(onError("allow"))), "deny": compactPolicy(t, onError("deny"))}

@@ -86,8 +86,8 @@ func (s *site) knowsAddresses(t *testing.T, _ *bridge) {
 	}
 }
 
-// The function serveEcho is an upstream that upgrades to an echo. For other requests it reports the
-// body that it has read.
+// The function serveEcho is an upstream that sends back what it receives over an upgraded
+// connection. For other requests it reports the body that it has read.
 func serveEcho(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Upgrade") == "" {
 		sum := sha256.New()

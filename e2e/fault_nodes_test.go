@@ -37,7 +37,7 @@ func faultLimit() int {
 var faultPaths = []string{allowPath, denyPath}
 
 // faultPolicy is the policy of the nodes. LIMIT is replaced by the limit of both rules, and WORDS
-// by further fields of them.
+// by further fields of both rules.
 const faultPolicy = `name: faults
 rules:
   - {name: open, match: {path: /open}, per: [], limit: LIMIT/31d, expose: true, on_error: allowWORDS}

@@ -78,8 +78,8 @@ func TestFaults(t *testing.T) {
 }
 
 // everyOther returns every other fault. Each front has two columns, without leases and with them.
-// So "make test" runs each fault on each front, in one of the front's two columns, and each fault
-// both without leases and with them.
+// So "make test" runs each fault in one of the two columns of each front. Each fault runs without
+// leases on some fronts, and with leases on others.
 func everyOther(tried []fault, first int) (some []fault) {
 	for i := first % 2; i < len(tried); i += 2 {
 		some = append(some, tried[i])

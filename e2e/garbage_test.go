@@ -175,8 +175,8 @@ func dialFrom(from, to string) (*caller, error) {
 const statusUncounted = -1
 
 // The method ask sends a request with a token, or without one if it is "", and returns the status
-// of the answer. The method returns 503 for the 429 by which the rate limit service denies a
-// request that no limit denies.
+// of the answer. The rate limit service answers 429 even if it cannot decide a request; for such an
+// answer, the method returns 503.
 func (l *caller) ask(token string) (status int, err error) {
 	text := "GET /a HTTP/1.1\r\nHost: shop\r\n"
 	if token != "" {
@@ -241,10 +241,9 @@ type floodResult struct {
 
 const (
 	garbageConnections = 200
-	// requests a second: more tokens than two processors can verify, but far fewer than they can
-	// deny
+	// requests a second: two processors can verify fewer tokens, but can deny far more requests
 	garbagePace = 3_000
-	// requests a second to try a kind of token: more than may be verified for one address
+	// requests a second of one kind of token: more than a node verifies for one address
 	kindPace = 600
 )
 

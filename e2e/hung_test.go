@@ -11,7 +11,7 @@ import (
 )
 
 // TestHungRedisHalvesNothing compares how many requests 64 connections complete in a second before
-// Redis hangs, and in the first second after that, with its first deadlines.
+// Redis hangs, and in the first second after it hangs, in which the first deadlines pass.
 func TestHungRedisHalvesNothing(t *testing.T) {
 	t.Parallel()
 	const span, tries = time.Second, 4

@@ -94,9 +94,9 @@ func (k *keyedNodes) awaitStatus(what, key string, status int) {
 	}
 }
 
-// TestKeysAsData tests that a key that a command creates is valid at once on every node, that a
-// rotated one is valid beside its successor until the overlap ends, and that a revoked one is
-// denied everywhere. No key is in Redis or in a log.
+// TestKeysAsData tests that a key that a command creates is valid at once on every node. A rotated
+// key is valid beside its successor until the overlap ends. A revoked key is denied on every node.
+// No key is in Redis or in a log.
 func TestKeysAsData(t *testing.T) {
 	t.Parallel()
 	k := startKeyed(t, 2, directedKeys, "")
@@ -201,9 +201,9 @@ func (k *keyedNodes) checkCommands() {
 	k.run(nil, append([]string{"rotate", "acme"}, why...)...).mustFail(t, "--overlap is missing")
 }
 
-// TestKeysOfAFileAndOfTheDirectory tests that the file takes precedence for a key that is in both,
-// that an import copies the entries of the file to the directory, and that the import may be
-// repeated.
+// TestKeysOfAFileAndOfTheDirectory tests keys of a file and of the directory. For a key that is in
+// both, the file takes precedence. An import copies the entries of the file to the directory, and
+// may be repeated.
 func TestKeysOfAFileAndOfTheDirectory(t *testing.T) {
 	t.Parallel()
 	sum := func(name string) string {
@@ -237,9 +237,9 @@ func TestKeysOfAFileAndOfTheDirectory(t *testing.T) {
 	k.run(nil, "import", imported, "--reason", "a test").mustFail(t, "with another record")
 }
 
-// TestKeysWhileRedisIsAway tests that a key that a node has read before stays valid while Redis
-// does not answer, and that any other key is invalid: on_invalid determines whether the request is
-// denied or counted by its address.
+// TestKeysWhileRedisIsAway tests keys while Redis does not answer. A key that a node has read
+// before stays valid. Any other key is invalid: on_invalid determines whether the request is denied
+// or counted by its address.
 func TestKeysWhileRedisIsAway(t *testing.T) {
 	t.Parallel()
 	for _, onInvalid := range []string{"deny", "next"} {

@@ -228,7 +228,8 @@ func untilClosed(done <-chan struct{}) func() bool {
 }
 
 // TestLeasedCostsAreRefunded: a rule with leases refunds the cost that a response reports as
-// unused, and the limit is enforced. This also applies to a token bucket, which is then not leased.
+// unused, and the limit is enforced. This also applies to a token bucket, although such a rule then
+// does not lease units.
 func TestLeasedCostsAreRefunded(t *testing.T) {
 	t.Parallel()
 	const policy = "name: shop\non_error: deny\nrules: [{name: all, per: [], limit: 1000/31d LIMIT, lease: auto, refund_on: {status: 404}}]\n"

@@ -14,7 +14,7 @@ import (
 const localPolicy = "name: own\nrules: [{name: all, limit: 100/31d, on_error: local}]\n"
 
 // TestLocalShares: while Redis is down, each of two Caddys admits half of the limit and denies the
-// rest. When Redis is back, it decides again by its own counters.
+// rest. When Redis is back, its counters decide again.
 func TestLocalShares(t *testing.T) {
 	t.Parallel()
 	on := newNodeGroup(t)

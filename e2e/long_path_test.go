@@ -88,7 +88,7 @@ func longestPaths(length int) map[string]string {
 }
 
 // checkLongPaths sends long paths to a front. Paths beyond the maximum length are denied and do not
-// reach the upstream. All shorter ones are counted, whatever they consist of.
+// reach the upstream. All other paths are counted, whatever characters they consist of.
 func checkLongPaths(t *testing.T, address string, longest int) {
 	n := 0
 	for unit, path := range longestPaths(longest) {

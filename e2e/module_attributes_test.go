@@ -31,9 +31,9 @@ const mutualTLS = `{transport_socket: {name: envoy.transport_sockets.tls, typed_
 const tlsInspector = `listener_filters: [{name: tls_inspector, typed_config: {
     "@type": type.googleapis.com/envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector}}], `
 
-// TestModuleReadsAttributes tests each attribute of Envoy that the module reads: the number that
-// the module uses for it is the number of that name in Envoy's interface. There is a rule for each,
-// which applies if the attribute has the right value.
+// TestModuleReadsAttributes tests that the module reads each attribute of Envoy by the number that
+// Envoy's interface gives it. The policy has a rule for each attribute; the rule applies if the
+// attribute has the right value.
 func TestModuleReadsAttributes(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()

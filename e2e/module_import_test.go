@@ -18,8 +18,8 @@ import (
 // configurations.
 const recorded = "../internal/envoy/rlsimport/testdata/service"
 
-// importedSites lists recorded configurations. Each has a recorded sequence in which each request
-// has all of its descriptors, and entries that map the keys of the descriptors to requests.
+// importedSites lists recorded configurations. Each has a recorded sequence whose requests have all
+// of its descriptors. The entries map the keys of the descriptors to parts of requests.
 var importedSites = []struct {
 	domain, sequence string
 	requests         int

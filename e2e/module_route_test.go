@@ -26,7 +26,7 @@ func routeWithout(prefix string) string {
 }
 
 // TestModuleRoutes tests that a route can have another policy than the filter, share the filter's
-// counters, count apart, or be without limits.
+// counters, have its own counters, or have no limits.
 func TestModuleRoutes(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)

@@ -154,7 +154,7 @@ func TestModuleLeases(t *testing.T) {
 	startLoadOn(sites[0].address, 64, &got, times(total)).Wait()
 	calls := redis.Calls("evalsha") - before
 	t.Logf("%d requests, %d calls, %d admitted", total, calls, got.admitted.Load())
-	// Units that one process holds while others already deny are returned.
+	// A process may still hold units while another already denies; it returns them.
 	eventually.Until(t, patience, "the limit is used up", func() bool {
 		startLoadOn(sites[0].address, 1, &got, times(20)).Wait()
 		return got.admitted.Load() >= 3_000

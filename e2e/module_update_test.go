@@ -81,7 +81,7 @@ func TestModuleUpdates(t *testing.T) {
 	group := startLoadOn(d.address, 16, &got, atLeastUntil(done, 1_000))
 	for n := range updates {
 		before := d.countLoaded()
-		// Every other version has a store of its own.
+		// Every second version begins a new store.
 		d.write(t, leasedShop+fmt.Sprintf("memory_limit: %dMiB\n", 500+n)+strings.Replace(inRedis(redis), "5s", fmt.Sprintf("%ds", 5+n/2), 1))
 		eventually.Until(t, patience, "Envoy has the update", func() bool { return d.countLoaded() > before })
 		asked := got.admitted.Load()

@@ -22,8 +22,8 @@ const sticking = `{name: sticking, typed_config: {"@type": type.googleapis.com/e
         default_source_code: {inline_string: "function envoy_on_request(h) if h:headers():get('x-stuck') then io.open('PIPE'):close() end end"}}}`
 
 // TestModuleWithAStuckWorker tests a worker that is stuck in the hook that continues a request.
-// Requests of another worker are decided meanwhile, those of the stuck worker are answered when it
-// goes on, and each request is charged once.
+// Meanwhile, requests of another worker are decided. Requests of the stuck worker are answered
+// after it continues. Each request is charged once.
 func TestModuleWithAStuckWorker(t *testing.T) {
 	t.Parallel()
 	const clients, further = 32, 10

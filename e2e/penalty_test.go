@@ -142,9 +142,10 @@ func startPenalties(t *testing.T) (nodes []*process, redis *redistest.Server) {
 	return nodes, redis
 }
 
-// TestTwentyDenialsAreOneViolation: until the wait of a limit is over, further denials by it are
-// part of the same violation, even over two Caddys. Denials by a second limit are the second
-// violation. The penalty applies on both nodes, and can be inspected and lifted.
+// TestTwentyDenialsAreOneViolation: until a denied client may try again, further denials by the
+// same limit are part of the same violation, even if two Caddys share them. Denials by a second
+// limit are the second violation. The penalty applies on both nodes, and can be inspected and
+// lifted.
 func TestTwentyDenialsAreOneViolation(t *testing.T) {
 	t.Parallel()
 	nodes, _ := startPenalties(t)
@@ -235,8 +236,8 @@ func TestPenaltiesEscalate(t *testing.T) {
 	}
 }
 
-// TestWhatIsNoViolation: exceeding a limit that only logs, or one that all clients share, is not a
-// violation.
+// TestWhatIsNoViolation: a client that exceeds a shadow limit, or a limit that all clients share,
+// commits no violation.
 func TestWhatIsNoViolation(t *testing.T) {
 	t.Parallel()
 	nodes, _ := startPenalties(t)

@@ -51,8 +51,8 @@ func (l *lending) checkNormal(region, user string, since time.Time) {
 }
 
 // TestARegionForgets: the Redis of a region is emptied, or restored from an older backup. All
-// regions together exceed the limit by at most the units that this region has forgotten, which are
-// at most its part. New clients get the limit, and no more, within seconds.
+// regions together exceed the limit by at most the units that this region has forgotten. A region
+// can forget at most its part of the limit. New clients get the limit, and no more, within seconds.
 func TestARegionForgets(t *testing.T) {
 	t.Parallel()
 	const limit, part = 30, 15
@@ -129,10 +129,10 @@ func (l *lending) awaitAnswers(region string) {
 	})
 }
 
-// TestAWayBetweenRegionsIsCut: the way between two regions is cut in both directions, or in one
-// direction, so that one region cannot connect to the other, or so that nothing that it sends
-// arrives. All requests are decided, and never more than the limit are admitted. When the way is
-// whole, a new client gets the whole limit within seconds.
+// TestAWayBetweenRegionsIsCut: the way between two regions is cut in both directions, or one region
+// cannot connect to the other, or nothing that one region sends arrives. All requests are decided,
+// and never more than the limit are admitted. When the way is whole, a new client gets the whole
+// limit within seconds.
 func TestAWayBetweenRegionsIsCut(t *testing.T) {
 	t.Parallel()
 	l := startLending(t, lendingPolicy)

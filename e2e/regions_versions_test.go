@@ -19,7 +19,7 @@ import (
 )
 
 // The type standIn is an agent of the region us that was written only from the format of the
-// messages, as if it were of another release. It has 15 units of each client.
+// messages, as if it were of another release. Its part of each client's limit is 15 units.
 type standIn struct {
 	t      *testing.T
 	client *http.Client

@@ -25,8 +25,8 @@ const repeatedCaddyfile = `{
 }
 `
 
-// repeatedPolicy allows 5 requests to each path. For /cost this is so if requests whose cost is not
-// known are charged 50 units.
+// repeatedPolicy allows 5 requests to each path. Under the rule of /cost, a request without a known
+// cost is charged 50 of 250 units.
 const repeatedPolicy = `name: repeated
 rules:
   - {name: refunded, match: {path: /refunded}, limit: 5/31d, refund_on: {status: 5xx}}
@@ -34,7 +34,7 @@ rules:
   - {name: cost, match: {path: /cost}, limit: 250/31d, cost_after: {header: X-Cost, estimate: 1, max: 50}}
 `
 
-// repeatedRoute makes Envoy repeat each request that was lost one time.
+// repeatedRoute makes Envoy repeat a lost request, but only one time.
 const repeatedRoute = `{match: {prefix: /}, route: {cluster: upstream, retry_policy: {retry_on: "reset,connect-failure", num_retries: 1}}}, `
 
 // endingUpstream is a server that ends when it has received a request to any path but /warm, as if

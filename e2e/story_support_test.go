@@ -11,10 +11,10 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// TestTheStoryOfSupport: a client reports 429. One command at any node tells who it is, which rule
-// denies it, by which number, and until when. Then the client gets a higher limit until Friday and
-// more units for this month, and its neighbour is blocked for an hour. Each change holds on every
-// front, and nobody edits a file.
+// TestTheStoryOfSupport: a client reports 429. One command at any node tells which client it is,
+// and which rule denies it, by which limit, and until when. Then the client gets a higher limit
+// until Friday and more units for this month, and its neighbour is blocked for an hour. Each change
+// holds on every front, and nobody edits a file.
 func TestTheStoryOfSupport(t *testing.T) {
 	t.Parallel()
 	s := startStory(t, redistest.Start(t))

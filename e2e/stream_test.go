@@ -33,7 +33,7 @@ func respondsWith(body string, fields ...string) http.HandlerFunc {
 }
 
 // sendsPieces returns an upstream that sends a body of unknown length in pieces. If breaksOff is
-// set, it aborts the connection after them.
+// set, it aborts the connection after the last piece.
 func sendsPieces(kind string, breaksOff bool, pieces ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", kind)

@@ -52,8 +52,8 @@ func TestRedisFailsWhileRequestsWait(t *testing.T) {
 			eventually.Until(t, patience, "requests are counted again", func() bool { return q.p.get("/hard").body != "degraded_allowed" })
 			charged++ // the last request to /hard
 			// A request that was admitted without an answer of Redis is charged at most once: when
-			// a frozen Redis continues, or when Redis is back. The last request can be denied
-			// because of that charge.
+			// a frozen Redis continues, or when a killed one has restarted. The last request can be
+			// denied because of that charge.
 			if n := sum(readUsed(t, redis, audits)); n < charged-1 || n > charged+degraded {
 				t.Errorf("%d charged by Redis, want %d to %d", n, charged, charged+degraded)
 			}

@@ -232,7 +232,7 @@ func (p *process) exhaustLogins(t *testing.T, redis *redistest.Server, page *log
 		p.login("192.0.2.4", "wrong")
 	}
 	// The node does not know the outcome of a charge that was under way when the outage began, so
-	// it might count one unit more than Redis. The client then loses that unit, but never gets more
+	// it might count one unit more than Redis. Then the client loses that unit. It never gets more
 	// than the limit.
 	if all := page.wrong.Load() - before + stood; all > failedLoginsMax || all < failedLoginsMax-1 {
 		t.Errorf("%d wrong passwords got through with %d charged, want %d together, or one less", all-stood, stood, failedLoginsMax)

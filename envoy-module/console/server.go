@@ -85,8 +85,8 @@ func (c *Console) claimOf(s *server) *claim {
 	return nil
 }
 
-// certificate returns the certificate of the claim in force, so that a claim with renewed files is
-// served with them.
+// certificate returns the certificate of the claim in force. So after a claim with renewed files,
+// the server uses the renewed certificate.
 func (c *Console) certificate(s *server) (*tls.Certificate, error) {
 	own := c.claimOf(s)
 	if own == nil {

@@ -231,7 +231,7 @@ func (a *asker) watch() {
 	a.endOverdue(time.Now())
 }
 
-// endOverdue ends the requests that have waited for too long at a time.
+// endOverdue ends the requests that have waited for too long at the given time.
 func (a *asker) endOverdue(now time.Time) {
 	queued, late := a.overdue(now)
 	for _, s := range queued {

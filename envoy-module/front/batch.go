@@ -14,7 +14,7 @@ import (
 // The type batch holds requests about which the store is asked together.
 type batch struct {
 	asker   *asker
-	streams []*Stream // nil once decided
+	streams []*Stream // nil after the decision
 	calls   []counter.Call
 	asked   []int // for each call, the index of its stream
 

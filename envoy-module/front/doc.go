@@ -8,7 +8,7 @@
 //
 // No call blocks its caller. What memory, leased units or a remembered denial can decide is decided
 // at once. Any other request waits while a bounded number of goroutines asks the store, and its
-// [Waker] is called when it is decided. Every request is decided: if the store does not answer, by
+// [Waker] is called after the decision. Every request is decided: if the store does not answer, by
 // on_error of its rules, and after a panic, by on_error of the policy.
 //
 // # Price

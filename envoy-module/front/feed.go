@@ -54,7 +54,7 @@ type sharedFeed struct {
 	options feed.Options
 	opened  *feed.Feed // nil while another process has the spool
 	detach  func()     // of events
-	unmeter func()     // nil once the feed is open
+	unmeter func()     // nil after the feed was opened
 	again   *time.Timer
 	failed  bool // to open the spool after another process had it
 	closed  bool

@@ -404,8 +404,8 @@ func TestAnAttributeThatEnvoyLacks(t *testing.T) {
 	}
 }
 
-// TestSettingsBesideAPolicyFile tests that on_error and lease of the configuration apply to a
-// policy file that does not have them, and to no other one.
+// TestSettingsBesideAPolicyFile tests that on_error and lease of the configuration apply only to a
+// policy file that does not set them.
 func TestSettingsBesideAPolicyFile(t *testing.T) {
 	own := filepath.Join(t.TempDir(), "policy.yaml")
 	for policy, denies := range map[string]bool{three: true, three + "on_error: allow\n": false} {

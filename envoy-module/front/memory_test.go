@@ -14,8 +14,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// TestMemoryLimit tests that the greatest limit of the open configurations applies to the process,
-// and the usual one when all have ended.
+// TestMemoryLimit tests that the greatest memory limit of the open configurations applies to the
+// process. After all configurations have ended, the previous limit applies again.
 func TestMemoryLimit(t *testing.T) {
 	before := debug.SetMemoryLimit(-1)
 	defer debug.SetMemoryLimit(before)

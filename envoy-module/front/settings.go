@@ -113,7 +113,7 @@ func ReadRouteSettings(text []byte) (*Settings, error) {
 	return s, nil
 }
 
-// split divides the document into the entries of Settings and those of a policy.
+// split divides the document into the entries of Settings and the entries of a policy.
 func split(tree *syntax.Node) (own, rest *syntax.Node) {
 	if tree.Kind != syntax.KindMap {
 		return tree, syntax.Map(tree.Place)

@@ -14,7 +14,7 @@ import (
 )
 
 // Settling is the response of a request whose charge depends on the response. Envoy's worker calls
-// its methods. The last call is the only one of End.
+// its methods. It calls End last, and only once.
 type Settling struct {
 	// Headers has room for the headers of the response and for its trailers, into which the adapter
 	// reads them. The next response reuses the room.

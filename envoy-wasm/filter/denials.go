@@ -9,11 +9,11 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// The bridge does not see the requests that the filter denies without a question. It does not see
-// either those that the filter admits from leased units or because no limit counts them. If the
-// bridge reports denials as events, or counts usage, it requests reports in its answers. Then the
-// filter reports these decisions once a second, in one item for each client and its rules. The item
-// contains the first request and the number of requests.
+// The bridge does not see the requests that the filter denies without a question, admits from
+// leased units, or admits because no limit counts them. If the bridge reports denials as events, or
+// counts usage, it requests reports in its answers. Then the filter reports these decisions once a
+// second, in one item for each client and its rules. The item contains the first request and the
+// number of requests.
 //
 // If the answer to a report is missing, the report is not sent again, because the bridge may have
 // counted it. A report is sent again if the bridge was too busy to read the call. Requests that
@@ -49,8 +49,8 @@ type gatheredDenials struct {
 // isReport reports whether an extra is a report of denials or admissions.
 func (e *extra) isReport() bool { return e.wants == nil && e.version != "" }
 
-// mayGather reports whether the bridge wants no admissions, or this one has room in a
-// report.
+// mayGather reports whether an admission needs no report, because the bridge wants none, or fits
+// into one.
 func (r *gatheredDenials) mayGather(a *askingData) bool {
 	return !r.usage || r.admits < denialsMax && a.attrs.size() <= fetchBytesMax
 }

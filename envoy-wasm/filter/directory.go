@@ -18,9 +18,9 @@ import (
 const recordTrusted = counter.Second / 2
 
 // Bounds of the records that a worker remembers. A client may be in recordPlaces places; a new
-// client takes the one of them that has the oldest record. If the texts of new records exceed
-// recordTextMax, all records are forgotten, because a record takes up to 16 bytes for each byte of
-// its text.
+// client takes the place with the oldest record. If the texts of new records exceed
+// recordTextMax, all records are forgotten, because a record takes up to 16 bytes for each byte
+// of its text.
 const (
 	recordsKept   = 1 << 12 // 160 KB
 	recordPlaces  = 4

@@ -30,9 +30,9 @@ type Filter struct {
 		under bool
 		lost  bool // no bridge had the policy that Envoy provided, so the filter polls from then on
 	}
-	// The following fields describe the request that is being decided: the time, whether a
-	// credential has no verdict (unsure) or an old one (stale), and whether a record, or under a
-	// policy with a directory a verdict, is unknown or old (dated). The field known combines the
+	// The next fields describe the request that is being decided. The field unsure is set if a
+	// credential has no verdict, and stale if a verdict is old. The field dated is set if a record,
+	// or with a directory also a verdict, is unknown or old. The field known combines the
 	// fingerprints of the verified credentials and of the records. If the request is decided again
 	// after the bridge has verified its credentials, bridgeVerdicts holds the bridge's verdicts.
 	now            counter.Micros

@@ -8,10 +8,10 @@ import (
 )
 
 // A gate admits only a few requests for one counter into calls. The narrowest check of a request
-// selects the counter. At most the counter's room plus one are in calls at a time; the others
-// wait in a queue of that counter. A denial applies to all queued requests of the same cost.
-// After an admission, the next requests go into calls. A client that sends ten thousand requests
-// at once therefore costs the bridge, and other requests in these calls, only a few
+// selects the counter. The requests in calls are at most one more than the counter has room for;
+// the others wait in a queue of that counter. A denial applies to all queued requests of the same
+// cost. After an admission, the next requests go into calls. A client that sends ten thousand
+// requests at once therefore costs the bridge, and other requests in these calls, only a few
 // questions.
 
 const (
@@ -21,9 +21,9 @@ const (
 	// gateQueueMax is the maximum number of requests that wait for one counter, of waitingMax in
 	// all. Further requests are denied with 429.
 	gateQueueMax = sourceMax * 3 / 4
-	// gateSourceMax is the greatest number of waiting requests of one source, in all queues, with
-	// which another request of the source may wait for a counter. Beyond it, requests are denied
-	// with 429. So at least half of a counter's queue remains for other sources.
+	// If gateSourceMax requests of one source wait, in all queues together, no further request of
+	// the source may wait for a counter: it is denied with 429. So at least half of a counter's
+	// queue remains for other sources.
 	gateSourceMax = gateQueueMax / 2
 	// A source with fewer than gateAheadMax waiting requests, in all queues, is ahead of others in
 	// the queue of a counter. If all clients share a counter, a client with thousands of requests

@@ -34,8 +34,8 @@ func laterPolicies(t *testing.T) map[string][]byte {
 	}
 }
 
-// TestAPolicyOfALaterRelease: a filter that cannot read the policy of its bridge keeps the one that
-// it has. If no bridge knows the filter's policy any more, requests are answered 503. No request is
+// TestAPolicyOfALaterRelease: a filter that cannot read the policy of its bridge keeps its previous
+// policy. If no bridge knows the filter's policy any more, requests are answered 503. No request is
 // let through uncounted.
 func TestAPolicyOfALaterRelease(t *testing.T) {
 	const requests = 20
@@ -87,7 +87,7 @@ func (e *fakeEnvoy) serveLater(f *Filter, coded []byte, steps int) {
 }
 
 // TestAPolicyOfALaterReleaseInTheConfiguration: a filter does not start with a policy that it
-// cannot read, so Envoy keeps the configuration that it has.
+// cannot read, so Envoy keeps its previous configuration.
 func TestAPolicyOfALaterReleaseInTheConfiguration(t *testing.T) {
 	for name, coded := range laterPolicies(t) {
 		if len(coded) == 0 {

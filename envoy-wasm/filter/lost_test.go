@@ -42,8 +42,8 @@ func TestNoBatchedRequestIsLost(t *testing.T) {
 	}
 }
 
-// TestAClockThatGoesBack: a clock that goes back does not delay the retries to a bridge that was
-// down, new policies, or the expiry of remembered verdicts.
+// TestAClockThatGoesBack: a clock that goes back delays neither new policies, nor the expiry of
+// remembered verdicts, nor the next call to a bridge that was down.
 func TestAClockThatGoesBack(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, openToPremium(t, corepolicy.Identify{Kind: corepolicy.IdentifyAPIKey}))

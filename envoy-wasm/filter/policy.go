@@ -18,7 +18,7 @@ type policy struct {
 	ruleset *core.Ruleset
 	anybody *core.Ruleset // the rules for clients whose credentials cannot be verified (see rulesForUnverified); nil if they decide in the same way as ruleset
 	reads   exchange.Reads
-	// for each entry of identify, the cached verdicts, or nil if there can be
+	// for each entry of identify, its cache of verdicts, or nil if it needs
 	// none
 	ways   []*verdictCache
 	inputs uint64 // the hash of reads

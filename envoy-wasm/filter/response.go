@@ -100,7 +100,7 @@ func (s *Stream) beginCosts(status int, headers [][2]string, ends bool) {
 }
 
 // The method aborts reports whether Envoy made the response for a reason that a client can cause,
-// or after more than one attempt to reach an upstream that could not be reached.
+// or because the upstream could not be reached after more than one attempt.
 func (s *Stream) aborts() bool {
 	details, _ := s.f.host.Property("response", "code_details")
 	if !exchange.Unreached(details) {

@@ -50,7 +50,7 @@ type Stream struct {
 	responded bool           // whether the response has begun
 	origin    uint64         // hash of the connection and x-request-id of the request
 	before    *Stream        // the stream that ended without a response just before this one began
-	asking    *askingData    // nil once the request is decided
+	asking    *askingData    // nil after the request was decided
 	gate      *gate          // the gate that counts the request, until the request is in a call
 	next      *Stream        // the next request in the queue of a gate
 	turn      int64          // its place in the queue for the next calls: see takeTurn

@@ -11,8 +11,8 @@ import (
 // in lines for a loan. Further requests are denied, as if their queue were full.
 const throttleQueueMax = 4096
 
-// enqueueThrottled makes a request that only throttle rules deny wait, for at most max_delay. The
-// method returns false if the request cannot wait; the request is then denied.
+// If only throttle rules deny the request, enqueueThrottled makes it wait for at most max_delay.
+// The method returns false if the request cannot wait; the request is then denied.
 func (s *Stream) enqueueThrottled() bool {
 	throttled := s.asking.plan.Throttled()
 	if len(throttled) == 0 {
