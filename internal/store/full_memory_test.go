@@ -74,8 +74,8 @@ func TestAFullRedisGivesNobodyMore(t *testing.T) {
 	}
 }
 
-// TestAFullRedisCountsBesideNewNames: a client whose counter exists adds a made-up name to each
-// request, which has its own counter. The client gets exactly its limit from two nodes, whatever
+// TestAFullRedisCountsBesideNewNames: a client whose counter exists adds to each request a made-up
+// name that has its own counter. The client gets exactly its limit from two nodes, whatever
 // on_error says about the made-up name, and the requests that are denied charge nothing.
 func TestAFullRedisCountsBesideNewNames(t *testing.T) {
 	const count = 6

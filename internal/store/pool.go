@@ -20,7 +20,7 @@ import (
 // before it, such as another timeout, continues with the same counts. The zero Pool is ready for
 // use. A Pool is safe for concurrent use.
 //
-// The place of a counter is named by the servers as the options spell them, see
+// The servers, as the options spell them, name the place of a counter: see
 // [redisstore.Store.Places]. What the pool remembers of a place is lost when its last store closes.
 type Pool struct {
 	mu     sync.Mutex

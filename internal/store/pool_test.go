@@ -35,7 +35,7 @@ func admits(t *testing.T, in *store.Store, n int, key, limit string, onError cou
 	return admitted
 }
 
-// timed returns options of a store with a timeout, which makes its settings differ.
+// The function timed returns options of a store with a timeout, which makes its settings differ.
 func timed(pool *store.Pool, url string, timeout time.Duration) store.Options {
 	return store.Options{Pool: pool, Redis: &redisstore.Options{URL: url, Timeout: timeout}}
 }
