@@ -20,9 +20,9 @@ const (
 	// bounds the time until a change by another node (a reset, a lifted penalty, a refund) takes
 	// effect in this process.
 	DenialMax = counter.Second
-	// A remembered denial that lasts longer than DenialMax is renewed by one call, lookAhead before
-	// it ends. Otherwise all requests between its end and the next answer would call the store, a
-	// hundred at once under an attack.
+	// A denial that lasts longer than DenialMax is renewed by one call, at the time lookAhead
+	// before it is forgotten. Otherwise all requests from then until the next answer would call the
+	// store, a hundred at once under an attack.
 	lookAhead = 50 * counter.Millisecond
 
 	// asksMax bounds the denied calls per second that are still sent to the store because another

@@ -25,8 +25,8 @@
 // last half of the timeout, or one that was sent later. If the call fails, the requests that wait
 // for it fail too, except those that held units can admit. So waiting requests do not call a failed
 // store again. A call is overdue if it takes four times as long as usual, and at least a tenth of
-// the timeout. Then one of the waiting requests makes another call for all of them. So if a call
-// hangs, usually only the request that made it fails. If the store takes more than a third of the
+// the timeout. Then one of the waiting requests makes another call for all of them. So a call that
+// hangs usually makes only its own request fail. If the store takes more than a third of the
 // timeout to answer, no request waits for another request's call.
 //
 // A unit counts from when it is reserved, just as the store counts a unit when it decides. The

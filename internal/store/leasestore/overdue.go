@@ -14,9 +14,8 @@ import (
 // several times as long as usual, the first waiting request makes another call for all of them, and
 // whichever call returns first answers them. If the second call is overdue too, the next request
 // waits twice as long. So a hanging store gets a few calls for a counter, not one from each
-// request. If only individual calls hang, only the requests that made those calls fail, as they
-// would without leases. If the store has only become slow, the second call comes early enough for
-// all waiting requests.
+// request. If only individual calls hang, only their own requests fail, as without leases. If the
+// store has only become slow, the second call comes early enough for all waiting requests.
 
 // overdueAfter is the multiple of the usual duration after which a call is overdue.
 const overdueAfter = 4

@@ -18,8 +18,8 @@ import (
 	"github.com/penstock/penstock/internal/test/seed"
 )
 
-// TestCallsThatHang: if calls hang now and then, the requests that made them fail, and rarely any
-// waiting request. No request is late, and at least the admitted units are charged. A third of the
+// TestCallsThatHang: if calls hang now and then, their own requests fail, but a waiting request
+// rarely does. No request is late, and at least the admitted units are charged. A third of the
 // requests come one at a time, and the rest in groups.
 func TestCallsThatHang(t *testing.T) {
 	seed := seed.First(t)
