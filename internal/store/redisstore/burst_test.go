@@ -58,10 +58,10 @@ func callAtOnce(s *Store, callers int, key func(i int) string, limit *counter.Li
 func TestNoCallOfABurstFails(t *testing.T) {
 	const callers = 10_000
 	server := redistest.Start(t)
-	// A busy machine can be slow.
+	// The timeout is long, because a busy machine can be slow.
 	s := open(t, Options{URL: server.URL(), Timeout: 500 * time.Millisecond})
 	ready(t, s)
-	s.settings.queueWait = time.Minute // the timeout is such that the test does not depend on the machine's speed
+	s.settings.queueWait = time.Minute // so long that the test does not depend on the machine's speed
 	for name, key := range map[string]func(int) string{
 		"one counter":    func(int) string { return "rl1:shop:api:{ip:192.0.2.1}:1h:fw" },
 		"a counter each": func(i int) string { return fmt.Sprintf("rl1:shop:api:{h:%d}:1h:fw", i) },
@@ -84,8 +84,8 @@ func TestNoCallOfABurstFails(t *testing.T) {
 	}
 }
 
-// TestHungRedisUnderABurst: if the server hangs, the calls of a burst wait for a few batches to
-// time out, rather than for as long as they would wait for a working server. No batch fails as in
+// TestHungRedisUnderABurst: if the server hangs, the calls of a burst wait only until a few batches
+// have timed out, and not for as long as they would wait for a working server. No batch fails as in
 // an overload. The whole burst has 40 batches. A busy machine can take seconds to make a call, so
 // the batches are counted, and calls may wait in the queue for a long time.
 func TestHungRedisUnderABurst(t *testing.T) {
@@ -159,7 +159,7 @@ func TestOthersOvertakeABurst(t *testing.T) {
 	}
 }
 
-// The function othersThan returns n sources that do not share a queue with a source.
+// The function othersThan returns n sources that do not share a queue with the given source.
 func othersThan(source uint32, n int) (others []uint32) {
 	own := sourceOf(&counter.Check{Source: source}) % sourceQueues
 	for other := source + 2; len(others) < n; other += 2 {

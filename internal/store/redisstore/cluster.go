@@ -42,8 +42,8 @@ func (c *cluster) all() []*node {
 	return slices.Collect(maps.Values(c.nodes))
 }
 
-// node returns the server at host:port, or nil if there are too many servers or the store is
-// closed.
+// The method node returns the server at host:port, or nil if there are too many servers or the
+// store is closed.
 func (c *cluster) node(addr string) *node {
 	c.mu.Lock()
 	defer c.mu.Unlock()

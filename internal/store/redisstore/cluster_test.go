@@ -98,7 +98,7 @@ func TestStoreExamOnACluster(t *testing.T) {
 	})
 }
 
-// TestSlotsTogether checks counters on all servers at once.
+// TestSlotsTogether checks counters on all servers in one call.
 func TestSlotsTogether(t *testing.T) {
 	t.Parallel()
 	c := configureSteady(t, redistest.StartCluster(t))

@@ -131,8 +131,8 @@ func (d *dialer) close() {
 }
 
 // Write dials if necessary and writes. If the deadline has passed before the call, Write extends
-// it: with TLS a failed Write cannot be repeated. The error is an unwrittenError if nothing of a
-// batch was written.
+// the deadline, because with TLS a failed Write cannot be repeated. The error is an unwrittenError
+// if nothing of a batch was written.
 func (c *lazyConn) Write(p []byte) (n int, err error) {
 	first := !c.asked.Swap(true)
 	if n, err = c.write(p); first && n == 0 && err != nil {

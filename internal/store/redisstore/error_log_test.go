@@ -48,8 +48,8 @@ func TestReporterBoundsTheRate(t *testing.T) {
 	}
 }
 
-// TestReporterReportsTheEndOfAnOutage: if the log contains the opening of the breaker, it also
-// contains its closing.
+// TestReporterReportsTheEndOfAnOutage: if the log says that the breaker opened, it also says that
+// the breaker closed.
 func TestReporterReportsTheEndOfAnOutage(t *testing.T) {
 	var out bytes.Buffer
 	start := time.Unix(0, 0)
@@ -107,7 +107,7 @@ func (serverError) RedisError()     {}
 
 var _ redis.Error = serverError("")
 
-// errorBefore7 is the error of a Redis before 7 for an error inside a script.
+// errorBefore7 returns the error that a Redis before 7 sends for an error inside a script.
 func errorBefore7(text string) serverError {
 	return serverError("ERR Error running script (call to f_9a3f): @user_script:9: @user_script: 9: " + text)
 }

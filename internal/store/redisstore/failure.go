@@ -50,7 +50,7 @@ func (k Kind) String() string {
 	return kindNames[k]
 }
 
-// Every error of [Store.Take] is a Failure, except that of invalid arguments. A Failure wraps
+// Failure is the error of a failed [Store.Take], except for invalid arguments. A Failure wraps
 // counter.ErrUnavailable and its cause, which is counter.ErrStale for KindStale. KindQueueFull,
 // KindOverloaded and KindSlow wrap counter.ErrOverloaded instead.
 type Failure struct {

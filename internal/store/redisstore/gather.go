@@ -27,8 +27,9 @@ func (s *Store) mergeAll(ctx context.Context, deadline time.Time, splitCalls []*
 }
 
 // The method merge combines the answers to a call's parts, so that either all charges remain or
-// none. If the call was denied or a part failed, refund is a call that refunds, by receipt, the
-// charges of the other parts. A part that might or might not have been executed is not refunded.
+// none. If the call was denied or a part failed, the result refund is a call that refunds, by
+// receipt, the charges of the other parts. A part that might or might not have been executed is not
+// refunded.
 func (s *Store) merge(t *splitCall) (refund *splitCall, failure *Failure) {
 	if len(t.parts) == 1 {
 		return nil, t.parts[0].failure
@@ -173,10 +174,12 @@ func (t *splitCall) denialsToRecord(guard int, home *part) (denials []denial) {
 	return denials
 }
 
-// indexOf returns the index in the part of a check of the call, -1 if the part does not contain it.
+// indexOf returns the index that a check of the call has in the part, or -1 if the part does not
+// contain the check.
 func (p *part) indexOf(check int) int { return slices.Index(p.places, check) }
 
-// The method finds reports whether the part contains a check of the call, and its server denied it.
+// The method finds reports whether the part contains a check of the call, and the part's server
+// denied the check.
 func (p *part) finds(check int) bool {
 	i := p.indexOf(check)
 	return i >= 0 && denies(&p.checks[i], &p.results[i])

@@ -20,7 +20,8 @@ import (
 	"github.com/penstock/penstock/internal/test/limittest"
 )
 
-// The type hostile is a server in place of Redis that sends replies that no Redis sends.
+// The type hostile is a server that takes the place of Redis, and sends replies that no Redis
+// sends.
 type hostile struct {
 	listener net.Listener
 	polite   bool // whether only calls of the script get a hostile reply
@@ -134,7 +135,7 @@ func TestHostileServers(t *testing.T) {
 }
 
 func attackBy(t *testing.T, mode, head, more string) {
-	// The bound is a reply of 16 MB and its copies, for each possible connection.
+	// The bound allows for a reply of 16 MB and its copies, for each possible connection.
 	const memoryMax = 400 << 20
 	h := newHostile(t, mode == "polite", head, more)
 	options := Options{Mode: mode, Addrs: []string{h.addr()}}

@@ -91,7 +91,8 @@ func TestAHungServerDelaysOnceWithoutConnections(t *testing.T) {
 	waitUntil(t, "the breaker opens", func() bool { return s.Stats().Breaker == BreakerOpen })
 }
 
-// TestLateness: batches that are late count as failures only after starvedMax without one in time.
+// TestLateness: late batches count as failures only after all batches have been late for
+// starvedMax.
 func TestLateness(t *testing.T) {
 	const timeout, late = 50 * time.Millisecond, 60 * time.Millisecond
 	var l lateness

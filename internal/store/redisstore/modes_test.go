@@ -87,8 +87,8 @@ func TestModesRejected(t *testing.T) {
 	}
 }
 
-// TestNoServersAnswer: calls fail at once when discovery failed, and succeed once the servers are
-// there.
+// TestNoServersAnswer: calls fail at once when discovery failed, and succeed as soon as the servers
+// are there.
 func TestNoServersAnswer(t *testing.T) {
 	for _, mode := range []string{ModeCluster, ModeSentinel} {
 		options := Options{Mode: mode, Addrs: []string{"127.0.0.1:1"}}

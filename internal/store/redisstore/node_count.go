@@ -115,8 +115,8 @@ func (n *node) announce(name string) (all int64, err error) {
 	return count.Val(), nil
 }
 
-// nodeEstimate estimates the number of nodes as the maximum that Redis reported during the last
-// missingAfter. In that time every running node has announced itself, if Redis was available
+// nodeEstimate estimates the number of nodes as the maximum that Redis reported in the last period
+// of missingAfter. In that time every running node has announced itself, if Redis was available
 // throughout; after an interruption the period starts again. The zero nodeEstimate has no readings.
 type nodeEstimate struct {
 	// sorted by increasing time and decreasing number, so the first reading is the maximum, and

@@ -45,9 +45,9 @@ func TestCallersInAHurryDoNotOpenTheBreaker(t *testing.T) {
 	}
 }
 
-// TestCallsThatWaitedTooLongAreNotSent passes to a lane calls that were queued for less and for
-// more than the maximum, while the server was silent for less and for more than one and a half
-// timeouts, and a call whose caller's deadline has passed.
+// TestCallsThatWaitedTooLongAreNotSent passes calls to a lane. Some were queued for less and some
+// for more than the maximum, while the server was silent for less or for more than one and a half
+// timeouts. In one case, the deadline of the caller has passed.
 func TestCallsThatWaitedTooLongAreNotSent(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, Options{URL: server.URL(), Timeout: 100 * time.Millisecond, Lanes: 1})

@@ -184,7 +184,7 @@ func (n *node) conclude(verdict uint32) {
 	}
 }
 
-// noteUnclear reports a batch that timed out to the breaker, at once or after the next verdict.
+// noteUnclear reports to the breaker that a batch timed out, at once or after the next verdict.
 func (n *node) noteUnclear(epoch uint64) {
 	p := &n.pinger
 	p.mu.Lock()
@@ -209,8 +209,8 @@ func (p *pinger) restart() {
 	p.lateReply()
 }
 
-// worksSince reports whether the server has answered a batch that was sent after an instant of the
-// store's clock, or a PING after that instant, in time.
+// worksSince reports whether the server has worked since an instant of the store's clock: it has
+// answered a batch that was sent later, or a PING, in time.
 func (n *node) worksSince(sent time.Duration) bool {
 	return n.lastAnswered.Load() > int64(sent) || n.pinger.inTimeAt.Load() > int64(sent)
 }

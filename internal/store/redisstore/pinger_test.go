@@ -150,7 +150,7 @@ func TestPingsFollowLateReplies(t *testing.T) {
 }
 
 // TestOnlyAPongOrAnErrorAnswersAPing: an error reply shows that the server works, but a server that
-// sends anything else is none that answers calls.
+// sends anything else does not answer calls.
 func TestOnlyAPongOrAnErrorAnswersAPing(t *testing.T) {
 	s := open(t, Options{URL: redistest.Start(t).URL()})
 	ready(t, s)

@@ -53,7 +53,7 @@ func (n *node) watch() {
 		case <-n.opened:
 			n.probe()
 		case <-timer.C:
-			n.probe() // if a panic has ended the last one
+			n.probe() // in case a panic has ended the last probe
 			n.try()
 			n.breaker.whileHalfOpen(n.reporter.untried)
 		}
@@ -133,9 +133,9 @@ func (n *node) finishTrial(epoch uint64, err error) {
 	}
 }
 
-// The method warm opens one connection per lane, or verifies that they are alive. The method takes
-// them from the pool at the same time, so that each is a different one, and leaves them there for
-// the lanes.
+// The method warm opens one connection per lane, or verifies that these connections are alive. The
+// method takes them from the pool at the same time, so that each is a different one, and leaves
+// them there for the lanes.
 func (n *node) warm() error {
 	ctx, cancel := context.WithTimeout(n.ctx, max(connectTimeMin, n.store.settings.timeout))
 	defer cancel()
@@ -182,9 +182,9 @@ type unsafeError struct{ text string }
 
 func (e *unsafeError) Error() string { return e.text }
 
-// The method check returns an error unless the server answers with a version, and a policy for full
-// memory, with which limits are safe. Only one check runs at a time, so that health checks cannot
-// take the connections of requests.
+// The method check returns an error unless the server answers, and has a version and a policy for
+// full memory with which limits are safe. Only one check runs at a time, so that health checks
+// cannot take the connections of requests.
 func (n *node) check(ctx context.Context) error {
 	select {
 	case n.checking <- struct{}{}:

@@ -13,7 +13,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// proxy is a proxy between a store and a server that simulates network faults.
+// The type proxy simulates network faults between a store and a server.
 type proxy struct {
 	t        testing.TB
 	target   string
@@ -24,7 +24,7 @@ type proxy struct {
 	pings map[net.Conn]bool // connections that began with a PING
 	delay time.Duration     // the delay before each piece of a reply
 	drop  bool              // whether replies are dropped
-	busy  bool              // whether the connections of pings have no fault
+	busy  bool              // whether the connections in pings have no faults
 	// connections are reset after this many more bytes of replies; 0 means never
 	resetAt  int
 	upstream int // bytes sent to the server

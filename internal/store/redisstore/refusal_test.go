@@ -192,8 +192,8 @@ func TestLeastPrivilegeIsExact(t *testing.T) {
 	}
 }
 
-// TestAllScriptsHaveTheirRights compares the rights with the commands of every script, also those
-// that run if the regions tell each other what they count.
+// TestAllScriptsHaveTheirRights compares the rights with the commands of every script, including
+// the scripts that run if regions tell each other what they count.
 func TestAllScriptsHaveTheirRights(t *testing.T) {
 	files, err := filepath.Glob("../../../lua/*.lua")
 	if err != nil || len(files) < 10 {

@@ -97,7 +97,7 @@ func TestStoreExamOnARing(t *testing.T) {
 	})
 }
 
-// TestServersOfARingTogether checks counters on all servers at once.
+// TestServersOfARingTogether checks counters on all servers in one call.
 func TestServersOfARingTogether(t *testing.T) {
 	t.Parallel()
 	s := openRing(t, startRing(t, 3), Options{Timeout: TimeoutMax})
@@ -137,8 +137,9 @@ func TestRefundAfterADenialElsewhere(t *testing.T) {
 	}
 }
 
-// TestServerOfARingGone: calls to its counters fail, the counters of the other servers work, and no
-// other server takes over. When the server returns with its data, its counters continue.
+// TestServerOfARingGone: calls to the counters of a lost server fail, the counters of the other
+// servers work, and no other server takes over. When the server returns with its data, its counters
+// continue.
 func TestServerOfARingGone(t *testing.T) {
 	t.Parallel()
 	servers := startRing(t, 3, "--appendonly", "yes", "--appendfsync", "always")

@@ -358,7 +358,7 @@ func (r *reply) number() int64 {
 	return n
 }
 
-// slot reads the state of a counter before the call.
+// The method slot reads the state of a counter before the call.
 func (r *reply) slot(l *counter.Limit) counter.Slot {
 	s := counter.State{At: counter.Micros(r.number()), Used: r.number(), Aux: r.number()}
 	if l.Algorithm() == counter.TokenBucket && s.At != 0 && s.Aux < 1 {
@@ -385,8 +385,8 @@ func (r *reply) slot(l *counter.Limit) counter.Slot {
 	return counter.Slot{State: s}
 }
 
-// The method log reads the result of a sliding log. Redis keeps its entries; the script decides as
-// [counter.Decide] does.
+// The method log reads the result of a sliding log. The entries stay in Redis; the script decides
+// as [counter.Decide] does.
 func (r *reply) log(now counter.Micros, c *counter.Check, result *counter.Result) {
 	instant, granted := counter.Micros(r.number()), r.number()
 	units, oldest, passesAt := r.number(), counter.Micros(r.number()), counter.Micros(r.number())
@@ -417,7 +417,7 @@ func (r *reply) log(now counter.Micros, c *counter.Check, result *counter.Result
 	result.Denied = result.Wait != 0 && (c.Cost > 0 || c.Op == counter.OpUpTo)
 }
 
-// The method penalty reads the result of a penalty. Redis keeps its violations.
+// The method penalty reads the result of a penalty. The violations stay in Redis.
 func (r *reply) penalty(now counter.Micros, result *counter.Result) {
 	until, violations, forgotten := counter.Micros(r.number()), r.number(), r.number()
 	*result = counter.Result{At: now, Granted: forgotten, Violations: violations, Wait: max(0, until-now)}

@@ -17,8 +17,8 @@ const silentMax = 5 * time.Second
 // a second. A server that has answered nothing in time for longer is too slow to be used.
 const starvedMax = 2 * time.Second
 
-// processLateMin is the least time by which this process must have been late to read, beyond the
-// patience of a batch and a tenth of it, to excuse a server without an answer.
+// processLateMin is a time. If a batch takes longer than its patience, a tenth of the patience and
+// this time together, this process was late to read, which excuses a server without an answer.
 const processLateMin = 100 * time.Millisecond
 
 // processLate reports whether a batch or a PING that was given up after the given time shows that

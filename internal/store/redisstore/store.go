@@ -104,7 +104,7 @@ func (s *Store) String() string { return s.reporter.server }
 //
 // A ctx that is never done, or has a deadline that is further away than [Store.Patience], saves two
 // goroutine switches when Redis is idle. If such a ctx with a deadline is canceled, Take can return
-// later by the patience. So pass context.WithoutCancel if returning early has no benefit.
+// up to the patience later. So pass context.WithoutCancel if returning early has no benefit.
 func (s *Store) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
 	if err := counter.ValidateChecks(checks, results); err != nil {
 		return err

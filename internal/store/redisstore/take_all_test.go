@@ -102,8 +102,8 @@ func TestTakeAllFailsCallByCall(t *testing.T) {
 	})
 }
 
-// BenchmarkTakeAll compares 64 items in one call with 64 goroutines. The metric servers is the CPU
-// time of Redis.
+// BenchmarkTakeAll compares 64 items in one call with 64 goroutines. The metric named servers is
+// the CPU time of Redis.
 func BenchmarkTakeAll(b *testing.B) {
 	const questions = 64
 	server := redistest.Start(b)
