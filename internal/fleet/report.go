@@ -78,7 +78,7 @@ func (r *Reading) Nodes(now time.Time) *Nodes {
 	return all
 }
 
-// age returns how long ago a node wrote its record.
+// The method age returns how long ago a node wrote its record.
 func (r *Reading) age(one *Record) time.Duration {
 	if one.SeenMicros == 0 {
 		return 0
@@ -177,8 +177,8 @@ func (r *Reading) Top(n int) *Top {
 	return top
 }
 
-// entry returns the sum of a name. If there is none, the argument named first becomes the initial
-// sum.
+// The function entry returns the sum of a name. If there is none, the argument named first becomes
+// the initial sum.
 func entry[T any](of map[ruleName]*T, name ruleName, first T) *T {
 	sum := of[name]
 	if sum == nil {
