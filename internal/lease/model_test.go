@@ -44,8 +44,8 @@ func playRound(t *testing.T, seed uint64) {
 		if s.limit.Algorithm() == counter.TokenBucket {
 			mayGo = f.granted/10 + 20
 			if fills := s.limit.Capacity() * int64(s.limit.Window()) / s.limit.Count(); fills < int64(8*TickEvery) {
-				// All units may be lost: such a bucket refills an eighth of its capacity within a
-				// tick.
+				// All granted units may be lost: such a bucket refills an eighth of its capacity
+				// within a tick.
 				mayGo = f.granted
 			}
 		}

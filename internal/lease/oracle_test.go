@@ -10,7 +10,7 @@ import (
 )
 
 // The method excess returns the number of units, rounded up, by which the uses exceed what the
-// limit's algorithm promises. A bucket promises something for every span of time. The check is
+// limit's algorithm promises. For a bucket, the promise concerns every span of time. The check is
 // written from the promises, not from the code.
 func (w *world) excess() int64 {
 	slices.SortStableFunc(w.uses, func(a, b use) int { return cmp.Compare(a.at, b.at) })

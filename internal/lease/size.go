@@ -96,7 +96,7 @@ func (c *Counter) expect(now, during counter.Micros, before, current int64) floa
 
 func (c *Counter) horizon() counter.Micros { return max(horizon, 4*c.rtt) }
 
-// age returns how long leased units may be used.
+// The method age returns how long leased units may be used.
 func (c *Counter) age() counter.Micros {
 	age := min(max(ageMin, 6*c.rtt), c.window/2)
 	if c.algorithm == counter.TokenBucket {

@@ -107,7 +107,7 @@ func (w *world) newNode() *node {
 	return &node{speed: 1 + w.drift*(w.rng.Float64()-0.5), origin: counter.Micros(w.rng.Int64N(int64(counter.Hour))), born: w.serial}
 }
 
-// clock returns the time on the node's own clock.
+// The method clock returns the time on the node's own clock.
 func (w *world) clock(n *node) counter.Micros {
 	return n.origin + counter.Micros(float64(w.now-begins)*n.speed)
 }
