@@ -164,7 +164,8 @@ func (a *Agent) needed() (units int64) {
 	return units
 }
 
-// message adds to a message the information about its sender that every message contains.
+// The method message adds to a message the information about its sender that every message
+// contains.
 func (a *Agent) message(now counter.Micros, m Message) Message {
 	m.From, m.Rate, m.Young, m.Has = a.Self, a.rate.now(now), a.rate.young(now), a.Share.units
 	return m

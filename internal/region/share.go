@@ -92,9 +92,9 @@ func (s *Share) Spare(now counter.Micros) int64 {
 	return max(0, s.decide(counter.OpLook, 0).Remaining-s.fraction())
 }
 
-// fraction returns 1 if a sliding window counts a part of the window before, and otherwise 0. The
-// algorithm rounds this part down: a single counter once, but the shares once in each region. So a
-// region keeps a unit unused unless it has the whole limit.
+// The method fraction returns 1 if a sliding window counts a part of the window before, and
+// otherwise 0. The algorithm rounds this part down: a single counter once, but the shares once in
+// each region. So a region keeps a unit unused unless it has the whole limit.
 func (s *Share) fraction() int64 {
 	if s.whole.Algorithm() != counter.SlidingWindow || s.units == s.whole.Capacity() {
 		return 0
