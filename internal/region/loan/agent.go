@@ -208,7 +208,7 @@ func (a *Agent) Run(ctx context.Context) {
 	a.returnHeld(ctx)
 }
 
-// hear asks the other regions for units, unless they were asked a short time ago.
+// The method hear asks the other regions for units, unless they were asked a short time ago.
 func (a *Agent) hear(ctx context.Context, message string) {
 	q := new(Question)
 	if err := json.Unmarshal([]byte(message), q); err != nil {

@@ -71,5 +71,5 @@ func (b *book) remove(key uint64, l Loan) error {
 	return nil
 }
 
-// hash returns the hash of a key.
+// The method hash returns the hash of a key.
 func (a *Agent) hash(key []byte) uint64 { return maphash.Bytes(a.seed, key) }

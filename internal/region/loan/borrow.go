@@ -49,8 +49,8 @@ func (a *Agent) borrow(ctx context.Context, q *Question, r *round) int64 {
 }
 
 // isShut reports whether this region was written off, or taken back, and must not use its part of a
-// question's limit in the present window. Units of other regions would be of no use to it, and lost
-// to them.
+// question's limit in the present window. Units of other regions would be of no use to it, and the
+// other regions would lose them.
 func (a *Agent) isShut(ctx context.Context, q *Question) bool {
 	e, _ := a.entry(a.o.Name)
 	if a.o.Writeoffs == nil || e.Generation == 0 {

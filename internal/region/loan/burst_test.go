@@ -173,9 +173,9 @@ func (f *far) burst(t *testing.T, key []byte, whole *counter.Limit, requests int
 	return admitted.Load()
 }
 
-// TestABurstGetsTheWholeLimit: a client that another region has seen bursts in a region that holds
-// nothing of its limit. Its requests wait until all units of the other regions have arrived, and
-// all regions together admit exactly the limit.
+// TestABurstGetsTheWholeLimit: a client that only another region knows sends a burst to a region
+// that holds nothing of its limit. The requests wait until all units of the other regions have
+// arrived, and all regions together admit exactly the limit.
 func TestABurstGetsTheWholeLimit(t *testing.T) {
 	whole, err := counter.ParseLimit("100/31d fixed_window")
 	if err != nil {

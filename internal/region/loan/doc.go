@@ -21,9 +21,9 @@
 // until the window ends, and the borrower's agent holds what its counter cannot take yet. In a
 // sliding window of at most a minute, most of these units become available only while the weight of
 // the window before decreases. The lender charges them at once, beyond what is available, after
-// which its counter admits nothing, and the borrower restores each of them not before the lender's
-// counter could have admitted a request for it. If the lender needs units after all, it recalls
-// what is still held.
+// which its counter admits nothing, and the borrower restores each of them no earlier than the
+// lender's counter could have admitted a request for it. If the lender needs units after all, it
+// recalls what is still held.
 //
 // Regions with different shares lend each other nothing. So while the shares change, no region
 // admits more than the larger of its parts before and after the change.
@@ -40,7 +40,7 @@
 // In a sliding window, a loan also moves what the window counts in the next one. Each region on its
 // own rounds down what it counts of the previous window. So the weighted sum over all regions can
 // exceed the limit by less than one unit for each region but one. What is admitted in an aligned
-// window cannot.
+// window cannot exceed the limit.
 //
 // # Price
 //

@@ -70,17 +70,17 @@ func newLosses(t *testing.T, rng *rand.Rand, l lapse) *losses {
 	return w
 }
 
-// clock returns the clock of a region.
+// The method clock returns the clock of a region.
 func (w *losses) clock(s *site) counter.Micros { return w.now + s.offset }
 
-// sync lets the processes of a region read its Redis, and write what they know.
+// The method sync lets the processes of a region read its Redis, and write what they know.
 func (w *losses) sync(s *site) {
 	s.redis.Merge(s.knows.Entries)
 	s.knows.Merge(s.redis.Entries)
 	s.read = w.now
 }
 
-// gossip lets two regions tell each other what they know.
+// The method gossip lets two regions tell each other what they know.
 func (w *losses) gossip(a, b *site) {
 	if a.down || b.down || a.cut != b.cut {
 		return
@@ -278,10 +278,10 @@ func (w *losses) lose(lost *site, unaware bool) {
 	w.run(w.rng.IntN(steps))
 }
 
-// TestALostRegionIsNeverOver: in random schedules, a region is lost, written off, comes back and is
-// taken back. The same may happen to the steward meanwhile. No limit is exceeded in an aligned
-// window, and the weighted sum of sliding windows exceeds it by less than a unit for each counter.
-// A region that was written off has two counters.
+// TestALostRegionIsNeverOver: in random schedules, a region is lost and written off, comes back,
+// and is taken back. The same may happen to the steward meanwhile. No limit is exceeded in an
+// aligned window, and the weighted sum of sliding windows exceeds it by less than a unit for each
+// counter. A region that was written off has two counters.
 func TestALostRegionIsNeverOver(t *testing.T) {
 	rng := seed.Random(t)
 	lent := 0

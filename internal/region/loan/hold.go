@@ -32,7 +32,7 @@ const (
 // heldLoan is a loan of which an agent holds units.
 type heldLoan struct {
 	peer  *Peer
-	loan  Loan  // of which Units are usable from its At
+	loan  Loan  // its Units are usable from its At on
 	taken int64 // of the units that become usable later
 }
 
@@ -59,7 +59,7 @@ func (h *heldLoan) usable(at counter.Micros) (now, later int64) {
 // hold is what an agent holds of a counter: units that other regions have lent for the present
 // window, and that this region's counter could not take yet.
 type hold struct {
-	restoring sync.Mutex // guards the counter against two restorations of the same room
+	restoring sync.Mutex // prevents that two restorations use the same room of the counter
 
 	// The lock of the holds guards the following.
 	question  Question

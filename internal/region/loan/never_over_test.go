@@ -94,7 +94,7 @@ func newWorld(t *testing.T, rng *rand.Rand, m mistake) *world {
 		if rng.IntN(2) == 0 {
 			p.offset = counter.Micros(rng.Int64N(int64(3*counter.Second))) - 3*counter.Second/2
 		}
-		// A store of few counters is made quickly. None needs to be closed.
+		// A store of few counters is made quickly, and need not be closed.
 		if p.store, err = memstore.New(memstore.Options{CountersMax: 1000, Now: func() counter.Micros { return w.now + p.offset }}); err != nil {
 			t.Fatal(err)
 		}

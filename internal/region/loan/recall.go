@@ -140,8 +140,8 @@ func (s *holds) recall(q *Question) (back []recalled) {
 	return back
 }
 
-// The method recall answers a question that recalls loans with what this agent holds of them.
-// Another agent of the region may hold the others, and sends them back itself.
+// The method recall answers a question that recalls loans: it returns what this agent holds of
+// them. Another agent of the region may hold the others, and sends them back itself.
 func (a *Agent) recall(ctx context.Context, q *Question) (back []Loan) {
 	for _, each := range a.holds.recall(q) {
 		back = append(back, each.loan)

@@ -82,7 +82,7 @@ func (l *lender) post(path, text string) (answer Loan, status int) {
 	return answer, w.Code
 }
 
-// question is the beginning of a question as JSON.
+// The method question is the beginning of a question as JSON.
 func (l *lender) question(want int, shares string) string {
 	key, err := json.Marshal(l.key)
 	if err != nil {
@@ -183,8 +183,8 @@ func TestLoansAreForgotten(t *testing.T) {
 	}
 }
 
-// TestAnswersOutOfBounds: a region that answers with fewer than no units lends nothing, and has
-// taken nothing back.
+// TestAnswersOutOfBounds: a region that answers with a negative number of units lends nothing, and
+// has taken nothing back.
 func TestAnswersOutOfBounds(t *testing.T) {
 	p := &Peer{Name: "us", send: func(context.Context, string, any) (Loan, error) { return Loan{Units: -5}, nil }}
 	q := &Question{Want: 1}
