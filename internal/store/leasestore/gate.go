@@ -28,8 +28,9 @@ const (
 	gateCallsMax = 256
 	// gateWaitingMax bounds the requests that wait at one gate. Further requests are denied.
 	gateWaitingMax = 1 << 15
-	// sourcePlaces bounds the requests that wait at all gates together: those of one source have at
-	// most half of these places. So one client does not fill a gate that it shares with others.
+	// sourcePlaces is a number of places. The requests of one source that wait, at all gates
+	// together, have at most half of these places. So one client does not fill a gate that it
+	// shares with others.
 	sourcePlaces = gateWaitingMax
 	// gatesWaitingMax bounds the requests that wait at all gates together. Further requests are
 	// denied.

@@ -16,7 +16,7 @@ type turns struct {
 	grown       bool // whether the map has held more than linesKept lines
 }
 
-// linesKept is how many lines the map of an empty queue may have held. A larger map is dropped.
+// linesKept is a number of lines. If the map of an empty queue has held more, it is dropped.
 const linesKept = 64
 
 // The type line is the requests of one source, in the order of arrival.
@@ -54,7 +54,7 @@ func (t *turns) add(l *line) {
 	t.rotate(l)
 }
 
-// The method rotate puts a line that is not in the order at its end.
+// The method rotate puts at the end of the order a line that is not in it.
 func (t *turns) rotate(l *line) {
 	l.next = nil
 	if t.first == nil {
@@ -91,7 +91,7 @@ func (t *turns) pop() *queued {
 	return q
 }
 
-// The method free drops an empty line that is no longer in the order.
+// The method named free drops an empty line that is no longer in the order.
 func (t *turns) free(l *line) {
 	delete(t.lines, l.source)
 	*l = line{}

@@ -60,7 +60,7 @@ func TestABurstDelaysNoOtherSource(t *testing.T) {
 }
 
 // TestTurnsKeepTheOrder: the requests of one source leave in the order of arrival, and the sources
-// take turns, also after requests were removed or put back.
+// take turns, even after requests were removed or put back.
 func TestTurnsKeepTheOrder(t *testing.T) {
 	var queue turns
 	var want []*queued // those of source 3 and of source 1 in turn

@@ -64,8 +64,8 @@ func (t *usage) forget(id identity) {
 	}
 }
 
-// The method recall returns the use of a counter and when it ends, or the zero use if it is
-// unknown.
+// The method recall returns the use of a counter and when it ends, or the zero use if none is
+// known.
 func (t *usage) recall(id identity, now counter.Micros) (u use, until counter.Micros) {
 	set, mu := t.lock(id)
 	defer mu.Unlock()
