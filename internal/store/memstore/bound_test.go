@@ -70,7 +70,7 @@ func TestNewcomerStaysWithOverflowUntilItIsFresh(t *testing.T) {
 			l := limittest.New(t, text)
 			p := newFull(t, 100, l)
 			p.ask(takeOf("newcomer", l, 3))
-			// The counter of brief is fresh, so there is room for one client.
+			// The counter of the client "brief" is fresh, so there is room for one client.
 			p.at(noon + 10*counter.Second)
 			for _, name := range []string{"newcomer", "another"} {
 				if r := p.ask(takeOf(name, l, 1))[0]; !r.Denied || !r.Overflow {

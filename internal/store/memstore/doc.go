@@ -44,8 +44,8 @@
 // # Price
 //
 // A decision about one of 100,000 clients allocates nothing. A decision takes about twice as long
-// as a map with a mutex and one number per client. Most of that time is memory latency. Calls
-// contend only within one of 256 shards. Sliding logs allocate while they grow.
+// as an access to a map with a mutex and one number per client. Most of that time is memory
+// latency. Calls contend only within one of 256 shards. Sliding logs allocate while they grow.
 //
 // A record takes 34 bytes plus its key, rounded up to a multiple of 8 bytes. The index adds 6 to 12
 // bytes. With a key of 36 bytes, a counter takes 82 bytes in a store of ten million, and at most 90

@@ -80,7 +80,7 @@ func takeOf(client string, l *counter.Limit, cost int64) counter.Check {
 	return counter.Check{Key: clientKey(client, l), ScopeLen: len(scope), Limit: l, Op: counter.OpTake, Cost: cost}
 }
 
-// counter returns a copy of the stored counter of a key.
+// The method counter returns a copy of the stored counter of a key.
 func (s *Store) counter(_ testing.TB, key []byte, _ *counter.Limit) (counter.State, []counter.Mark) {
 	hash := s.shards[0].hash(key)
 	sh := &s.shards[s.shardOf(hash)]
