@@ -279,7 +279,8 @@ func (n *Node) ask(ctx context.Context) error {
 	return nil
 }
 
-// parseInfo returns the fields of an INFO reply. Valkey 8 calls the field redis_mode server_mode.
+// parseInfo returns the fields of an INFO reply. In Valkey 8, the field redis_mode has the name
+// server_mode.
 func parseInfo(text string) map[string]string {
 	info := map[string]string{}
 	for line := range strings.Lines(text) {

@@ -259,7 +259,7 @@ func (e *examination) connections() {
 	}
 }
 
-// coverage examines how a cluster behaves after the loss of a master.
+// The method coverage examines how a cluster behaves after the loss of a master.
 func (e *examination) coverage(ctx context.Context) {
 	const name = "cluster-require-full-coverage"
 	const rejecting = "while a master is down and its replica has not taken over, the other masters reject every call, too"

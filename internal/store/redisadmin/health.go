@@ -187,14 +187,14 @@ func (n *Node) memory() string {
 
 func megabytes(bytes int64) string { return fmt.Sprintf("%.1f MB", float64(bytes)/1e6) }
 
-// number returns a numeric field of INFO, or 0 if it is missing.
+// The method number returns a numeric field of INFO, or 0 if it is missing.
 func (n *Node) number(name string) int64 {
 	number, _ := strconv.ParseInt(n.info[name], 10, 64)
 	return number
 }
 
-// The method behind describes how far a replica is behind its master. If only one server was named,
-// behind describes that server's replicas.
+// The method named behind describes how far a replica is behind its master. If only one server was
+// named, behind describes that server's replicas.
 func (d *Deployment) behind(n *Node) string {
 	if n.Master || n.info == nil || n.info["redis_mode"] == "sentinel" {
 		if d.alone() {

@@ -133,8 +133,8 @@ type reading struct {
 	now time.Time // the server's clock
 }
 
-// command sends a command for the key. If the slot is being moved, the key might already be on the
-// target server; command then sends the command there.
+// The method command sends a command for the key. If the slot is being moved, the key might already
+// be on the target server; command then sends the command there.
 func (r *reading) command(args ...any) *redis.Cmd {
 	cmd := r.n.send(r.ctx, args...)
 	if addr, ok := redis.IsAskError(cmd.Err()); ok {
@@ -160,7 +160,7 @@ func (r *reading) askAt(addr string, args []any) *redis.Cmd {
 	return cmd
 }
 
-// text returns the string at a key, or "" if there is none.
+// The method text returns the string at a key, or "" if there is none.
 func (r *reading) text(key string) (string, error) {
 	text, err := r.command("get", key).Text()
 	if errors.Is(err, redis.Nil) {
@@ -189,7 +189,7 @@ func (r *reading) describe(c *Counter, named *parsedKey) error {
 	return nil
 }
 
-// counter describes a counter that is stored as a string.
+// The method counter describes a counter that is stored as a string.
 func (r *reading) counter(c *Counter, l *counter.Limit) error {
 	text, err := r.text(r.key)
 	switch {
@@ -229,7 +229,7 @@ func (r *reading) counter(c *Counter, l *counter.Limit) error {
 	return nil
 }
 
-// window describes a fixed or a sliding window.
+// The method window describes a fixed or a sliding window.
 func (r *reading) window(c *Counter, l *counter.Limit, at time.Time, used, before int64) {
 	window := time.Duration(l.Window()) * time.Microsecond
 	ends, sliding := at.Add(window), l.Algorithm() == counter.SlidingWindow
@@ -287,7 +287,7 @@ func (r *reading) log(c *Counter, window counter.Micros) error {
 	return nil
 }
 
-// member returns the numbers in the member of the sorted set that has the given rank.
+// The method member returns the numbers in the member of the sorted set that has the given rank.
 func (r *reading) member(rank int64, want int) ([]int64, error) {
 	members, err := r.command("zrange", r.key, rank, rank).StringSlice()
 	if err != nil {
@@ -406,7 +406,7 @@ func span(d time.Duration) string {
 	}
 }
 
-// fraction formats parts of a unit as a decimal with three digits.
+// The function fraction formats parts of a unit as a decimal with three digits.
 func fraction(parts, unit int64) string {
 	text := strconv.FormatFloat(float64(parts)/float64(unit), 'f', 3, 64)
 	return strings.TrimRight(strings.TrimRight(text, "0"), ".")

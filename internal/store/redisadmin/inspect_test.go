@@ -233,7 +233,7 @@ func TestInspectRejectsWhatIsNoKey(t *testing.T) {
 	for key, want := range map[string]string{
 		"":           "it does not begin with rl1:",
 		"session:42": "it does not begin with rl1:",
-		// a shell without quotes changes the key to these texts
+		// without quotes, a shell changes the key to these texts
 		"rl1:shop:api:user:u_42:60s:sw":     "the braces are not where they belong",
 		"rl1:shop:{user:u_42}:60s:sw":       "the braces are not where they belong",
 		"rl1:shop:api:{user:u_42}":          "it does not end in a window and an algorithm",

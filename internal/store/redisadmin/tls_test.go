@@ -17,8 +17,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// certificate writes a certificate for 127.0.0.1 and its key to files. The certificate is
-// self-signed.
+// The function certificate writes a certificate for 127.0.0.1 and its key to files. The certificate
+// is self-signed.
 func certificate(t *testing.T) (cert, key string) {
 	t.Helper()
 	server := httptest.NewUnstartedServer(nil)
@@ -39,8 +39,8 @@ func certificate(t *testing.T) (cert, key string) {
 	return cert, key
 }
 
-// TestOverTLS: a server is reached over TLS, including by the doctor's commands, and each mistake
-// has its own message.
+// TestOverTLS: a server is reached over TLS, also by the doctor's commands, and each mistake has
+// its own message.
 func TestOverTLS(t *testing.T) {
 	t.Parallel()
 	cert, key := certificate(t)

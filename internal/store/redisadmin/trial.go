@@ -89,7 +89,7 @@ func (t *Trial) Addrs() (addrs []string) {
 // Stop returns the command that stops the nodes.
 func (t *Trial) Stop() string { return "kill $(cat " + quoteWord(t.Dir) + "/*/" + pidFile + ")" }
 
-// folder returns the folder of the i-th node.
+// The method folder returns the folder of the i-th node.
 func (t *Trial) folder(i int) string { return filepath.Join(t.Dir, strconv.Itoa(t.Port+i)) }
 
 const (

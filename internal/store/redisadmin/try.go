@@ -135,7 +135,7 @@ const (
 	clockOffMax = time.Second
 )
 
-// clock compares the server's clock with this machine's.
+// The method clock compares the server's clock with this machine's.
 func (e *examination) clock(ctx context.Context) {
 	off, within := time.Duration(0), answerTimeout
 	for range clockTries {
@@ -166,7 +166,7 @@ func (e *examination) reportClock(off, within time.Duration) {
 	e.say(LevelOK, "clock", text)
 }
 
-// script measures the store's script on a temporary counter.
+// The method script measures the store's script on a temporary counter.
 func (e *examination) script(ctx context.Context) {
 	key := e.n.unusedKey()
 	limit, err := counter.ParseLimit("1000000/60s sliding_window")
