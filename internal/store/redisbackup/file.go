@@ -89,7 +89,7 @@ func check(file io.ReadSeeker) (made time.Time, err error) {
 	return made, wrong
 }
 
-// position returns where the file is read next.
+// The function position returns where the file is read next.
 func position(file io.Seeker) int64 {
 	at, _ := file.Seek(0, io.SeekCurrent)
 	return at
@@ -109,8 +109,8 @@ func read(file io.ReadSeeker, each func(*record) error) error {
 	return err
 }
 
-// lines calls the function each for every record, and returns the time at which the backup was
-// made.
+// The function lines calls the function each for every record, and returns the time at which the
+// backup was made.
 func lines(from io.Reader, each func(*record) error) (made time.Time, err error) {
 	scanner := bufio.NewScanner(from)
 	scanner.Buffer(make([]byte, 64<<10), lineBytesMax)

@@ -136,7 +136,7 @@ func eachMember(value, separator string, want int) bool {
 	return true
 }
 
-// decimals parses whole numbers up to numberMax.
+// The function decimals parses whole numbers up to numberMax.
 func decimals(text, separator string) (numbers []uint64, ok bool) {
 	for word := range strings.SplitSeq(text, separator) {
 		n, err := strconv.ParseUint(word, 10, 64)
@@ -169,7 +169,7 @@ func parseRecord(line string) (r record, ok bool) {
 	return r, ok && r.isValid(value)
 }
 
-// append appends the record as a line.
+// The method append appends the record as a line.
 func (r *record) append(line []byte) []byte {
 	line = append(strconv.AppendInt(line, r.expires, 10), ' ')
 	line = append(append(line, r.key...), ' ')

@@ -40,7 +40,8 @@ const (
 	unreadable
 )
 
-// strength orders outcomes. The outcome of a key is the strongest outcome of its records.
+// The method strength orders outcomes. The outcome of a key is the strongest outcome of its
+// records.
 func (o outcome) strength() int {
 	return [...]int{kept: 1, added: 4, raised: 3, over: 0, unreadable: 2}[o]
 }
@@ -121,7 +122,7 @@ func (r *restore) queueRecord(ctx context.Context, one *record) error {
 	return r.send(ctx, n, q)
 }
 
-// send merges the queued records of a server.
+// The method send merges the queued records of a server.
 func (r *restore) send(ctx context.Context, n *redisadmin.Node, q *queue) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
@@ -160,7 +161,7 @@ func (r *restore) send(ctx context.Context, n *redisadmin.Node, q *queue) error 
 	return nil
 }
 
-// explain adds a remedy to an error.
+// The function explain adds a remedy to an error.
 func explain(n *redisadmin.Node, err error) error {
 	if _, moved := redis.IsMovedError(err); moved || redis.HasErrorPrefix(err, "ASK") || redis.HasErrorPrefix(err, "TRYAGAIN") {
 		return fmt.Errorf("slots of the cluster move (%w): wait until penstock redis health shows no move", err)
@@ -168,7 +169,7 @@ func explain(n *redisadmin.Node, err error) error {
 	return n.Explain(err)
 }
 
-// call returns the keys and arguments of a call of the script.
+// The function call returns the keys and arguments of a call of the script.
 func call(records []record, dry string) (keys []string, args []any) {
 	args = append(args, dry)
 	for i := range records {

@@ -190,8 +190,9 @@ func newBackup(t *testing.T, records ...record) *bytes.Reader {
 	return bytes.NewReader(file.Bytes())
 }
 
-// TestABucketIsNeverFullerThanItsRate merges random states of buckets, also of buckets whose limit
-// was another one at the backup. The merged bucket never has more than either of the two would.
+// TestABucketIsNeverFullerThanItsRate merges random states of buckets, including buckets whose
+// limit was different when the backup was made. The merged bucket never has more than either of the
+// two would.
 func TestABucketIsNeverFullerThanItsRate(t *testing.T) {
 	rng := seed.Random(t)
 	w := single(t)
