@@ -194,7 +194,7 @@ func (o *Options) credentials(a *address, known bool) error {
 	return nil
 }
 
-// secret returns the given value, or the content of the file.
+// The function secret returns the given value, or the content of the file.
 func secret(name, given, file string) (string, error) {
 	if file == "" {
 		return given, nil

@@ -88,7 +88,7 @@ func (f *fakeServer) talk(conn net.Conn) {
 	}
 }
 
-// command reads an array of strings.
+// The function command reads an array of strings.
 func command(r *bufio.Reader) (words []string, err error) {
 	line, err := r.ReadString('\n')
 	if err != nil {

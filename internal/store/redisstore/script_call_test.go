@@ -67,7 +67,7 @@ func (b *bareStore) subject() storetest.Subject {
 	}
 }
 
-// counter reads the stored counter of a key.
+// The method counter reads the stored counter of a key.
 func (b *bareStore) counter(t testing.TB, key []byte, l *counter.Limit) (counter.State, []counter.Mark) {
 	t.Helper()
 	ctx := context.Background()

@@ -292,8 +292,8 @@ func (n *node) wait(ctx context.Context, c *call) (waited time.Duration, failure
 	return n.outcome(c)
 }
 
-// outcome returns the failure of an answered call, or nil, and how long it was in the queue. The
-// method recycles a call that failed.
+// The method outcome returns the failure of an answered call, or nil, and how long it was in the
+// queue. The method recycles a call that failed.
 func (n *node) outcome(c *call) (waited time.Duration, failure *Failure) {
 	c.timer.Stop()
 	waited, failure = c.waited, c.failure

@@ -217,8 +217,8 @@ func (s *Store) fail(f *Failure) error {
 // time.
 func (s *Store) Patience() time.Duration { return s.settings.patience }
 
-// clock returns the time since the store was created, which is never 0. The result is the time by
-// which the store orders calls and batches.
+// The method clock returns the time since the store was created, which is never 0. The result is
+// the time by which the store orders calls and batches.
 func (s *Store) clock() time.Duration { return max(1, time.Since(s.reporter.start)) }
 
 // The method rediscover starts a round of discovery, unless one is already requested.
