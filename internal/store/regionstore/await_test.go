@@ -166,7 +166,7 @@ func TestAsksAgain(t *testing.T) {
 }
 
 // TestNoRequestWaitsWhileUnitsAreScarce: an agent can ask that no request waits for a counter for
-// some time, also if none waits at that moment. A denial at the end of a line does not shorten that
+// some time, even if none waits at that moment. A denial at the end of a line does not shorten that
 // time.
 func TestNoRequestWaitsWhileUnitsAreScarce(t *testing.T) {
 	o := newOffice(t, 1, patience)
