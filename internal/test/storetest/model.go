@@ -57,7 +57,7 @@ func (m *Model) Take(ctx context.Context, checks []corecounter.Check, results []
 	return nil
 }
 
-// slot returns a copy of the state of key.
+// The method slot returns a copy of the state of key.
 func (m *Model) slot(key []byte) corecounter.Slot {
 	s := m.counters[string(key)]
 	s.Marks, s.Violations = slices.Clone(s.Marks), slices.Clone(s.Violations)

@@ -87,7 +87,8 @@ func (r *record) violate(at corecounter.Micros, checks []corecounter.Check, resu
 	return longest, distinct
 }
 
-// sentence returns the length of a penalty imposed over violations above the threshold.
+// The function sentence returns the length of a penalty imposed over violations above the
+// threshold.
 func sentence(p *corecounter.Penalty, wait corecounter.Micros, over int64) corecounter.Micros {
 	multiplier, longest := p.Multipliers[len(p.Multipliers)-1], p.Max
 	if over < int64(len(p.Multipliers)) {

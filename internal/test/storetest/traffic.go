@@ -107,7 +107,7 @@ func (tr *traffic) heard(checks []corecounter.Check, results []corecounter.Resul
 
 func (tr *traffic) chance(percent int) bool { return tr.rng.IntN(100) < percent }
 
-// upTo returns a number from 0 to most; small ones are as likely as large ones.
+// The method upTo returns a number from 0 to most; small ones are as likely as large ones.
 func (tr *traffic) upTo(most int64) int64 {
 	if most <= 0 {
 		return 0
@@ -139,7 +139,7 @@ func (tr *traffic) renew() {
 	tr.renewPenalties()
 }
 
-// limit returns a limit with a random count and burst that the window allows.
+// The method limit returns a limit with a random count and burst that the window allows.
 func (tr *traffic) limit(a corecounter.Algorithm, window corecounter.Micros) corecounter.Limit {
 	countMax := corecounter.CountMax
 	if a == corecounter.SlidingLog {
@@ -252,7 +252,7 @@ func (tr *traffic) check(c *counter, n int) corecounter.Check {
 	return k
 }
 
-// age returns how long units of a limit are leased, often 0 for no lease.
+// The method age returns how long units of a limit are leased, often 0 for no lease.
 func (tr *traffic) age(l *corecounter.Limit) corecounter.Micros {
 	if l.Algorithm() == corecounter.SlidingLog || tr.chance(40) {
 		return 0

@@ -51,7 +51,7 @@ func (tr *traffic) penalty() *corecounter.Penalty {
 	return p
 }
 
-// window returns a window from windows or a random one.
+// The method window returns a window from windows or a random one.
 func (tr *traffic) window() corecounter.Micros {
 	if tr.chance(30) {
 		return corecounter.Millisecond * corecounter.Micros(1+tr.upTo(int64(corecounter.WindowMax/corecounter.Millisecond)-1))
