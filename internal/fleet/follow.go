@@ -28,8 +28,8 @@ const (
 	// placeBytesMax bounds a place.
 	placeBytesMax = FollowedMax * (idBytesMax + 22)
 	idBytesMax    = 16
-	// readersMax is the number of calls of Follow that use Redis at once. Further calls wait, so
-	// that readers leave connections to this process's own reports and records.
+	// readersMax is the number of calls of Follow that use Redis at the same time. Further calls
+	// wait, so that readers leave connections to this process's own reports and records.
 	readersMax = 4
 )
 

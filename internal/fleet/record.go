@@ -13,10 +13,10 @@ import (
 const (
 	// RecordBytesMax bounds the length of a record.
 	RecordBytesMax = 32 << 10
-	// ClientsMax and RulesMax bound the clients and rules of a record.
+	// ClientsMax and RulesMax bound the numbers of clients and rules of a record.
 	ClientsMax = 64
 	RulesMax   = 128
-	// policiesMax bounds the policies of a record.
+	// policiesMax bounds the number of policies of a record.
 	policiesMax = 64
 	// textBytesMax bounds the length of a name or of a problem in a record.
 	textBytesMax = 256
