@@ -26,7 +26,7 @@ type caller struct {
 // RemoteAddr implements [net.Conn].
 func (c caller) RemoteAddr() net.Addr { return c.from }
 
-// The type unopenedListener is a listener that has an address only.
+// The type unopenedListener is a listener that has only an address.
 type unopenedListener struct{ net.Listener }
 
 // Addr implements [net.Listener].
