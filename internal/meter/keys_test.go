@@ -14,7 +14,7 @@ func numbered(n int) (hash [32]byte) {
 	return hash
 }
 
-// TestUsedKeysAreBounded tests that keys beyond the bound are not noted, also when keys are
+// TestUsedKeysAreBounded tests that keys beyond the bound are not noted, even when keys are
 // returned, that the latest time of a key counts, and that a meter that is off notes nothing.
 func TestUsedKeysAreBounded(t *testing.T) {
 	t.Parallel()
