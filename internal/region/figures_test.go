@@ -105,7 +105,7 @@ func TestFigures(t *testing.T) {
 }
 
 // TestTable prints the figures of moving shares by number of regions and round trip, if
-// PENSTOCK_RIVALS is set. Under no traffic is a limit exceeded.
+// PENSTOCK_RIVALS is set. No traffic exceeds a limit.
 func TestTable(t *testing.T) {
 	regions, roundTrips := []int{4}, []counter.Micros{80 * counter.Millisecond}
 	if os.Getenv("PENSTOCK_RIVALS") != "" {

@@ -154,9 +154,9 @@ func (s *Share) Renumber(to int, serial, floor uint64) (Transfer, bool) {
 // Applied returns the serial number of the last transfer from a region, 0 for none.
 func (s *Share) Applied(from int) uint64 { return s.applied[from] }
 
-// Forget returns what the region must keep of a share that is like a new one, and false if it is
-// not. The home may forget a share that has all of the units, and any other region one that has
-// none.
+// Forget returns what the region must keep of a share that is like a new one, and false if the
+// share is not like a new one. The home may forget a share that has all of the units, and any other
+// region one that has none.
 func (s *Share) Forget(now counter.Micros, home int, known [RegionsMax]uint64) (Forgotten, bool) {
 	forgotten, like := s.forgotten, int64(0)
 	if s.self == home {
