@@ -20,7 +20,7 @@
 // refunded after they were told, the others count them until the window ends.
 //
 // A message is repeated until the other region has answered. An agent needs no state of its own:
-// which counters have changed, and in which order, is a bounded set in the region's Redis. One
+// the counters that have changed are kept, in order, in a bounded set in the region's Redis. One
 // agent of a region tells at a time, and another takes over when it is gone. An agent that begins
 // tells everything that is in the set. It does so, too, if the other region's Redis has lost its
 // data.

@@ -24,7 +24,7 @@ type Peer struct {
 	send  func(ctx context.Context, message []byte) (answer, error)
 	close func()
 
-	// Only the goroutine that tells the region uses the following.
+	// Only the goroutine that tells the region uses the fields below.
 	cursor          int64  // the instant of the last change that the region knows
 	ownEpoch, epoch string // of this region and of that one, when the cursor was set
 	broken          bool   // whether the last message failed
