@@ -8,9 +8,9 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// After the other regions had fewer units than requests of this region needed, no request waits for
-// 1/scarceParts of the window, and not for longer than scarceMax. Meanwhile the others are asked in
-// the background.
+// After the other regions had fewer units than requests of this region needed, requests of this
+// region do not wait for units. This lasts for 1/scarceParts of the window, but at least scarceMin
+// and at most scarceMax. Meanwhile the others are asked in the background.
 const (
 	scarceParts = 20
 	scarceMin   = 250 * time.Millisecond
@@ -25,8 +25,8 @@ const (
 	lentRecently = 500 * time.Millisecond
 	// deniedTime is how long a region counts as denying requests after it has told its agent so.
 	deniedTime = 500 * time.Millisecond
-	// movesMax is after how many questions in a row units under way between other regions do not
-	// count any more, because those regions need them.
+	// movesMax is a number of questions in a row. After that many, units under way between other
+	// regions do not count any more, because those regions need them.
 	movesMax = 3
 )
 

@@ -38,7 +38,7 @@ func TestAgentsOfOtherVersions(t *testing.T) {
 	}
 }
 
-// TestAnswersOfOtherVersions: the same for answers. The reason why an agent does not answer is
+// TestAnswersOfOtherVersions tests the same for answers. The reason why an agent does not answer is
 // shown until it answers.
 func TestAnswersOfOtherVersions(t *testing.T) {
 	folder := t.TempDir()
