@@ -15,9 +15,9 @@
 // before Since of its generation, and in a sliding window, nobody uses it while the window counts
 // what was used before Since.
 //
-//   - When a region is written off, the operator states that it uses nothing from Since on. If that
-//     is wrong, the regions together exceed a limit by at most the region's part and the parts that
-//     it lends as a steward, until the region hears of it.
+//   - When a region is written off, the operator states that the region uses nothing from Since on.
+//     If that is wrong, the regions together exceed a limit by at most the region's part and the
+//     parts that it lends as a steward, until the region hears of it.
 //   - When a region is taken back, Since is at least [Margin] later than all clocks at which the
 //     steward was informed. An agent lends the part of another region only if it has read its own
 //     Redis within [FreshTime], so it stops before Since. If the operator's write arrives later,
