@@ -20,8 +20,8 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// The secret of tokens of kind secret, which policies can write as @secret@, and the secret of
-// tokens of kind stranger.
+// The secrets of tokens: that of the kind secret, which policies can write as @secret@, and that of
+// the kind stranger.
 const (
 	secret   = "the secret of the corpus, which is long enough for HS256 and for HS512 too"
 	stranger = "the secret of somebody else, which is also long enough for HS256"
