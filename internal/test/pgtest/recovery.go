@@ -61,8 +61,8 @@ func (s *Server) EndArchive() {
 	s.Stop() // waits for the archive
 }
 
-// Recover starts a server from the copy in a folder, which it recovers from the archive of the
-// server up to an instant. The server accepts connections as soon as it is recovered.
+// Recover starts a server from the copy in a folder, and recovers it up to an instant, from the
+// archive of the first server. The server accepts connections as soon as it is recovered.
 func (s *Server) Recover(folder, archive string, until time.Time) *Server {
 	s.t.Helper()
 	data := filepath.Join(folder, "data")
