@@ -14,9 +14,9 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// Name makes a request come from a named client. Name returns a verifier for each entry of
-// identify, which accepts any credential as the client's, and the profile of the client under the
-// policy.
+// Name makes a request come from a named client. Name returns, for each entry of identify, a
+// verifier that accepts any credential as the client's. It also returns the profile of the client
+// under the policy.
 func (r *Request) Name(p *operator.Policy, client *operator.Client, words operator.Words) ([]policy.Verifier, *operator.Profile, error) {
 	f, err := client.In(p)
 	if err != nil {
