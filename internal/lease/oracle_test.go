@@ -44,7 +44,8 @@ func bucketExcess(uses []use, capacity, count, window int64) (excess int64) {
 }
 
 // windowExcess counts the uses in aligned windows. For a sliding window it adds the uses of the
-// previous window, weighted by the part of it that lies within one window's length before the use.
+// previous window, weighted by the part of that window that lies within one window's length before
+// the use.
 func windowExcess(uses []use, count, window int64, sliding bool) (excess int64) {
 	var number, current, before int64
 	for _, u := range uses {

@@ -10,7 +10,7 @@ const TickEvery = 25 * counter.Millisecond
 
 // refundsMax is the greatest number of refunds between two ticks: one for each slot, one for the
 // waiting requests' units, and one for units that a request put back. Only a token bucket can have
-// more, because each of its charges is separate. Its smallest refunds are then dropped, since the
+// more, because each of its charges is separate. Its smallest refunds are then dropped, because the
 // bucket refills anyway.
 const refundsMax = 4
 
