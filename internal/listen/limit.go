@@ -259,7 +259,7 @@ type connAddr struct {
 }
 
 // originOf returns the network of an address: an IPv4 address itself, or the first 64 bits of an
-// IPv6 address, since every IPv6 client has at least a /64. The result is the zero value for other
+// IPv6 address, because every IPv6 client has a /64 or more. The result is the zero value for other
 // addresses.
 func originOf(addr net.Addr) netip.Prefix {
 	tcp, ok := addr.(*net.TCPAddr)
