@@ -122,8 +122,8 @@ func startFar(t *testing.T, limit *counter.Limit) (regions []*far) {
 	return regions
 }
 
-// The function named delayed returns a function that sends messages to the agent other over a slow
-// network.
+// The function named delayed returns a function that sends messages to the agent named other, over
+// a slow network.
 func delayed(other *Agent) func(ctx context.Context, path string, message any) (Loan, error) {
 	return func(ctx context.Context, _ string, message any) (l Loan, err error) {
 		<-time.After(farTrip / 2)

@@ -11,8 +11,8 @@ import (
 	"slices"
 )
 
-// CertificatePrefix begins the URI by which a certificate names the region of its agent, among its
-// subject alternative names. The name of the region follows: penstock:region:eu.
+// CertificatePrefix begins the URI that names the region of an agent, and is among the subject
+// alternative names of the agent's certificate. The name of the region follows: penstock:region:eu.
 const CertificatePrefix = "penstock:region:"
 
 // SpeaksFor reports whether a certificate names a region. The caller has verified that an authority
