@@ -25,7 +25,7 @@
 //
 // # Price
 //
-// A part cannot be used by anybody in the window of a change, nor in the next one if windows slide.
+// Nobody can use a part in the window of a change, nor in the next window if windows slide.
 //
 // # When not to use it
 //
