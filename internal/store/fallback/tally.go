@@ -239,7 +239,7 @@ func (s *Store) tally(checks []counter.Check, results []counter.Result) {
 }
 
 // tallyCheck returns the check that counts, in this process's memory, what the shared store
-// answered. The result counted is false if there is nothing to count.
+// answered. The result named counted is false if there is nothing to count.
 func tallyCheck(c *counter.Check, r *counter.Result, admitted bool) (local counter.Check, counted bool) {
 	if c.Limit == nil || c.Shadow {
 		return local, false
