@@ -42,9 +42,9 @@ type usage struct{ cache[use] }
 func newUsage(most int) *usage { return &usage{*newCache[use](most)} }
 
 // The method learn records the store's answer to a call, unless the recorded answer is later. The
-// argument sent is when the call was sent. Answers can arrive in a different order than the store
-// gave them. A call that was sent after the recorded answer had arrived counts as later, even if
-// the store's clock has gone back.
+// parameter named sent is the time when the call was sent. Answers can arrive in a different order
+// than the store gave them. A call that was sent after the recorded answer had arrived counts as
+// later, even if the store's clock has gone back.
 func (t *usage) learn(id identity, sent, until counter.Micros, u use) {
 	set, mu := t.lock(id)
 	defer mu.Unlock()
