@@ -173,7 +173,7 @@ func TestStaleChargesNothing(t *testing.T) {
 }
 
 // TestCalendarOverflowIsItsOwn: a calendar day and a window of 24 hours have separate overflow
-// counters, since they begin at different instants.
+// counters, because they begin at different instants.
 func TestCalendarOverflowIsItsOwn(t *testing.T) {
 	p := open(t, 1)
 	p.ask(takeOf("first", limittest.New(t, "1/1h"), 1))
