@@ -156,7 +156,7 @@ func othersPort(err error, port, but int) bool {
 // TestTrialsHaveFoldersOfTheirOwn: the command that stops one cluster does not stop another.
 func TestTrialsHaveFoldersOfTheirOwn(t *testing.T) {
 	dir, port := trialPlace(t)
-	// the port of this cluster is not in use, since a running cluster would be queried
+	// the port of this cluster is not in use, because a running cluster would be queried
 	first := &Trial{Dir: dir, Port: 7001}
 	if err := os.MkdirAll(first.folder(0), 0o700); err != nil {
 		t.Fatal(err)

@@ -130,7 +130,7 @@ const (
 	// clockTries is the number of times that the clock is read; the fastest reply is the most
 	// accurate.
 	clockTries = 5
-	// clockOffMax is the greatest acceptable difference of the clocks, since X-RateLimit-Reset has
+	// clockOffMax is the greatest acceptable difference of the clocks, because X-RateLimit-Reset has
 	// a resolution of seconds.
 	clockOffMax = time.Second
 )
