@@ -48,7 +48,7 @@ func start(t testing.TB, s *Store, callers int) *traffic {
 	return startPaced(t, s, callers, 0)
 }
 
-// startPaced is start for callers that pause between their calls.
+// startPaced is like start, but the callers pause between their calls.
 func startPaced(t testing.TB, s *Store, callers int, pace time.Duration) *traffic {
 	t.Helper()
 	f := newTraffic(t, s, callers)

@@ -25,7 +25,7 @@ const (
 // adjustment.
 type pace struct {
 	most atomic.Int64 // the number of checks in a batch
-	// the duration of a small batch, in nanoseconds; it rises slowly, since the network may have
+	// the duration of a small batch, in nanoseconds; it rises slowly, because the network may have
 	// changed
 	base atomic.Int64
 }

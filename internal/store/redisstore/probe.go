@@ -120,8 +120,8 @@ func (n *node) trialKey() []byte {
 }
 
 // finishTrial ends a trial that began in the given epoch of the breaker. Some errors concern only
-// the trial's key, which can be on another server by now, or the rights to it. They are no evidence
-// about checks, so the next call is tried instead.
+// the trial's key: it can be on another server by now, or the rights to it can be missing. Such
+// errors are no evidence about checks, so the next call is tried instead.
 func (n *node) finishTrial(epoch uint64, err error) {
 	switch {
 	case err == nil:

@@ -138,7 +138,7 @@ func (t *splitCall) at(place int) *part {
 
 // The method fill copies the checks of the part. A check whose penalty is in another part loses its
 // reference to it. Charges become refundable, because another part might deny the call. Charges of
-// leases stay as they are, since their units are refunded by age.
+// leases stay as they are, because their units are refunded by age.
 func (p *part) fill(checks []counter.Check) {
 	p.checks = make([]counter.Check, len(p.places))
 	p.results = make([]counter.Result, len(p.places))
@@ -162,7 +162,7 @@ func (p *part) fill(checks []counter.Check) {
 
 // The method divide replaces a part with one part per check, because while a slot moves, a call
 // about several keys fails unless one server has all of them. The new parts keep the failure until
-// they are sent, since there might not be enough time left.
+// they are sent, because there might not be enough time left.
 func (t *splitCall) divide(p *part) {
 	p.done, p.divided = true, true
 	for i := range p.checks {

@@ -150,7 +150,7 @@ func TestScriptExam(t *testing.T) {
 	open := func(t testing.TB) storetest.Subject { return bareOn(t, s).subject() }
 	t.Run("promises", func(t *testing.T) { storetest.RunPromises(t, open) })
 	t.Run("vectors", func(t *testing.T) { storetest.RunVectors(t, open) })
-	for i := range 2 { // the tests run in parallel, since each waits for its server for half of the time
+	for i := range 2 { // the tests run in parallel, because each waits for its server for half of the time
 		t.Run(fmt.Sprint("random ", i), func(t *testing.T) {
 			t.Parallel()
 			s := redistest.Start(t)

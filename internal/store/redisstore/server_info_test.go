@@ -133,7 +133,7 @@ func TestServerInfoInACluster(t *testing.T) {
 }
 
 // TestServerInfoOfManyServers: the servers beyond the bound are counted. The bound is lowered
-// instead of starting more masters, since options name at most 64 addresses.
+// instead of starting more masters, because options name at most 64 addresses.
 func TestServerInfoOfManyServers(t *testing.T) {
 	server := redistest.StartTCP(t)
 	s := open(t, Options{URL: server.URL()})
