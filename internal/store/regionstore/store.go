@@ -4,8 +4,8 @@
 //
 // # Promise
 //
-// A [Store] answers as the store below it, except that it sets [counter.Result.LeasedIn], so that a
-// denial is remembered only for as long as a loan takes. After a call in which a counter with a
+// A [Store] answers like the store below it, except that it sets [counter.Result.LeasedIn], so that
+// a denial is remembered only for as long as a loan takes. After a call in which a counter with a
 // [counter.Check.WholeLimit] has a quarter of its units left or less, it asks the region's agent
 // for more, in the background. A call never waits for that. A question can be lost: the next call
 // repeats it. For one counter there is at most one question in [askEvery]. The times of the last
@@ -116,7 +116,7 @@ type Question struct {
 const IDBytesMax = 64
 
 // An Answer is what an agent publishes about a counter: that the agent restored units to the
-// counter, or is done with some questions, or both.
+// counter, or that it has finished some questions, or both.
 type Answer struct {
 	Key   []byte   `json:"key"`
 	Units int64    `json:"units,omitempty"`
