@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dnstest runs DNS servers for tests. Each resolves every name to one host, and can stop
-// answering or answer that the host does not exist.
+// Package dnstest runs DNS servers for tests. Each server resolves every name to one host, and can
+// stop answering or answer that the host does not exist.
 //
 // A server returns only an IPv4 address, valid for a second, and supports only UDP. The package is
 // not for tests of DNS itself.
