@@ -4,7 +4,7 @@
 // it when the tests end. The server does not wait for the disk.
 //
 // A server starts in about a second, and a further database on it takes 0.1 seconds. A test fails
-// on a machine without PostgreSQL, because no substitute behaves alike.
+// on a machine without PostgreSQL, because no substitute behaves like PostgreSQL.
 package pgtest
 
 import (
