@@ -6,7 +6,7 @@
 //
 // A server starts in about 20 ms, a cluster in about 3 s, and the sentinels in about 2 s. On a
 // machine without redis-server the test fails, because a limiter over Redis must be tested on
-// Redis. The package is not for comparing machines, since the server shares this machine's cores.
+// Redis. The package is not for comparing machines, because the server shares this machine's cores.
 package redistest
 
 import (
