@@ -15,7 +15,7 @@ import (
 )
 
 // The constant start is the instant at which the exam's stories begin: noon of 15 November 2023,
-// the start of a window of a minute, an hour and many more. The instant is far from 0, since a
+// the start of a window of a minute, an hour and many more. The instant is far from 0, because a
 // State with instant 0 is no counter.
 const start corecounter.Micros = 1_700_049_600 * corecounter.Second
 

@@ -101,8 +101,8 @@ func (p *storyReader) questions(s *Step, text string) error {
 	return nil
 }
 
-// The variable operations are the words for operations; numbers is the number of arguments after
-// the name of the limit.
+// The variable operations has the words for operations. The field numbers is the number of
+// arguments after the name of the limit.
 var operations = map[string]struct {
 	op      corecounter.Op
 	numbers int
@@ -156,7 +156,7 @@ func (p *storyReader) check(words []string) (c corecounter.Check, receipt, guard
 	return c, receipt, guard, nil
 }
 
-// The function cutAge removes age SPAN from the end of a check.
+// The function cutAge removes the words "age SPAN" from the end of a check.
 func cutAge(words []string) (rest []string, age corecounter.Micros, err error) {
 	last := len(words) - 2
 	if last < 2 || words[last] != "age" {
