@@ -130,8 +130,8 @@ const (
 	// clockTries is the number of times that the clock is read; the fastest reply is the most
 	// accurate.
 	clockTries = 5
-	// clockOffMax is the greatest acceptable difference of the clocks, because X-RateLimit-Reset has
-	// a resolution of seconds.
+	// clockOffMax is the greatest acceptable difference between the clocks, because
+	// X-RateLimit-Reset has a resolution of seconds.
 	clockOffMax = time.Second
 )
 
