@@ -18,9 +18,9 @@ var (
 )
 
 // TestArchitectureNamesPackages tests that the page on the architecture lists each folder that
-// walls_test.go lists, and only folders that exist. The folders of an indented line are inside
-// the last folder that is not indented, and so may be the folders that a line names after its first
-// one.
+// walls_test.go lists, and only folders that exist. The folders of an indented line are inside the
+// last folder that is not indented. The second and further folders of any line may be inside that
+// folder too.
 func TestArchitectureNamesPackages(t *testing.T) {
 	const page = "docs/explanation/architecture.md"
 	_, list, _ := strings.Cut(readText(t, page), "## The packages")

@@ -22,7 +22,7 @@ type controlSizes struct {
 	revisions int           // published policies, one after the other
 	cuts      int           // rounds of changes without Pub/Sub
 	customers int           // with a record
-	firsts    int           // customers that a node asks for the first time
+	firsts    int           // customers that send a node their first request
 	before    time.Duration // of checks, before Redis is emptied
 	ingest    time.Duration // of batches
 	pairs     int           // of runs with and without events
@@ -60,7 +60,7 @@ type controlBench struct {
 }
 
 // controlMeasured measures the targets of the control plane. A measurement that fails is a row
-// without a figure, and the others are made all the same.
+// without a figure, and the other measurements are still made.
 func controlMeasured(o options, s *section) error {
 	b, err := newBench(o)
 	if err != nil {

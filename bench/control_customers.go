@@ -170,7 +170,7 @@ func (p *population) checks(work func()) checked {
 	return sum
 }
 
-// publishOne measures a change of one customer until its record is in Redis.
+// publishOne measures the time from a change of one customer until its record is in Redis.
 func (p *population) publishOne() error {
 	ctx := context.Background()
 	var spans []time.Duration

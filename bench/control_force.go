@@ -178,8 +178,8 @@ func (f *fleet) change(i int, look time.Duration) (time.Duration, error) {
 	return f.await(i, f.limits[i], began, look)
 }
 
-// The method await waits until all nodes report a limit, and returns how long after the instant
-// began they do.
+// The method await waits until all nodes report a limit, and returns how long that took since the
+// change began.
 func (f *fleet) await(i, limit int, began time.Time, look time.Duration) (time.Duration, error) {
 	const patience = 90 * time.Second
 	user, want, deadline := fmt.Sprint("c", i), fmt.Sprint(limit), time.Now().Add(patience)

@@ -33,9 +33,9 @@ const (
 	eventsOfMinute = 5
 )
 
-// The function eventRows returns the statement that inserts n events between two instants into a
-// partition, in the order of their times, as nodes report them. Some customers have many, and most
-// have few.
+// The function eventRows returns the statement that inserts n events into a partition. The times of
+// the events are between two instants. The rows are in the order of the times, as nodes report
+// events. Some customers have many, and most have few.
 func eventRows(partition string, n int, from, to time.Time) string {
 	step := to.Sub(from).Seconds() / float64(n)
 	return fmt.Sprintf(`INSERT INTO %s (at, event, kind, policy, version, rule, limited, decision, status, client, tier, ip, method, path, state, reason, node,
@@ -154,7 +154,7 @@ func (c *controlBench) s3() (endpoint string, err error) {
 	return "http://" + address, server.until(planePatience, "listens", func() bool { return listens(address) })
 }
 
-// monthArchived measures how long a month of events takes until it is in the archive and verified.
+// monthArchived measures how long it takes to archive and verify a month of events.
 func (c *controlBench) monthArchived() error {
 	endpoint, err := c.s3()
 	if err != nil {
@@ -204,7 +204,7 @@ func (c *controlBench) monthArchived() error {
 	return nil
 }
 
-// The method rulesImported measures how long a table of rules takes until it is a revision.
+// The method rulesImported measures how long it takes to import a table of rules as a revision.
 func (c *controlBench) rulesImported() error {
 	p, err := c.planeAlone()
 	if err != nil {

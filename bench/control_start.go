@@ -23,8 +23,8 @@ import (
 // The constant planePatience bounds the start of a server of the control plane.
 const planePatience = 60 * time.Second
 
-// The method startPostgreSQL starts a PostgreSQL with the settings of its installation, so it waits
-// for the disk.
+// The method startPostgreSQL starts a PostgreSQL with the settings of its installation, so commits
+// wait for the disk.
 func (c *controlBench) startPostgreSQL() error {
 	// The folder is not in that of the benchmark, which the user of PostgreSQL may not enter.
 	folder, err := os.MkdirTemp("", "pg")
@@ -168,7 +168,7 @@ func (p *plane) limit(customer string, limit int) error {
 	return err
 }
 
-// The function ofHeader returns the name in the directory of a client that a header names.
+// The function ofHeader returns the directory's name for a client that a header names.
 func ofHeader(user string) string { return customerKind + ":" + user }
 
 const customerKind = "header.x-user"

@@ -142,8 +142,9 @@ func answersAnother(url string) bool {
 	return response.StatusCode == http.StatusOK
 }
 
-// startUpstream answers every request with a few bytes until the benchmark ends. The upstream does
-// not parse requests, because it shares the processors with the measured systems.
+// startUpstream starts a server that answers every request with a few bytes until the benchmark
+// ends. The server does not parse requests, because it shares the processors with the measured
+// systems.
 func startUpstream() (port int, err error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

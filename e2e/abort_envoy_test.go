@@ -12,8 +12,8 @@ rules:
   - {name: counted, match: {path: /counted}, limit: 5/31d, count_if: {status: [401]}}
 `
 
-// TestWhatAClientAbortsIsNotRefundedInEnvoy repeats the test through Envoy with the filter. Envoy
-// itself ends a request whose body is too slow.
+// TestWhatAClientAbortsIsNotRefundedInEnvoy does what [TestWhatAClientAbortsIsNotRefunded] does,
+// through Envoy with the filter. Envoy itself ends a request whose body is too slow.
 func TestWhatAClientAbortsIsNotRefundedInEnvoy(t *testing.T) {
 	t.Parallel()
 	seen := newAbortUpstream()
@@ -23,7 +23,8 @@ func TestWhatAClientAbortsIsNotRefundedInEnvoy(t *testing.T) {
 	seen.abortAllWays(t, s.address, abortsOfEnvoy())
 }
 
-// TestModuleRefundsNothingThatAClientAborts repeats the test through Envoy with the native module.
+// TestModuleRefundsNothingThatAClientAborts does what [TestWhatAClientAbortsIsNotRefunded] does,
+// through Envoy with the native module.
 func TestModuleRefundsNothingThatAClientAborts(t *testing.T) {
 	t.Parallel()
 	seen := newAbortUpstream()

@@ -141,7 +141,8 @@ func TestAlertsFire(t *testing.T) {
 		return len(fired) == 0 && m.answers("count(penstock_redis_up) == 2 and count(penstock_node_info) == 3")
 	})
 
-	// The nodes still have Redis. While Redis hangs, a client waits for its record for a second.
+	// Redis hangs only for a moment here. A client waits one second for its record, and is then
+	// denied.
 	redis.Pause()
 	late := caddy.ask(t.Context(), http.MethodGet, "/wide", "X-Api-Key", keyOf("bob"))
 	redis.Resume()

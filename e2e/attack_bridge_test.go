@@ -211,8 +211,8 @@ func TestAttacksOnTheBridgesForm(t *testing.T) {
 	}
 }
 
-// TestAttacksOnTheBridgesPorts: connections that send only a preface are closed soon. A client with
-// the token is then served on both ports.
+// TestAttacksOnTheBridgesPorts: connections that send only a preface are closed soon. After that, a
+// client with the token is served on both ports.
 func TestAttacksOnTheBridgesPorts(t *testing.T) {
 	t.Parallel()
 	const prefaces = 4_200

@@ -46,7 +46,7 @@ type attack struct {
 	// because any proxy that is this busy delays every client, with or without a limiter.
 	inFlight int
 	// outage reports whether the row makes Redis fail, so that on_error decides the other client's
-	// requests during it.
+	// requests meanwhile.
 	outage bool
 	// The function admits reports whether the upstream would serve a request as the limited
 	// resource; nil means always.

@@ -73,7 +73,8 @@ func TestCalendarWindows(t *testing.T) {
 		now := time.Now()
 		want := periodOf(unit, now, place)
 		if want.ends.Sub(now) < 30*time.Second {
-			// Here the period would end during the test. The period ends at most once a day.
+			// The period would end during the test, so the test waits for the next one. This
+			// happens at most once a day.
 			eventually.Until(t, 40*time.Second, "the next period begins", func() bool { return time.Now().After(want.ends) })
 			want = periodOf(unit, time.Now(), place)
 		}

@@ -52,8 +52,8 @@ func newDirectedEnvoy(t *testing.T, service bool, field string, denied int) *dir
 	return d
 }
 
-// The method start starts the bridge. The method waits until a client with a limit has an answer
-// from it.
+// The method start starts the bridge, and waits until the bridge has decided a request of a client
+// with a limit.
 func (d *directedEnvoy) start(t *testing.T, policy, client string) {
 	t.Helper()
 	redis := []string{"--redis", d.redis.URL(), "--redis-timeout", "5s"}
@@ -122,8 +122,8 @@ func (d *directedEnvoy) status(t *testing.T, path, user string) int {
 	return a.status
 }
 
-// The method awaitStatus sends requests of a user, so that denials are remembered, until one of
-// them gets the given status, and logs the time. The promise is one second, but a busy machine may
+// The method awaitStatus sends requests of a user until one of them gets the given status, and logs
+// the time. Denials are remembered meanwhile. The promise is one second, but a busy machine may
 // take longer. After that, the method waits until the other workers answer with the status, too.
 func (d *directedEnvoy) awaitStatus(t *testing.T, what, path, user string, status int) {
 	t.Helper()

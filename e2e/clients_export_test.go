@@ -31,8 +31,8 @@ func recordsIn(t *testing.T, server *redistest.Server) map[string]string {
 	return all
 }
 
-// TestTheDirectoryIsExportedAndImported: an export that is imported restores every record as it
-// was, in a Redis that was emptied while proxies run, and wrong files change nothing.
+// TestTheDirectoryIsExportedAndImported: an export is imported into a Redis that was emptied while
+// proxies run. The import restores every record as it was. Wrong files change nothing.
 func TestTheDirectoryIsExportedAndImported(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

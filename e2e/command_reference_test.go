@@ -26,10 +26,10 @@ func (l *list) UnmarshalJSON(text []byte) error {
 }
 
 // The method first returns a text that matches the first pattern of the list. If the list is empty,
-// the result is the argument without.
-func (l list) first(without string) string {
+// the method returns the given default.
+func (l list) first(otherwise string) string {
 	if len(l) == 0 {
-		return without
+		return otherwise
 	}
 	return strings.NewReplacer("**", "a/b", "*", "acme").Replace(l[0])
 }

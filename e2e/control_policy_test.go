@@ -120,8 +120,8 @@ func (p *process) limit(user string) string {
 }
 
 // TestPoliciesFromTheControlPlane publishes a policy to two Caddys, a bridge and a native module.
-// The test then walks through a write that does not compile, a forged policy, an emptied Redis, and
-// a start without Redis.
+// The test then covers a revision that does not compile, a forged policy, an emptied Redis, and a
+// start without Redis.
 func TestPoliciesFromTheControlPlane(t *testing.T) {
 	t.Parallel()
 	p := startPolicies(t)

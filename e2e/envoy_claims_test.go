@@ -33,8 +33,8 @@ tier: { attr: "metadata.filter_metadata.[envoy.filters.http.jwt_authn].jwt_paylo
 rules: [{name: all, limit: 2/31d, tiers: {premium: 3/31d}}]
 `
 
-// TestEnvoyClaims: a client is identified by the claims that Envoy's own filter has verified, and
-// has the tier in its token. Unverified claims have no effect.
+// TestEnvoyClaims: the claims that Envoy's own filter has verified identify a client and determine
+// its tier. Unverified claims have no effect.
 func TestEnvoyClaims(t *testing.T) {
 	t.Parallel()
 	s := &site{filter: authenticatedFilter, set: longDeadline + "\non_error: deny"}

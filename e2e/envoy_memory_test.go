@@ -66,8 +66,8 @@ func TestEnvoyMemoryIsFlat(t *testing.T) {
 	}
 	e.awaitPolicyLoad(t, func() { b.run(t) })
 	s.awaitDecided(t)
-	// First the test sends enough requests to fill all bounded caches, of at most 4096 clients, in
-	// both workers.
+	// The first requests fill all bounded caches of both workers. No cache holds more than 4096
+	// clients.
 	const warm = 20_000
 	s.visit(t, 0, warm)
 	before, bridgeBefore := e.residentKB(), b.residentKB()

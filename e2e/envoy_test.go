@@ -384,8 +384,8 @@ func (b *bridge) run(t testing.TB) {
 	b.runAt(t, "unix", b.listen)
 }
 
-// runAt starts the process and waits until it answers at the given address, for arguments with
-// another --listen.
+// runAt starts the process and waits until it accepts connections at the given address, which
+// b.args may set with a further --listen.
 func (b *bridge) runAt(t testing.TB, network, address string) {
 	t.Helper()
 	command := exec.Command(either(b.program, penstockProgram(t)), append([]string{"bridge", "--listen", "unix:" + b.listen, "--policy", b.policy.path,

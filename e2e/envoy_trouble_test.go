@@ -141,8 +141,8 @@ func onError(word string) string { return strings.ReplaceAll(outagePolicy, "ON_E
 
 var policies atomic.Int64
 
-// renamedPolicy gives a policy another namespace, and thereby separate counters. This is needed
-// because requests that an Envoy allows without a bridge count for all its sites.
+// renamedPolicy gives a policy another namespace, and thereby separate counters. Otherwise the
+// sites of an Envoy would share the counts of requests that are allowed without a bridge.
 func renamedPolicy(policy string) string {
 	return strings.Replace(policy, "name: shop", "name: shop-"+strconv.FormatInt(policies.Add(1), 10), 1)
 }

@@ -20,8 +20,8 @@ import (
 // The variable late lists the counters for answers that can miss the deadline on a busy machine.
 var late = []string{"bridge_unanswered", "bridge_timeout", "bridge_unreachable"}
 
-// The variable useless lists answers that decide nothing, and for each the counters, of which one
-// must grow.
+// The variable useless lists answers that decide nothing. For each answer it lists counters, of
+// which at least one must grow.
 var useless = []struct {
 	name     string
 	counters []string

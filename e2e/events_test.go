@@ -99,8 +99,8 @@ const eventsCaddyfile = `{
 }
 `
 
-// TestCaddyReportsDenials: every denial is in the events: first in a file and, after a reload, in
-// Caddy's own log. If events cannot be written, requests go on, and a metric counts the events.
+// TestCaddyReportsDenials: every denial is in the events, which go to a file and, after a reload,
+// to Caddy's own log. If events cannot be written, requests go on, and a metric counts the events.
 func TestCaddyReportsDenials(t *testing.T) {
 	t.Parallel()
 	const limit, denials = 5, 150

@@ -120,7 +120,8 @@ var (
 )
 
 // The function buildOnce returns a function that builds a program once and returns its path. The
-// last of the arguments is its package, and the path is inserted before it.
+// last argument is the package of the program. The path of the result is inserted before that
+// argument.
 func buildOnce(name string, args ...string) func() (string, error) {
 	return sync.OnceValues(func() (string, error) {
 		overlay, err := machineOverlay()

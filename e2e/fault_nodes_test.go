@@ -140,11 +140,11 @@ func (g *nodeGroup) count(words ...[]string) {
 	}
 }
 
-// The method edit edits the policy of all nodes. The method inserts the argument words at the
-// beginning of each rule, and the argument more at the end of the policy.
-func (f *nodeGroup) edit(words, more string) {
+// The method edit edits the policy of all nodes. It inserts the given fields at the beginning of
+// each rule, and appends the given lines to the policy.
+func (f *nodeGroup) edit(fields, lines string) {
 	for _, file := range f.policies {
-		file.edit(strings.ReplaceAll(f.policy, "{name", "{"+words+"name") + more)
+		file.edit(strings.ReplaceAll(f.policy, "{name", "{"+fields+"name") + lines)
 	}
 }
 

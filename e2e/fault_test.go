@@ -284,8 +284,8 @@ func (c *cell) check(t *testing.T, f *fault, on *column) {
 }
 
 // mostOverloaded bounds the requests of a path that are denied because they waited for too long
-// behind others, which the load of this test does not cause. A few times, a busy machine can stop a
-// node for so long that all requests in the node have waited for too long.
+// behind others. The load of this test does not cause such waits. But a few times, a busy machine
+// can stop a node for so long that all requests in the node have waited for too long.
 func (c *cell) mostOverloaded(path string) int {
 	if *allFaults && !c.Edited {
 		return 0

@@ -202,7 +202,7 @@ func (l *caller) ask(token string) (status int, err error) {
 }
 
 // The method visits sends requests from an address at a steady pace until the channel done is
-// closed, each with the token that the function next returns.
+// closed. The function next returns the token of each request.
 func (a *attackedFront) visits(t *testing.T, from string, every time.Duration, done <-chan struct{}, next func() string) *visit {
 	v := &visit{statuses: map[int]int{}}
 	l, err := dialFrom(from, a.address)
@@ -236,7 +236,7 @@ type floodResult struct {
 	statuses                     map[int]int   // the number of requests of the flood
 	lasting, took                time.Duration // the duration of the flood on an idle machine, and its actual duration
 	remembered, fresh, anonymous *visit
-	verified, unchecked          int // tokens that did not verify
+	verified, unchecked          int // tokens found invalid, and tokens not checked
 }
 
 const (

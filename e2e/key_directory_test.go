@@ -263,8 +263,9 @@ func TestKeysWhileRedisIsAway(t *testing.T) {
 	}
 }
 
-// TestAFloodOfMadeUpKeys tests that keys that do not exist take bounded memory and reads, and that
-// a request with a valid key is served meanwhile, or answered 503.
+// TestAFloodOfMadeUpKeys tests a flood of keys that do not exist. They take bounded memory, and
+// cause a bounded number of reads of Redis. A request with a valid key is served meanwhile, or
+// answered 503.
 func TestAFloodOfMadeUpKeys(t *testing.T) {
 	t.Parallel()
 	k := startKeyed(t, 1, strings.Replace(directedKeys, "limit: 50/31d", "limit: 1000000/31d", 1), "")
@@ -293,8 +294,8 @@ func TestAFloodOfMadeUpKeys(t *testing.T) {
 	}
 }
 
-// TestKeysNeedADirectory tests that no front accepts a policy whose keys are in a directory that it
-// does not have.
+// TestKeysNeedADirectory tests that a front without a directory rejects a policy whose keys are in
+// the directory.
 func TestKeysNeedADirectory(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()

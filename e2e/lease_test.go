@@ -54,8 +54,8 @@ func (p *process) awaitReturned() {
 	eventually.Until(p.t, patience, "nothing is in hand", func() bool { return p.figure("penstock_lease_units_in_hand") == 0 })
 }
 
-// The function useUpLimit sends requests until the limit is used up, after unused units were
-// returned. useUpLimit returns how many requests were admitted in total.
+// The function useUpLimit waits until unused units are returned, and then sends requests until the
+// limit is used up. useUpLimit returns how many requests were admitted in total.
 func useUpLimit(t *testing.T, got *tally, nodes ...*process) int64 {
 	t.Helper()
 	for _, p := range nodes {

@@ -22,7 +22,7 @@ func TestLocalShares(t *testing.T) {
 	checkShares(t, on)
 }
 
-// TestLocalSharesBehindEnvoy repeats the test with two bridges of one Envoy.
+// TestLocalSharesBehindEnvoy does what [TestLocalShares] does, with two bridges of one Envoy.
 func TestLocalSharesBehindEnvoy(t *testing.T) {
 	t.Parallel()
 	on := newNodeGroup(t)
@@ -44,7 +44,7 @@ func checkShares(t *testing.T, on *nodeGroup) {
 	}
 	eventually.Until(t, 20*time.Second, "Redis decides", decided)
 	both := on.awaitRegistered(t, 0)
-	on.awaitRegistered(t, both) // since then each node has counted both nodes
+	on.awaitRegistered(t, both) // from then on, each node knows of both nodes
 	for _, l := range on.links {
 		l.cut()
 	}

@@ -33,7 +33,8 @@ func TestModuleMakesNoGarbage(t *testing.T) {
 	if after > before+1 { // Go collects at least once in two minutes
 		t.Errorf("%d collections during the requests", after-before)
 	}
-	// Calls of Redis allocate, which shows that the log has the collections.
+	// Calls of Redis allocate memory, and so cause a collection. This shows that the log reports
+	// collections.
 	eventually.Until(t, patience, "calls of Redis cause a collection", func() bool {
 		asking.sendRequests(t, connections, each/10)
 		return e.collections() > after

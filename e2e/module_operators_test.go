@@ -82,7 +82,7 @@ func TestModuleServesOperatorsOnce(t *testing.T) {
 }
 
 // TestModuleAdminAddressInUse: if another process has the address for operators, Envoy starts and
-// decides requests, its log names the address, and operators are served as soon as the address is
+// decides requests, and its log names the address. Operators are served as soon as the address is
 // free.
 func TestModuleAdminAddressInUse(t *testing.T) {
 	t.Parallel()

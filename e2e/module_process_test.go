@@ -49,7 +49,8 @@ func (e *envoy) run(t testing.TB, file string, flags ...string) {
 }
 
 // TestModuleWorkers tests that the limit is exact with one, two and eight workers, from memory and
-// with units that all workers share. SIGPROF ends Envoy with the module, as it does without.
+// with units that all workers share. SIGPROF ends Envoy with the module, as it ends Envoy without
+// it.
 func TestModuleWorkers(t *testing.T) {
 	t.Parallel()
 	const asked, limit = 2_000, 1_000

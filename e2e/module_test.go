@@ -46,8 +46,8 @@ func inRedis(redis *redistest.Server) string {
 
 const threeADay = "name: shop\non_error: deny\nrules: [{name: all, limit: 3/31d}]\n"
 
-// TestModule: the native module admits a limit and denies what exceeds it, with the fields of the
-// other fronts, from memory and from Redis.
+// TestModule: the native module admits a limit and denies what exceeds it, both in memory and over
+// Redis. The responses have the same fields as those of the other fronts.
 func TestModule(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)

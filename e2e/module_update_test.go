@@ -68,8 +68,8 @@ func (d *fileSite) stat(name string) int {
 // leasedShop is a policy with leases and a limit of a million.
 const leasedShop = "name: shop\nlease: auto\non_error: deny\nrules: [{name: all, limit: 1000000/31d}]\n"
 
-// TestModuleUpdates tests that Envoy replaces the configuration of the module ten times under load:
-// each request is decided, and no unit is lost.
+// TestModuleUpdates tests ten replacements of the module's configuration under load. Each request
+// is decided, and no unit is lost.
 func TestModuleUpdates(t *testing.T) {
 	t.Parallel()
 	const updates = 10
@@ -170,7 +170,7 @@ func TestModuleUpdatesRememberAnOutage(t *testing.T) {
 	d := newDiscovered(t, "penstock", settings("250ms"))
 	startEnvoyIn(t, []string{modulePath(t)}, "", nil, d.site)
 	var got tally
-	asked := int64(0) // requests that are admitted and that got has not counted
+	asked := int64(0) // admitted requests that the tally does not count
 	eventually.Until(t, patience, "Redis decides", func() bool {
 		asked++
 		return d.get(t, "/").header.Get("X-RateLimit-Limit") != ""

@@ -30,7 +30,7 @@ rules:
 `
 
 // TestAnswersAreAsDescribed compares real answers of Caddy, its admin endpoint and the bridge with
-// docs/reference/openapi.yaml. The test fails if an answer differs, and if a described answer was
+// docs/reference/openapi.yaml. The test fails if an answer differs, or if a described answer was
 // never seen.
 func TestAnswersAreAsDescribed(t *testing.T) {
 	d := readDescription(t)

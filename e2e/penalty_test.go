@@ -179,7 +179,7 @@ func TestTwentyDenialsAreOneViolation(t *testing.T) {
 	if a := bad.get(0, "/"); a.status != http.StatusOK {
 		t.Errorf("after the penalty was lifted: status %d", a.status)
 	}
-	// The other node notices when its remembered denial expires.
+	// The other node continues to deny until its remembered denial expires.
 	eventually.Until(t, patience, "the other node admits", func() bool { return bad.get(1, "/").status == http.StatusOK })
 	for _, p := range nodes {
 		if reported := p.penstock("client", "bad"); reported.Violations != 0 || reported.InForce {
@@ -208,7 +208,7 @@ func TestPenaltiesEscalate(t *testing.T) {
 	if worse.sendBurst(20, "/breath"); nodes[0].penstock("client", "worse").InForce {
 		t.Error("a penalty for the first violation")
 	}
-	// 3 s, by the multipliers
+	// the limit's wait of 3 s, multiplied by 2 and by 4
 	for n, longest := range []time.Duration{6 * time.Second, 12 * time.Second} {
 		// A unit becomes available and is used, and the next request is denied: only this is a new
 		// violation.

@@ -15,9 +15,10 @@ import (
 )
 
 // TestForgetARegion: a region is lost with its Redis and its agent. After "penstock regions
-// forget", which an agent writes again to a Redis that was emptied, the two other regions together
-// admit exactly the whole limit. The lost region comes back without its data, learns that it was
-// forgotten, and admits nothing until the next window, even after "penstock regions restore".
+// forget", the two other regions together admit exactly the whole limit. If the Redis of one of
+// them is emptied, its agent writes again that the lost region is forgotten. The lost region comes
+// back without its data, learns that it was forgotten, and admits nothing until the next window,
+// even after "penstock regions restore".
 func TestForgetARegion(t *testing.T) {
 	t.Parallel()
 	l := startLending(t, lendingPolicy)

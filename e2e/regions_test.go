@@ -167,8 +167,8 @@ rules:
 	}
 }
 
-// TestRegionsAreNamed: each front rejects a policy with regions if it is in none of them, and the
-// command checks every region.
+// TestRegionsAreNamed: each front rejects a policy with regions if the front is in none of them,
+// and the command checks every region.
 func TestRegionsAreNamed(t *testing.T) {
 	t.Parallel()
 	file := newRenamedFile(t, filepath.Join(t.TempDir(), "policy.yaml"))

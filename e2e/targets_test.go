@@ -86,7 +86,8 @@ rules:
   - {name: never, match: {path: /blocked/**}, action: block}
 `
 
-// TestEveryFormOfATargetInEnvoy repeats the test through Envoy with the filter.
+// TestEveryFormOfATargetInEnvoy does what [TestEveryFormOfATarget] does, through Envoy with the
+// filter.
 func TestEveryFormOfATargetInEnvoy(t *testing.T) {
 	t.Parallel()
 	s := &site{manager: "use_remote_address: true, xff_num_trusted_hops: 1, http_protocol_options: {accept_http_10: true}, delayed_close_timeout: 0.01s, " +

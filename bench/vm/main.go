@@ -4,8 +4,8 @@
 
 // Command vm is a WebAssembly filter for Envoy that measures parts of Penstock's filter. Its
 // configuration is one of the modes below, or a compact policy in base64 under which three limits
-// apply to /. With a policy, each response has the time of each part, in nanoseconds, in headers
-// that begin with "bench-".
+// apply to /. With a policy, the headers of a response that begin with "bench-" contain the time of
+// each part, in nanoseconds.
 package main
 
 import (

@@ -171,8 +171,8 @@ func TestTheQueueIsNoDelayOfTheStore(t *testing.T) {
 	}
 }
 
-// TestTheQueueDeniesInTime tests that a request that the goroutines do not reach is denied as
-// overload after a second, whatever on_error says, and that later ones are not.
+// TestTheQueueDeniesInTime tests that a request that the goroutines do not reach within a second is
+// denied as in an overload, whatever on_error says. A later request is served.
 func TestTheQueueDeniesInTime(t *testing.T) {
 	redis := redistest.Start(t)
 	f, release := openHeld(t, wideConfig("allow", redis))

@@ -63,8 +63,8 @@ func (c *candidate) close() error {
 	return c.closePolicy()
 }
 
-// closePolicy closes the policy. Only then it hides the policy in the metrics, because an edit of
-// an open policy would show it again.
+// closePolicy closes the policy, and after that hides it in the metrics: an edit of an open policy
+// would show the policy again.
 func (c *candidate) closePolicy() error {
 	err := c.policy.Close()
 	c.front.process.metrics.Policies.Hide(c)

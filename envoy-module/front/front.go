@@ -78,7 +78,8 @@ func (f *Front) open() (err error) {
 	if f.unsend, err = p.send(f.settings.OTLP); err != nil {
 		return err
 	}
-	// This is the last step that can fail, since it redirects what other configurations share.
+	// Of the steps that can fail, this is the last, because it redirects what other configurations
+	// share.
 	if f.unreport, err = p.reports.open(f.settings); err != nil {
 		return err
 	}

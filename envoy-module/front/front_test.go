@@ -388,7 +388,8 @@ func TestSettingsSayWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestAnAttributeThatEnvoyLacks tests that a policy that reads such an attribute is rejected.
+// TestAnAttributeThatEnvoyLacks tests that a policy is rejected if it reads an attribute that this
+// Envoy does not give.
 func TestAnAttributeThatEnvoyLacks(t *testing.T) {
 	const name = "connection.requested_server_name"
 	s, err := ReadSettings([]byte("name: a\nrules: [{name: r, match: {attr: {" + name + ": [b.example]}}, limit: 1/1m}]"))

@@ -70,7 +70,7 @@ type sender struct{ *push.Sender }
 func (s sender) close() error { return s.Close() }
 
 // The method send begins to send metrics to a collector, until the result end is called.
-// Configurations with the same collector send them once.
+// If several configurations have the same collector, the metrics are sent to it only once.
 func (p *Process) send(c *Collector) (end func() error, err error) {
 	if c == nil {
 		return nil, nil

@@ -14,8 +14,8 @@ import (
 	"github.com/penstock/penstock/internal/test/otlptest"
 )
 
-// TestMetricsAreSentByOTLP tests that configurations with the same collector send the metrics of
-// the process once, until the last of them ends.
+// TestMetricsAreSentByOTLP tests that the metrics of the process are sent only once if several
+// configurations have the same collector, and until the last of these ends.
 func TestMetricsAreSentByOTLP(t *testing.T) {
 	receiver := otlptest.Start(t)
 	for _, service := range []string{"penstock-module", "edge"} {

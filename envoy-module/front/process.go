@@ -79,8 +79,9 @@ func NewProcess(logger *slog.Logger) *Process {
 // and is no node. Validates must be called before Open.
 func (p *Process) Validates() { p.validates = true }
 
-// Lacks makes the process reject policies that read an attribute, because this Envoy does not give
-// it: rules that compare it would never apply. Lacks must be called before Open.
+// Lacks tells the process that this Envoy does not give an attribute. The process then rejects
+// policies that read the attribute, because rules that compare it would never apply. Lacks must be
+// called before Open.
 func (p *Process) Lacks(attribute string) { p.lacks = attribute }
 
 // Panics returns the number of recovered panics, including those of background work.

@@ -69,8 +69,9 @@ type Settings struct {
 	// GOMEMLIMIT, or 1GiB.
 	MemoryLimit string `json:"memory_limit,omitempty"`
 
-	// words are a policy that is written in place of a policy file. Beside a policy from elsewhere,
-	// words have only the settings that apply if that policy lacks them: on_error and lease.
+	// words are a policy that the configuration itself contains, in place of a policy file. Beside
+	// a policy from elsewhere, words have only the settings that apply if that policy lacks them:
+	// on_error and lease.
 	words *policyfile.Document
 }
 

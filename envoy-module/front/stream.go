@@ -48,8 +48,8 @@ type Waker interface {
 
 // Stream is one request. Envoy's worker calls its methods, one at a time.
 type Stream struct {
-	// Headers are those of the request, for [Stream.Decide]. The headers' texts need to be valid
-	// only within the hook.
+	// Headers are the headers of the request, for [Stream.Decide]. The headers' texts need to be
+	// valid only within the hook.
 	Headers [][2]string
 	// Tracer creates the span of the check. Tracer is nil if Envoy does not trace the request.
 	Tracer Tracer

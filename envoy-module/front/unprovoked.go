@@ -4,8 +4,8 @@
 
 package front
 
-// The function provoke does nothing. In tests of panics, it is replaced by one that panics.
+// The function provoke does nothing. In tests of panics, a function that panics replaces it.
 func provoke(*Stream, string) {}
 
-// Provoke does nothing. In tests of panics, it is replaced by one that panics in the adapter.
+// Provoke does nothing. In tests of panics, a method that panics in the adapter replaces it.
 func (*Stream) Provoke(string) {}

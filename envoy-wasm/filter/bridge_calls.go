@@ -107,7 +107,7 @@ func (f *Filter) enqueueSettlement(d *dueSettlement) {
 	f.scheduleFlush() // if this fails, the settlement is sent with the next call
 }
 
-// keepSettlement makes a settlement part of the next call, or of one in the next tick.
+// keepSettlement adds a settlement to the next call, or to one in the next tick.
 //
 //go:noinline
 func (f *Filter) keepSettlement(d *dueSettlement) {

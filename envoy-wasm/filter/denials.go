@@ -112,8 +112,8 @@ func (f *Filter) gatherDecision(a *askingData, d *core.Decision) {
 	*list = one
 }
 
-// reportDenials reports the gathered decisions if the first of them is at least as old as the
-// argument after, and the bridge can be called. If after is 0, it reports them in any case.
+// reportDenials reports the gathered decisions if the bridge can be called and the first of them
+// has waited for the given time. If that time is 0, it reports them in any case.
 //
 //go:noinline
 func (f *Filter) reportDenials(after counter.Micros) {

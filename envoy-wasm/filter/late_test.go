@@ -110,8 +110,8 @@ func TestALateAnswerUndoesNothing(t *testing.T) {
 	}
 }
 
-// TestNoClientChoosesARecord: which clients share a record differs between Envoys. A client without
-// its own record does not take units from others.
+// TestNoClientChoosesARecord: the clients that share a record differ between Envoys. A client
+// without its own record does not take units from others.
 func TestNoClientChoosesARecord(t *testing.T) {
 	places := func() (at []uint32) {
 		e := newEnvoy(t)

@@ -121,8 +121,8 @@ func TestABurstThatLacksUnits(t *testing.T) {
 	}
 }
 
-// TestARequestThatCannotWaitForALoanIsDenied: on_error does not let a request that lacks units
-// through if too many requests have calls of their own, or if no call can be made.
+// TestARequestThatCannotWaitForALoanIsDenied: if too many requests have calls of their own, or if
+// no call can be made, a request that lacks units is denied. on_error does not let it through.
 func TestARequestThatCannotWaitForALoanIsDenied(t *testing.T) {
 	for _, prepare := range []func(e *fakeEnvoy, f *Filter){
 		func(e *fakeEnvoy, _ *Filter) { e.refuses = errNo },

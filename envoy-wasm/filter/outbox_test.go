@@ -57,9 +57,9 @@ func (n *nestingHost) request(f *Filter, id uint32, path string) {
 	n.runActions()
 }
 
-// TestAnswersAreNotWithinEachOther: a thousand requests are answered together: in one turn, by one
-// reply, after the bridge died, or at their deadline. Each request is answered once, with little
-// nesting, since the stack of a virtual machine is small.
+// TestAnswersAreNotWithinEachOther: a thousand requests are answered at once, for example in one
+// turn, by one reply, after the bridge died, or at their deadline. Each request is answered once,
+// with little nesting, since the stack of a virtual machine is small.
 func TestAnswersAreNotWithinEachOther(t *testing.T) {
 	const many = 1000
 	for name, end := range map[string]func(n *nestingHost, f *Filter){
