@@ -115,7 +115,7 @@ var pathSpellings = []string{"/admin/x", "/ADMIN/x", "/Admin/X", "/%61dmin/x", "
 	"/y/../admin/x", "/y/%2e%2e/admin/x", "/y/%2E./admin/x", "/admin/../admin/x", "/../admin/x", "/admin;a=b/x", "/admin/;/x", "/;/admin/x", "/y;/../admin/x",
 	"/y/..;/admin/x", `/admin\x`, `\admin\x`, `/y\..\admin/x`, `/y/..\admin/x`, "/%5cadmin%5cx", "/admin%5cx", "/admin/x%00", "/admin/%00", "/admin/x?y", "/admin?x", "/admin#x",
 	"/admin/", "/admin", "/admin//", "/admin/.", "/admin/x/..", "/admin%3bx/y", "/admin%2fx", "/admin%252fx", "/%2561dmin/x", "/admin./x", "/admin%20/x", "/admin/x%0a",
-	"/\u00e1dmin/x", "/\uff41\uff44\uff4d\uff49\uff4e/x", "/adm\u0131n/x", "/admin\u200b/x", "/%c0%af/admin/x", "/%e0%80%af../admin/x", "/%u0061dmin/x", "/y/%252e%252e/admin/x",
+	"/\u00e1dmin/x", "/\uff41\uff44\uff4d\uff49\uff4e/x", "/adm\u0131n/x", "/adm\u0130n/x", "/adm%C4%B0n/x", "/admin\u200b/x", "/%c0%af/admin/x", "/%e0%80%af../admin/x", "/%u0061dmin/x", "/y/%252e%252e/admin/x",
 	"/a/b/c/../../../admin/x", "/%2e/admin/x", "/.%2fadmin/x", "/%2e%2e/admin/x", "/admin/%2e%2e/admin/x", "/y/.../../../admin/x", "/+/../admin/x",
 	"/admin/..", "/admin/y/../../x", "/admin/%2e%2E/x", "/admin/../", `/admin\..`, "/admin%5c..", `//a\b@h/admin/x`, "//a%5cb@h/admin/x", `/%2Fu"@h/admin/x`, `/%2f%2Fu|@h/admin/x`,
 	`/%5C"@h/admin/x`}

@@ -235,14 +235,18 @@ func readAsAdmin(escaped string) bool {
 			continue
 		}
 		for _, reading := range []string{target, strings.ReplaceAll(target, `\`, "/"), withoutParameters(strings.ReplaceAll(spelt, `\`, "/"))} {
-			clean := strings.ToLower(path.Clean("/" + reading))
-			if clean == "/admin" || strings.HasPrefix(clean, "/admin/") || strings.HasPrefix(strings.ToLower(reading), "/admin/") {
+			clean := withoutCase(path.Clean("/" + reading))
+			if clean == "/admin" || strings.HasPrefix(clean, "/admin/") || strings.HasPrefix(withoutCase(reading), "/admin/") {
 				return true
 			}
 		}
 	}
 	return false
 }
+
+// The function withoutCase converts a path as servers do that ignore case. In upper or lower case,
+// U+0130 and U+0131 become an i.
+func withoutCase(path string) string { return strings.ToLower(strings.ToUpper(path)) }
 
 // withoutParameters drops everything after a semicolon from each segment.
 func withoutParameters(target string) string {

@@ -115,7 +115,12 @@ func foldRune(r rune) rune {
 	return r + foldBlocks[foldIndex[r>>foldBlockBits]][r&(1<<foldBlockBits-1)]
 }
 
+// foldRuneSlow folds U+0130 and U+0131, the i with a dot and without, to i: servers that convert
+// paths to lower or upper case read them so, although they are other letters in Unicode's folding.
 func foldRuneSlow(r rune) rune {
+	if r == '\u0130' || r == '\u0131' {
+		return 'i'
+	}
 	least := r
 	for next := unicode.SimpleFold(r); next != r; next = unicode.SimpleFold(next) {
 		least = min(least, next)
