@@ -74,9 +74,10 @@ type FollowedNode struct {
 // ended.
 var ErrAfter = errors.New("no place in the events")
 
-// Follow returns the events of the node own, and those of all other nodes in the Redis of store.
-// Either may be nil. Other nodes send their events for ten seconds after the call. If Redis does
-// not answer, or if four other calls use it for two seconds, the events are those of own alone.
+// Follow returns the events of the node named own, and those of all other nodes in the Redis of
+// store. Either may be nil. Other nodes send their events for ten seconds after the call. If Redis
+// does not answer, or if four other calls use it for two seconds, the events are those of own
+// alone.
 func Follow(ctx context.Context, store *redisstore.Store, own *Node, q *EventQuery) (*EventPage, error) {
 	places, err := parsePlaces(q.After)
 	if err != nil {

@@ -48,7 +48,7 @@ func (r *Reading) Recent() []*Record {
 	return slices.DeleteFunc(slices.Clone(r.Records), func(one *Record) bool { return r.age(one) > SilentAfter })
 }
 
-// Nodes returns the nodes, sorted by name. The argument now is the time of the caller.
+// Nodes returns the nodes, sorted by name. The argument named now is the time of the caller.
 func (r *Reading) Nodes(now time.Time) *Nodes {
 	all := &Nodes{Nodes: []NodeState{}, Unreadable: r.Unreadable}
 	for _, one := range r.Records {
