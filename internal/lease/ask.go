@@ -147,7 +147,7 @@ func (c *Counter) keep(now counter.Micros, s slot) {
 }
 
 // The function latestInstant returns an instant on this node's clock that is certainly at most the
-// time span after an event at the store. The event happened at the instant sent or later.
+// time span after an event at the store. The event happened at the instant named sent or later.
 // latestInstant assumes that the two clocks drift apart by less than one part in a thousand.
 func latestInstant(sent, span counter.Micros) counter.Micros {
 	if span == counter.Never {

@@ -28,9 +28,9 @@ func prepareCall(t *testing.T, c *Counter, now counter.Micros, l *counter.Limit,
 	return a
 }
 
-// The function leases makes a call at the instant sent. The call is answered at the instant now,
-// and the answer grants one unit and as many more as the argument extra says. The window ends at
-// the instant sent + reset.
+// The function leases makes a call at the instant named sent. The call is answered at the instant
+// named now, and the answer grants one unit and as many more as the argument named extra says. The
+// window ends at the sum of the arguments named sent and reset.
 func leases(t *testing.T, c *Counter, l *counter.Limit, sent, now, reset counter.Micros, extra int64) {
 	t.Helper()
 	a := prepareCall(t, c, sent, l, 1)

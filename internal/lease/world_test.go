@@ -153,7 +153,7 @@ func (w *world) die() {
 	}
 }
 
-// request is the arrival of a request.
+// The method request handles the arrival of a request.
 func (w *world) request(i int, cost int64) {
 	n := w.nodes[i]
 	w.figures.arrived += cost
