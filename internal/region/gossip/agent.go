@@ -280,8 +280,8 @@ func (a *Agent) argsOf(c *regionstore.Changed) []any {
 	return []any{int64(a.instant), algorithm, int64(c.Limit.Window()), c.BoundsText()}
 }
 
-// The method evalAll executes a script for each call, and then calls the function done with each
-// reply. The method skips calls that Redis rejects because of their counter.
+// The method evalAll executes a script for each call, and then calls the function named done with
+// each reply. The method skips calls that Redis rejects because of their counter.
 func (a *Agent) evalAll(ctx context.Context, script *lua.Script, calls []redisstore.ScriptCall, done func(i int, reply string) error) error {
 	at := 0
 	for some := range slices.Chunk(calls, scriptsMax) {
