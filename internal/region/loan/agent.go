@@ -51,8 +51,9 @@ type Options struct {
 	Writeoffs writeoff.Redis
 	// Store holds the counters of this region. It must not repeat calls.
 	Store counter.Store
-	// Listen calls the function received for each question that is published in this region, until
-	// ctx is done or the connection ends. It calls the function begun as soon as it listens.
+	// Listen calls the function named received for each question that is published in this region,
+	// until ctx is done or the connection ends. It calls the function named begun as soon as it
+	// listens.
 	Listen func(ctx context.Context, begun func(), received func(message string)) error
 	// Publish sends a message to the proxies of this region.
 	Publish func(ctx context.Context, message []byte) error

@@ -47,7 +47,7 @@ func (t tally) roll(receipt, window counter.Micros) tally {
 }
 
 // The method named own returns how many units the region's own requests probably use in a window.
-// The argument look is the state of the counter.
+// The argument named look is the state of the counter.
 func (t tally) own(part *counter.Limit, look *counter.Result) float64 {
 	window := part.Window()
 	elapsed := window - look.Reset
@@ -68,8 +68,8 @@ func (t tally) own(part *counter.Limit, look *counter.Result) float64 {
 
 // The method named spare returns how many units the region's own requests will probably not use: of
 // all units of the present window that the region has not lent yet, and of the units that are
-// available now. The result idle is true if the region does not use the counter at all. If, in
-// addition, the borrower denies requests, the region keeps a single unit.
+// available now. The result named idle is true if the region does not use the counter at all. If,
+// in addition, the borrower denies requests, the region keeps a single unit.
 func (t tally) spare(part *counter.Limit, look *counter.Result, short bool) (all, now int64, idle bool) {
 	own := t.own(part, look)
 	keep := max(1, part.Count()/sparedParts)

@@ -32,7 +32,7 @@ const patience = 30 * time.Second
 var farNames = [3]string{"a", "b", "c"}
 
 // The function named told returns the function with which an agent exchanges the state of the
-// regions with the agent other.
+// regions with the agent named other.
 func told(other *Agent) func(ctx context.Context, m message) (message, error) {
 	return func(ctx context.Context, m message) (message, error) {
 		text, err := json.Marshal(m)

@@ -33,9 +33,9 @@
 // same window.
 //
 // An agent keeps nothing that must survive it. Units that are returned to an agent that was started
-// since, or to another agent of the region, are lost until their window ends. So are the units that
-// a killed agent held: at most a twentieth of the limit if the window is longer than a minute. Two
-// agents of a region ask for more than one does, and keep the promise.
+// since then, or to another agent of the region, are lost until their window ends. So are the units
+// that a killed agent held: at most a twentieth of the limit if the window is longer than a minute.
+// Two agents of a region ask for more than one does, and keep the promise.
 //
 // In a sliding window, a loan also moves what the window counts in the next one. Each region on its
 // own rounds down what it counts of the previous window. So the weighted sum over all regions can

@@ -247,8 +247,8 @@ func (w *losses) tellAll() {
 	}
 }
 
-// The method lose plays the loss of a region and its return. If the argument unaware is true, the
-// region is only cut off from the others, and still admits requests while they use its part.
+// The method lose plays the loss of a region and its return. If the argument named unaware is true,
+// the region is only cut off from the others, and still admits requests while they use its part.
 func (w *losses) lose(lost *site, unaware bool) {
 	steps := 25 * len(w.sites) * int(w.whole.Count())
 	w.run(w.rng.IntN(steps))

@@ -17,7 +17,7 @@ import (
 const (
 	holdsMax    = 1 << 12 // counters of which units are held
 	heldMax     = 16      // loans of one counter, and as many with units for later
-	returnsMost = 128     // counters at once of which an agent that ends returns what it holds
+	returnsMost = 128     // counters whose units an agent that ends returns at the same time
 	sweepEvery  = time.Second
 	// An agent that ends returns what it holds within returnTime: the units of all counters, to
 	// regions that are not further away than 200 ms.
@@ -38,7 +38,7 @@ type heldLoan struct {
 
 func (h *heldLoan) left() int64 { return h.loan.Units + h.loan.Later - h.taken }
 
-// The method end makes a loan one that cannot be returned any more, because its units have been.
+// The method end marks a loan as returned, so that it is not returned again.
 func (h *heldLoan) end() {
 	h.peer, h.loan.ID, h.loan.Units, h.taken = nil, "", 0, h.loan.Later
 }
@@ -59,9 +59,9 @@ func (h *heldLoan) usable(at counter.Micros) (now, later int64) {
 // hold is what an agent holds of a counter: units that other regions have lent for the present
 // window, and that this region's counter could not take yet.
 type hold struct {
-	restoring sync.Mutex // prevents that two restorations use the same room of the counter
+	restoring sync.Mutex // prevents two restorations from using the same room of the counter
 
-	// The lock of the holds guards the following.
+	// The lock of the holds guards the fields below.
 	question  Question
 	source    sources.Source
 	window    counter.Micros

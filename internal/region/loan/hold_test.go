@@ -274,7 +274,7 @@ func TestAllHeldCountersAreReturned(t *testing.T) {
 }
 
 // TestALongWindowIsNotLentForLater: a region that lends units of a long window still admits
-// requests, also if the borrower's agent is killed, or cannot be reached.
+// requests, even if the borrower's agent is killed, or cannot be reached.
 func TestALongWindowIsNotLentForLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		idle := newLender(t, "2000/24h", equalShares, 1)

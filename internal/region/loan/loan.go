@@ -28,7 +28,7 @@ const lowParts = 4
 // Question asks a region for units of a counter.
 type Question = regionstore.Question
 
-// Loan is what a region lends. The zero Loan is nothing.
+// Loan is what a region lends. The zero Loan lends nothing.
 type Loan struct {
 	ID      string         `json:"id,omitempty"` // by which the lender takes it back
 	Units   int64          `json:"units"`
@@ -70,8 +70,8 @@ var errShares = errors.New("the regions divide limits differently: their policie
 // of what it has left beyond them, and returns that as a loan. The argument namespace is the
 // beginning of the keys whose units may be lent. If the region hardly uses the counter, and the
 // borrower can hold units, the region lends what it will probably not use until the window ends.
-// The argument lent is what it has lent already. Lend returns an error if the question is not valid
-// or the store does not answer; in the second case, what was charged is lost.
+// The argument named lent is what it has lent already. Lend returns an error if the question is not
+// valid or the store does not answer; in the second case, what was charged is lost.
 func Lend(ctx context.Context, store counter.Store, here policy.Division, namespace string, q *Question, lent tally) (Loan, error) {
 	whole, err := check(q, namespace)
 	if err != nil {

@@ -63,9 +63,9 @@ func (l *lender) asks(need int64) int64 {
 }
 
 // TestAnIdleRegionLendsTheWholeWindow: one question brings all units of another region that its
-// requests do not need, also those that become available until the window ends. The borrower uses
-// each of these only from the moment at which it becomes available. Without a further question,
-// both parts are used exactly.
+// requests do not need, including those that become available until the window ends. The borrower
+// uses each of these only from the moment at which it becomes available. Without a further
+// question, both parts are used exactly.
 func TestAnIdleRegionLendsTheWholeWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		busy, idle := pair(t)
@@ -94,8 +94,8 @@ func TestAnIdleRegionLendsTheWholeWindow(t *testing.T) {
 	})
 }
 
-// TestARegionRecalls: a region that has lent units for later admits nothing, and needs some. The
-// borrower sends back all that it still holds of them.
+// TestARegionRecalls: a region that has lent units for later admits nothing. When it needs some,
+// the borrower sends back all that it still holds of them.
 func TestARegionRecalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		busy, idle := pair(t)

@@ -27,7 +27,7 @@ type round struct {
 	moving   atomic.Bool  // other regions wait for units that are under way
 	refused  atomic.Int64 // for how many milliseconds no request should wait: see [Agent.deem]
 
-	// The lock of the rounds guards the following.
+	// The lock of the rounds guards the fields below.
 	key    string
 	active int       // questions under way
 	ids    []string  // of the questions for which requests wait
@@ -66,8 +66,8 @@ func (s *rounds) joinLocked(q *Question) *round {
 }
 
 // The method await adds a question for whose answer requests wait. If such a question is already
-// under way, await returns nil and puts q off until the round has ended. The result dropped is true
-// if too many questions are put off; then q is not asked.
+// under way, await returns nil and puts q off until the round has ended. The result named dropped
+// is true if too many questions are put off; then q is not asked.
 func (s *rounds) await(q *Question, ids []string) (r *round, dropped bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,7 +103,7 @@ func (s *rounds) leave(r *round) (last bool) {
 }
 
 // The method await asks the other regions for units that requests of this region wait for. The
-// argument ids contains the IDs of the questions that the proxies have asked.
+// argument named ids contains the IDs of the questions that the proxies have asked.
 func (a *Agent) await(ctx context.Context, q *Question, ids []string) {
 	p, key := a.pauseOf(q)
 	if !p.endsFor(key, time.Now()) {

@@ -116,8 +116,8 @@ type PeerStatus struct {
 	Answered *time.Time `json:"answered,omitempty"` // the last answer
 	// Failure is why the last message was not answered, or empty.
 	Failure string `json:"failure,omitempty"`
-	// Told is how many counters the region was told, and Heard when it told this one last, for
-	// rules with across: gossip.
+	// Told is how many counters the region was told, and Heard is when it last told this region.
+	// Both are for rules with across: gossip.
 	Told  uint64     `json:"told_counters"`
 	Heard *time.Time `json:"heard,omitempty"`
 }

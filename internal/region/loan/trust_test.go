@@ -82,7 +82,7 @@ func (l *lender) post(path, text string) (answer Loan, status int) {
 	return answer, w.Code
 }
 
-// The method question is the beginning of a question as JSON.
+// The method question returns a question as JSON.
 func (l *lender) question(want int, shares string) string {
 	key, err := json.Marshal(l.key)
 	if err != nil {

@@ -88,7 +88,7 @@ func TestAStewardLendsByWhatItHasRead(t *testing.T) {
 }
 
 // TestARegionThatIsTakenBackBorrowsNothing: in the windows in which a region must deny requests,
-// its agent asks no other region for units, also if a proxy of an earlier release asks for some.
+// its agent asks no other region for units, even if a proxy of an earlier release asks for some.
 func TestARegionThatIsTakenBackBorrowsNothing(t *testing.T) {
 	for _, c := range []struct {
 		name  string
