@@ -10,9 +10,9 @@ import (
 )
 
 // Forget writes a region off. The region's part can be lent in windows that begin at the instant
-// since or later. All other regions that are not written off must be reached: only then do all
-// operators choose the same steward. Forget changes nothing if the region is written off already
-// and its steward is not.
+// named since or later. All other regions that are not written off must be reached: only then do
+// all operators choose the same steward. Forget changes nothing if the region is written off
+// already and its steward is not.
 func (s *State) Forget(name string, reached []string, since counter.Micros) error {
 	if !slices.Contains(s.Names, name) {
 		return fmt.Errorf("%q is none of the policy's regions, which are %q", name, s.Names)
@@ -47,10 +47,10 @@ func (s *State) Forget(name string, reached []string, since counter.Micros) erro
 	return nil
 }
 
-// Restore takes a region back. The region uses its part in windows that begin at the instant since
-// or later. That instant is at least [Margin] later than the clocks of all regions. The region's
-// steward and the region itself must be reached. Restore changes nothing if the region is not
-// written off.
+// Restore takes a region back. The region uses its part in windows that begin at the instant named
+// since or later. That instant is at least [Margin] later than the clocks of all regions. The
+// region's steward and the region itself must be reached. Restore changes nothing if the region is
+// not written off.
 func (s *State) Restore(name string, reached []string, since counter.Micros) error {
 	e, known := s.Entries[name]
 	switch {

@@ -31,10 +31,10 @@ func Read(ctx context.Context, r Redis) ([]byte, error) {
 	return value[0], err
 }
 
-// Update changes the state in Redis, and returns it. The function change works on what Redis holds,
-// and may be called again. The state is not written if it stays the same. If the argument last is
-// not 0, the state is not written either if the clock of Redis has passed that instant, because a
-// command can reach Redis long after its sender has given up.
+// Update changes the state in Redis, and returns it. The function named change works on what Redis
+// holds, and may be called again. The state is not written if it stays the same. If the argument
+// named last is not 0, the state is not written either if the clock of Redis has passed that
+// instant, because a command can reach Redis long after its sender has given up.
 func Update(ctx context.Context, r Redis, last counter.Micros, change func(s *State)) (State, error) {
 	for range writesMax {
 		old, err := Read(ctx, r)
