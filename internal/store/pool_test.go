@@ -146,8 +146,8 @@ func TestTheNumberOfNodesIsRemembered(t *testing.T) {
 	}
 }
 
-// TestAnotherAppDoesNotHideTheNumberOfNodes: a store that needs no number of nodes does not make a
-// store that opens after it forget the number that another store knows, or knew until it closed.
+// TestAnotherAppDoesNotHideTheNumberOfNodes: a store opens after one that does not need the number
+// of nodes. It still gets the number that another store knows, or knew until it closed.
 func TestAnotherAppDoesNotHideTheNumberOfNodes(t *testing.T) {
 	const limit = "10/30d fixed_window"
 	server, pool := redistest.StartTCP(t), new(store.Pool)

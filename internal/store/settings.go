@@ -67,8 +67,8 @@ func (s *Settings) Check(spelling Spelling) (problems []error) {
 	return problems
 }
 
-// Fill replaces the placeholders in all texts. The function replace returns a text without its
-// placeholders, and passes each value that it inserts through escape, unless escape is nil. The
+// Fill replaces the placeholders in all texts. The function named replace returns a text without
+// its placeholders, and passes each value that it inserts through escape, unless escape is nil. The
 // function must fail if a placeholder has no value, because an empty password would protect
 // nothing. Values that are inserted into the user and the password of the URL are escaped. The
 // errors name the fields.
