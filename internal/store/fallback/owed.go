@@ -16,7 +16,7 @@ import (
 )
 
 // OwedMax is the greatest number of counters with a debt. A further debt displaces a small one,
-// whose units are not charged.
+// whose units are then not charged.
 const OwedMax = 1 << 16
 
 const owedShards = 64
@@ -161,7 +161,7 @@ func (o *owed) displace(sh *owedShard, now time.Time) (key string, units int64, 
 // The method begin removes and returns a counter's debt so that the caller can charge it in the
 // store. If another request is charging it, begin waits for that request, at most until the store's
 // deadline. If that request belongs to another store with a later deadline, begin waits only for
-// the time given by the argument patience, and then leaves the debt. If ctx ends first, begin
+// the time given by the argument named patience, and then leaves the debt. If ctx ends first, begin
 // returns an error that wraps [counter.ErrOverloaded], because the store works: it was about to
 // charge the debt.
 func (o *owed) begin(ctx context.Context, key []byte, now time.Time, patience time.Duration) (units int64, err error) {
@@ -187,8 +187,8 @@ func (o *owed) begin(ctx context.Context, key []byte, now time.Time, patience ti
 var errPatience = errors.New("another request still charges the debt")
 
 // The method await waits until a charge of a debt of the shard has ended. It returns the context's
-// error if ctx ends first, and errPatience if the time given by the argument patience ends first.
-// If that is 0, it waits for any time. The caller holds the lock.
+// error if ctx ends first, and errPatience if the time given by the argument named patience ends
+// first. If that is 0, it waits for any time. The caller holds the lock.
 func (sh *owedShard) await(ctx context.Context, patience time.Duration) error {
 	if sh.settled == nil {
 		sh.settled = make(chan struct{})
@@ -241,8 +241,8 @@ func (o *owed) beginLocked(sh *owedShard, key []byte, d *debt, now time.Time) (u
 }
 
 // The method end completes the charge of a debt that begin has started. If unsent is set, the store
-// has certainly not charged the units, so they are still owed. Otherwise the argument charge is the
-// store's answer; nil if it is unknown.
+// has certainly not charged the units, so they are still owed. Otherwise the argument named charge
+// is the store's answer; nil if it is unknown.
 func (o *owed) end(key []byte, units int64, unsent bool, charge *counter.Result) {
 	sh := o.shard(key)
 	sh.mu.Lock()

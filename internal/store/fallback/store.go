@@ -212,8 +212,8 @@ func (s *Store) settleAll(ctx context.Context, calls []counter.Call) error {
 
 // The method named or updates the tallies from an answer of the store. If the store has not
 // answered, it answers the call from memory, or returns the error. It uses t if t is not nil. The
-// argument unsent reports that the store has certainly not executed the call; the admitted units
-// then become a debt.
+// argument named unsent reports that the store has certainly not executed the call; the admitted
+// units then become a debt.
 func (s *Store) or(t *localCall, err error, unsent bool, checks []counter.Check, results []counter.Result) error {
 	if err == nil {
 		s.tally(checks, results)

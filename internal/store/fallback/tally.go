@@ -22,7 +22,7 @@ const (
 	tallySpanMax = 400 * 24 * time.Hour
 )
 
-// The type tallies are counts, in memory, of admissions: one for each counter for which this
+// The type tallies holds counts of admissions in memory: one for each counter for which this
 // process has decided a request in place of the store. A tally counts the admissions by this
 // process and by the store. The store has not yet recorded the requests that this process admitted.
 // Without the tally, the store and this process would each admit the whole limit.
