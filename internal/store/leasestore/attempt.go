@@ -192,8 +192,8 @@ func (s *Store) noteAnswer(sent counter.Micros) {
 	s.rtt.Store(max(took, rtt-(rtt-took)/8))
 }
 
-// The method named answered records that a call has been answered. The argument sent is when the
-// call was sent.
+// The method named answered records that a call has been answered. The argument named sent is when
+// the call was sent.
 func (s *Store) answered(sent counter.Micros) {
 	s.lastArrived.Store(int64(s.now()))
 	for {

@@ -17,7 +17,8 @@ import (
 	"github.com/penstock/penstock/internal/test/seed"
 )
 
-// request makes a random request under one to four counters, leased and exact ones, in any order.
+// The function request makes a random request under one to four counters, leased and exact ones, in
+// any order.
 func request(random *rand.Rand, counters []counter.Check) []counter.Check {
 	checks := make([]counter.Check, 0, 4)
 	cost := 1 + random.Int64N(3)

@@ -163,7 +163,7 @@ type recorder struct {
 // The method violation returns the identity of a violation's record.
 func (p *recorder) violation(id int64) uint64 { return p.id ^ uint64(id)<<1 | 1 }
 
-// The method recall answers a check from memory. The result known reports whether there is a
+// The method recall answers a check from memory. The result named known reports whether there is a
 // remembered answer, and denies reports whether it denies the call. The argument p is the recorder
 // of the previous check, which recall updates.
 func (d *denials) recall(now counter.Micros, checks []counter.Check, i int, r *counter.Result, p *recorder) (known, denies bool) {
@@ -171,8 +171,8 @@ func (d *denials) recall(now counter.Micros, checks []counter.Check, i int, r *c
 	return known, denies
 }
 
-// recallOrLook is like recall. If the argument may is true, the call can renew a denial, and the
-// result looks reports whether it must do so by calling the store.
+// recallOrLook is like recall. If the argument named may is true, the call can renew a denial, and
+// the result named looks reports whether it must do so by calling the store.
 func (d *denials) recallOrLook(now counter.Micros, checks []counter.Check, i int, r *counter.Result, p *recorder, may bool) (known, denies, looks bool) {
 	c := &checks[i]
 	if c.Guard != 0 && c.Guard != p.check {
@@ -233,7 +233,7 @@ func (d *denials) outdate(checks []counter.Check) {
 	}
 }
 
-// recorder returns the penalty at a position of the call.
+// The method recorder returns the penalty at a position of the call.
 func (d *denials) recorder(checks []counter.Check, number int) recorder {
 	id := d.identify(checks[number-1].Key)
 	s, mu := d.lock(id)

@@ -22,12 +22,12 @@
 // because a client can cause such a wait, for example by a burst on a busy machine. The error is
 // [counter.ErrUnavailable] only if a call for the counter failed during the wait because the store
 // did not answer. And even then it is ErrOverloaded if the store has answered another call in the
-// last half of the timeout, or one that was sent later. If the call fails, the requests that wait
-// for it fail too, except those that held units can admit. So waiting requests do not call a failed
-// store again. A call is overdue if it takes four times as long as usual, and at least a tenth of
-// the timeout. Then one of the waiting requests makes another call for all of them. So a call that
-// hangs usually makes only its own request fail. If the store takes more than a third of the
-// timeout to answer, no request waits for another request's call.
+// last half of the timeout, or has answered a call that was sent later. If the call fails, the
+// requests that wait for it fail too, except those that held units can admit. So waiting requests
+// do not call a failed store again. A call is overdue if it takes four times as long as usual, and
+// at least a tenth of the timeout. Then one of the waiting requests makes another call for all of
+// them. So a call that hangs usually makes only its own request fail. If the store takes more than
+// a third of the timeout to answer, no request waits for another request's call.
 //
 // A unit counts from when it is reserved, just as the store counts a unit when it decides. The
 // request is admitted after the rest of its checks have been answered, at most one call later.
@@ -76,8 +76,8 @@
 //
 // If held units cover all limits of a request, this package assumes for 200 ms ([AbsenceMax]) that
 // its client has no penalty. After half of that time it checks for a penalty in the background. So
-// a penalty that another process has imposed can take up to that time to apply in this process.
-// Each call that is made for another reason checks the penalty too. In a call denied from memory, a
+// a penalty that another process has imposed can take up to 200 ms to apply in this process. Each
+// call that is made for another reason checks the penalty too. In a call denied from memory, a
 // check that does not deny gets the store's last answer, which is at most a second old, or the
 // answer of an unused counter.
 //

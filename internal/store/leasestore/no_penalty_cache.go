@@ -24,9 +24,9 @@ type absences struct{ cache[absence] }
 
 func newAbsences(most int) *absences { return &absences{*newCache[absence](most)} }
 
-// The method named known reports whether the absence of a penalty is known. The result look reports
-// whether the caller must check again, because half of the time has passed and no other request is
-// checking.
+// The method named known reports whether the absence of a penalty is known. The result named look
+// reports whether the caller must check again, because half of the time has passed and no other
+// request is checking.
 func (t *absences) known(now counter.Micros, id identity) (absent, look bool) {
 	set, mu := t.lock(id)
 	defer mu.Unlock()

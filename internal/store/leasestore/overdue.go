@@ -20,8 +20,8 @@ import (
 // overdueAfter is the multiple of the usual duration after which a call is overdue.
 const overdueAfter = 4
 
-// overduePart says that no call is overdue before one part in this many of the timeout. A shorter
-// delay is often caused by this process itself.
+// overduePart sets a least time: no call is overdue before 1/overduePart of the timeout has passed.
+// A shorter delay is often caused by this process itself.
 const overduePart = 10
 
 // triesMax bounds how often the time is doubled. After that many times, it exceeds the timeout.

@@ -92,8 +92,8 @@ func (s *Store) tick(ctx context.Context) {
 	s.sweep(ctx, func(c *lease.Counter, backs []lease.Refund) []lease.Refund { return c.Tick(s.now(), backs) })
 }
 
-// The method sweep calls the function take for each counter that holds units, and sends the refunds
-// that take returns.
+// The method sweep calls the function named take for each counter that holds units, and sends the
+// refunds that take returns.
 func (s *Store) sweep(ctx context.Context, take func(*lease.Counter, []lease.Refund) []lease.Refund) {
 	var backs []lease.Refund
 	var calls []counter.Call

@@ -31,7 +31,7 @@ type between struct {
 	of    counter.Store
 	calls atomic.Int64
 	mu    sync.Mutex
-	// The function take answers in place of the inner store if it is not nil.
+	// The function named take answers in place of the inner store if it is not nil.
 	take func(ctx context.Context, checks []counter.Check, results []counter.Result) error
 }
 
@@ -46,8 +46,8 @@ func (b *between) Take(ctx context.Context, checks []counter.Check, results []co
 	return take(ctx, checks, results)
 }
 
-// The method named instead lets the function take answer all further calls. Nil restores the inner
-// store.
+// The method named instead lets the function named take answer all further calls. Nil restores the
+// inner store.
 func (b *between) instead(take func(ctx context.Context, checks []counter.Check, results []counter.Result) error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

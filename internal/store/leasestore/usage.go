@@ -17,9 +17,9 @@ type Reports struct {
 	usage *usage
 }
 
-// NewReports returns Reports that remembers nothing yet. The function now is this process's clock,
-// in microseconds since an arbitrary instant. It must be monotonic and safe for concurrent use. Nil
-// means the monotonic clock.
+// NewReports returns Reports that remembers nothing yet. The function named now is this process's
+// clock, in microseconds since an arbitrary instant. It must be monotonic and safe for concurrent
+// use. Nil means the monotonic clock.
 func NewReports(now func() counter.Micros) *Reports {
 	if now == nil {
 		start := time.Now()
@@ -116,8 +116,8 @@ func usedUnits(l *counter.Limit, r *counter.Result) (units int64, span counter.M
 
 // Used returns the number of units of a check's counter that are used according to the store's last
 // answer, or 0 if there is none. Used does not include units that a token bucket has regained
-// since. Package fallback calls Used when the store does not answer. Used is safe for concurrent
-// use.
+// since then. Package fallback calls Used when the store does not answer. Used is safe for
+// concurrent use.
 func (s *Store) Used(c *counter.Check) int64 {
 	now := s.now()
 	u, until := s.usage.recall(s.identify(c.Key), now)
