@@ -14,7 +14,7 @@ import (
 	"github.com/penstock/penstock/internal/test/limittest"
 )
 
-// request returns the checks of a client under a penalty and a limit of one an hour.
+// The function request returns the checks of a client under a penalty and a limit of one an hour.
 func request(t testing.TB, client string) []counter.Check {
 	p := &counter.Penalty{Window: counter.Hour, Threshold: 1, Multipliers: []int64{1, 2}, Max: 10 * counter.Minute}
 	key := fmt.Sprintf("rl1:shop:~penalty:{user:%s}", client)

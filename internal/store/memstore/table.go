@@ -111,7 +111,7 @@ func (t *table) load(r ref, slot *counter.Slot) {
 	slot.State.Aux = 0
 }
 
-// store writes the slot of the check's counter, which [counter.Decide] has changed.
+// The method store writes the slot of the check's counter, which [counter.Decide] has changed.
 func (t *table) store(r ref, c *counter.Check, s *counter.Slot) {
 	aux, side, fresh := s.State.Aux, uint16(0), counter.Micros(0)
 	switch {
@@ -148,7 +148,7 @@ func (t *table) store(r ref, c *counter.Check, s *counter.Slot) {
 	t.setState(r, &s.State, aux, fresh, side)
 }
 
-// The function keep stores the item of a record in a map. If the argument there is false, it
+// The function keep stores the item of a record in a map. If the argument named there is false, it
 // deletes the record's item instead.
 func keep[T any](all *map[ref]T, r ref, item T, there bool) {
 	switch {
@@ -206,9 +206,9 @@ func trim[T any](item []T) []T {
 	return item
 }
 
-// The method reclaim moves the hand past as many records as the argument looks says. It removes
-// those that were fresh at the instant horizon, except those in the list spared. If enough is true,
-// it stops after removing one. The method returns the number of removed records.
+// The method reclaim moves the hand past as many records as the argument named looks says. It
+// removes those that were fresh at the instant horizon, except those in the list spared. If enough
+// is true, it stops after removing one. The method returns the number of removed records.
 func (t *table) reclaim(horizon counter.Micros, looks int, enough bool, spared []place) (forgotten int) {
 	for range looks {
 		r, ok := t.advance()
