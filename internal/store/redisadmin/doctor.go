@@ -165,8 +165,8 @@ func (e *examination) memory() {
 	}
 }
 
-// The method config returns a setting. If the setting cannot be read, the result unknown contains
-// the reason and how to read it, and the caller must not draw conclusions.
+// The method config returns a setting. If the setting cannot be read, the result named unknown
+// contains the reason and how to read it, and the caller must not draw conclusions.
 func (e *examination) config(ctx context.Context, name string) (value, unknown string) {
 	values, err := e.n.send(ctx, "config", "get", name).Slice()
 	switch {

@@ -245,7 +245,7 @@ func (r *reading) window(c *Counter, l *counter.Limit, at time.Time, used, befor
 }
 
 // The function weighPrevious returns how many of the units of the previous window still count. The
-// argument rest is the time that is left of the current window.
+// argument named rest is the time that is left of the current window.
 func weighPrevious(units int64, rest, window time.Duration) uint64 {
 	high, low := bits.Mul64(uint64(max(0, units)), uint64(max(0, rest.Microseconds())))
 	weighs, _ := bits.Div64(high, low, uint64(window.Microseconds()))

@@ -100,8 +100,8 @@ func (n *parsedKey) keys() []string {
 	}
 }
 
-// describeClient describes the client of the counter in words; the result ok is false if the key
-// does not contain the client.
+// describeClient describes the client of the counter in words; the result named ok is false if the
+// key does not contain the client.
 func describeClient(tag, rule string, more []string) (whose string, ok bool) {
 	if tag == rule && len(more) == 0 {
 		return "everybody", true

@@ -17,8 +17,8 @@ import (
 // reports its own side. An aborted move can remain on only one of them.
 type move struct {
 	from, to string // ids
-	// giving: the server from reports that it gives the slots; taking: the server to reports that
-	// it takes them
+	// giving: the server named from reports that it gives the slots; taking: the server named to
+	// reports that it takes them
 	giving, taking bool
 	slots          []Slots
 }

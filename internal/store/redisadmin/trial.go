@@ -241,8 +241,8 @@ func (t *Trial) await(ctx context.Context, n *Node, i int) error {
 	})
 }
 
-// The function retryUntilDone calls the function try until it succeeds. If ctx is done before,
-// retryUntilDone returns the last error of try.
+// The function retryUntilDone calls the function named try until it succeeds. If ctx is done
+// before, retryUntilDone returns the last error of try.
 func retryUntilDone(ctx context.Context, try func() error) error {
 	for {
 		err := try()

@@ -140,8 +140,8 @@ func leavesOthersAlone(t *testing.T) bool {
 	return true
 }
 
-// othersPort reports whether the error says that a port of the cluster is in use. The argument but
-// is a port that does not count.
+// othersPort reports whether the error says that a port of the cluster is in use. The argument
+// named but is a port that does not count.
 func othersPort(err error, port, but int) bool {
 	for i := range trialNodes {
 		for _, p := range []int{port + i, port + i + busAhead} {
