@@ -95,8 +95,8 @@ func position(file io.Seeker) int64 {
 	return at
 }
 
-// The function read calls the function each for every record of a backup that the function check
-// has approved.
+// The function read calls the function named each for every record of a backup that the function
+// named check has approved.
 func read(file io.ReadSeeker, each func(*record) error) error {
 	size, err := file.Seek(0, io.SeekEnd)
 	if err != nil {
@@ -109,8 +109,8 @@ func read(file io.ReadSeeker, each func(*record) error) error {
 	return err
 }
 
-// The function lines calls the function each for every record, and returns the time at which the
-// backup was made.
+// The function lines calls the function named each for every record, and returns the time at which
+// the backup was made.
 func lines(from io.Reader, each func(*record) error) (made time.Time, err error) {
 	scanner := bufio.NewScanner(from)
 	scanner.Buffer(make([]byte, 64<<10), lineBytesMax)

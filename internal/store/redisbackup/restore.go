@@ -90,7 +90,7 @@ func Restore(ctx context.Context, servers *redisadmin.Deployment, file io.ReadSe
 	return r.restored, nil
 }
 
-// restore is a restore under way.
+// The type restore is a restore under way.
 type restore struct {
 	servers  *redisadmin.Deployment
 	dry      string

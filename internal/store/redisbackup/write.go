@@ -53,7 +53,7 @@ func Write(ctx context.Context, servers *redisadmin.Deployment, to io.Writer) (W
 	return b.written, b.file.end(to)
 }
 
-// backup is a backup that is being written.
+// The type backup is a backup that is being written.
 type backup struct {
 	file    *writer
 	written Written
@@ -191,7 +191,8 @@ func (b *backup) set(ctx context.Context, client *redis.Client, r *keyReading, m
 	return nil
 }
 
-// addRecord writes a record. The argument first reports whether it is the first record of its key.
+// addRecord writes a record. The argument named first reports whether it is the first record of its
+// key.
 func (b *backup) addRecord(r *record, first bool) error {
 	if !r.isValid(r.value) {
 		b.noteWrong(r.key)
