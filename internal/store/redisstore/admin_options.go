@@ -18,9 +18,9 @@ import (
 // This file is for tools that inspect individual servers with their own plain clients.
 
 // ToolServers returns client options for each server that the options name, with the same
-// validation and errors as [New]. The result base holds the options for servers that are discovered
-// through the named ones, because sentinels can have different users. Without a Mode, the single
-// server of the URL can be of any kind. ToolServers opens no connection.
+// validation and errors as [New]. The result named base holds the options for servers that are
+// discovered through the named ones, because sentinels can have different users. Without a Mode,
+// the single server of the URL can be of any kind. ToolServers opens no connection.
 func (o *Options) ToolServers() (base *redis.Options, named []*redis.Options, err error) {
 	s, err := o.settings()
 	if err != nil {

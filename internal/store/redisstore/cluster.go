@@ -162,8 +162,8 @@ var crcTable = func() (table [256]uint16) {
 }()
 
 // The function parseRedirection parses "MOVED 3999 127.0.0.1:6381" or the same with ASK. The
-// argument asked is the address of the server that replied, because a server that does not know its
-// own address omits the host.
+// argument named asked is the address of the server that replied, because a server that does not
+// know its own address omits the host.
 func parseRedirection(text, asked string) (slot int, addr string, ok bool) {
 	words := strings.Fields(text)
 	if len(words) != 3 {
@@ -175,7 +175,7 @@ func parseRedirection(text, asked string) (slot int, addr string, ok bool) {
 }
 
 // The function completeAddress returns host:port of an address in a server's reply. The argument
-// asked supplies the host if the reply omits it.
+// named asked supplies the host if the reply omits it.
 func completeAddress(addr, asked string) (string, bool) {
 	at := strings.LastIndexByte(addr, ':')
 	if at < 0 {

@@ -48,8 +48,8 @@ func (s taggedStore) Take(ctx context.Context, checks []counter.Check, results [
 	return s.Store.Take(ctx, moved, results)
 }
 
-// taggedSubject returns the subject of an exam for a store with several servers. The function
-// keeper reads the server of the tag.
+// taggedSubject returns the subject of an exam for a store with several servers. The argument named
+// keeper reads from the server of the tag.
 func taggedSubject(s *Store, keeper *bareStore) storetest.Subject {
 	return storetest.Subject{
 		Store: taggedStore{s},
@@ -131,8 +131,9 @@ func spreadChecks(t *testing.T, s *Store, limit *counter.Limit) []counter.Check 
 	return checks
 }
 
-// allOrNothing: a call that one server denies is not charged on the others. allOrNothing sends 4
-// calls, 2 of which are denied, in the expected number of pipelines, with the refunds.
+// allOrNothing tests that a call that one server denies is not charged on the others. It sends 4
+// calls, 2 of which are denied, and compares the number of pipelines, with those of the refunds,
+// with the expected one.
 func allOrNothing(t *testing.T, s *Store, pipelines uint64) {
 	wide, narrow := limittest.New(t, "10/1d fixed_window"), limittest.New(t, "2/1d fixed_window")
 	checks := spreadChecks(t, s, wide)
@@ -155,8 +156,8 @@ func allOrNothing(t *testing.T, s *Store, pipelines uint64) {
 }
 
 // compareWithModel compares calls over several slots with the model, which has no slots. Every
-// answer must be equal, with a clock that stands still during a call. The instants of a bucket may
-// differ by the tick to which a refund rounds.
+// answer must equal that of the model. The clock stands still during a call. The instants of a
+// bucket may differ by the tick to which a refund rounds.
 func compareWithModel(t *testing.T, s *Store) {
 	rng := seed.Random(t)
 	model, now := &storetest.Model{}, counter.Micros(1_700_049_600)*counter.Second

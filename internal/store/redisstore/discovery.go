@@ -26,7 +26,7 @@ const (
 	askEveryMax = 150 * time.Millisecond
 )
 
-// The method follow keeps the list of servers current. The function ask runs one round of
+// The method follow keeps the list of servers current. The function named ask runs one round of
 // discovery.
 func (s *Store) follow(ask func(context.Context) error) {
 	timer := time.NewTimer(0)
@@ -135,7 +135,7 @@ func (s *Store) discoveryOrder() (addrs []string) {
 	return addrs
 }
 
-// The method named once calls the function ask with a temporary client for a server.
+// The method named once calls the function named ask with a temporary client for a server.
 func (s *Store) once(ctx context.Context, a address, ask func(context.Context, *redis.Client) error) error {
 	ctx, cancel := context.WithTimeout(ctx, max(connectTimeMin, s.settings.timeout))
 	defer cancel()

@@ -40,9 +40,9 @@
 // own announcement.
 //
 // The store reads the layout of a cluster with CLUSTER SLOTS, every ten seconds, and at once after
-// MOVED, when a server fails, or when no server is known for a slot. With sentinels it finds the
-// master with SENTINEL MASTER and by their failover messages. The store never reads from replicas,
-// because they lag behind.
+// MOVED, when a server fails, or when no server is known for a slot. With sentinels, the store
+// finds the master with SENTINEL MASTER, and by the sentinels' failover messages. The store never
+// reads from replicas, because they lag behind.
 //
 // # Cost
 //

@@ -28,7 +28,7 @@ type traffic struct {
 	callers int
 	limit   *counter.Limit
 	checks  func(caller int) []counter.Check
-	strict  bool // whether every failure leaves open whether a check was charged
+	strict  bool // whether a check counts as possibly charged after every failure
 	// pace is the pause between two calls of one caller, so that several servers on one machine are
 	// not starved.
 	pace time.Duration
@@ -173,7 +173,7 @@ func (f *traffic) checkAtMostOnce(t testing.TB, server *redistest.Server, lost b
 	f.atMostOnceIn(t, func(string) *redistest.Server { return server }, lost)
 }
 
-// atMostOnceIn is checkAtMostOnce for keys on different servers.
+// atMostOnceIn is like checkAtMostOnce, but the keys can be on different servers.
 func (f *traffic) atMostOnceIn(t testing.TB, of func(key string) *redistest.Server, lost bool) {
 	t.Helper()
 	for i := range f.callers {

@@ -23,7 +23,7 @@ func fill(t *testing.T, s *redistest.Server, full bool) {
 	configure(t, s, "config", "set", "maxmemory", most)
 }
 
-// isFull reports whether a call failed because the server's memory is full, and charged nothing.
+// isFull reports whether a call charged nothing and failed because the server's memory is full.
 func isFull(err error) bool {
 	var f *Failure
 	return errors.As(err, &f) && f.Unsent() && strings.Contains(err.Error(), "OOM")

@@ -27,7 +27,7 @@ func (s *Store) mergeAll(ctx context.Context, deadline time.Time, splitCalls []*
 }
 
 // The method merge combines the answers to a call's parts, so that either all charges remain or
-// none. If the call was denied or a part failed, the result refund is a call that refunds, by
+// none. If the call was denied or a part failed, the result named refund is a call that refunds, by
 // receipt, the charges of the other parts. A part that might or might not have been executed is not
 // refunded.
 func (s *Store) merge(t *splitCall) (refund *splitCall, failure *Failure) {
@@ -159,8 +159,8 @@ func (s *Store) recordDenials(t *splitCall) {
 }
 
 // denialsToRecord returns the denials that must be reported to a penalty in a part: the denials
-// that the part itself did not find. The argument guard is the position of the penalty's check,
-// counted from 1. If a penalty denies the call, the function returns none.
+// that the part itself did not find. The argument named guard is the position of the penalty's
+// check, counted from 1. If a penalty denies the call, the function returns none.
 func (t *splitCall) denialsToRecord(guard int, home *part) (denials []denial) {
 	for i := range t.checks {
 		c, r := &t.checks[i], &t.results[i]

@@ -74,8 +74,8 @@ func TestAHungServerDelaysOnce(t *testing.T) {
 	}
 }
 
-// TestAHungServerDelaysOnceWithoutConnections is TestAHungServerDelaysOnce for a server that has
-// closed all connections before, so that the PING needs a new one.
+// TestAHungServerDelaysOnceWithoutConnections is like TestAHungServerDelaysOnce, but the server has
+// closed all connections before, so the PING needs a new one.
 func TestAHungServerDelaysOnceWithoutConnections(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, Options{URL: server.URL()})

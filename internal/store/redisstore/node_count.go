@@ -129,8 +129,8 @@ type nodeReading struct {
 	nodes int64
 }
 
-// addReading adds a reading and returns the estimate. The argument unbroken reports whether Redis
-// was available since the previous reading.
+// addReading adds a reading and returns the estimate. The argument named unbroken reports whether
+// Redis was available since the previous reading.
 func (h *nodeEstimate) addReading(now time.Time, nodes int64, unbroken bool) int64 {
 	if !unbroken && len(h.readings) > 0 {
 		h.readings = h.readings[:1]

@@ -94,8 +94,9 @@ type Options struct {
 	// ServerName is the name that the server's certificate must have; "" means the URL's host.
 	ServerName string
 	// Timeout is how long Redis may take to answer a call, from when it is sent: between TimeoutMin
-	// and TimeoutMax; 0 means TimeoutDefault. A server that answers later than that for two seconds
-	// counts as down. Until then, late answers are waited for; see [Store.Patience].
+	// and TimeoutMax; 0 means TimeoutDefault. A server whose answers are all later than that for
+	// two seconds counts as down. Until then, the store waits for late answers; see
+	// [Store.Patience].
 	Timeout time.Duration
 	// QueueMax is the greatest number of calls that may wait to be sent to one server; further
 	// calls fail at once. In a cluster, up to 128 calls that one TakeAll makes to a server count as

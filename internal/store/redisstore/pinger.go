@@ -210,12 +210,12 @@ func (p *pinger) restart() {
 }
 
 // worksSince reports whether the server has worked since an instant of the store's clock: it has
-// answered a batch that was sent later, or a PING, in time.
+// answered a batch that was sent later, or has answered a PING in time.
 func (n *node) worksSince(sent time.Duration) bool {
 	return n.lastAnswered.Load() > int64(sent) || n.pinger.inTimeAt.Load() > int64(sent)
 }
 
-// answersSince is worksSince for a server that may be slower than the timeout.
+// answersSince is like worksSince, for a server that may answer a PING later than the timeout.
 func (n *node) answersSince(sent time.Duration) bool {
 	return n.worksSince(sent) || n.pinger.answeredAt.Load() > int64(sent)
 }

@@ -157,7 +157,7 @@ func (l *lane) batchOne(first *call) {
 	l.first[0] = nil
 }
 
-// The method batch sends the calls of the argument first (at most batchMax; nil entries are
+// The method batch sends the calls of the argument named first (at most batchMax; nil entries are
 // skipped) together with waiting calls, and answers them. A late answer decides its calls as well,
 // up to the patience of the store. A long wait in the queue, or a caller's short deadline, is not a
 // failure of the server. A caller leaves when its own deadline passes, and its call then has no
@@ -283,9 +283,9 @@ func (l *lane) send() {
 	}
 }
 
-// noteReplies records whether the server has answered any call of the batch. The argument took is
-// how long the batch took. The result slow is true if the server answered no call although it
-// works.
+// noteReplies records whether the server has answered any call of the batch. The argument named
+// took is how long the batch took. The result named slow is true if the server answered no call
+// although it works.
 func (l *lane) noteReplies(whole *Failure, took time.Duration) (slow bool) {
 	for _, c := range l.calls {
 		if err := c.cmd.Err(); isReply(err) || err == nil && c.cmd.isPlausible() {

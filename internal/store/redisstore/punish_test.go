@@ -24,7 +24,7 @@ const (
 	guardedKey = "rl1:shop:api:{user:u_42}:3600s:fw"
 )
 
-// request returns the checks of a client under a penalty and a limit of one an hour.
+// The function request returns the checks of a client under a penalty and a limit of one an hour.
 func request(t testing.TB) []counter.Check {
 	t.Helper()
 	p := &counter.Penalty{Window: counter.Hour, Threshold: 1, Multipliers: []int64{1, 2}, Max: 10 * counter.Minute}

@@ -90,7 +90,7 @@ func (q *queue) signal() {
 }
 
 // The method take appends waiting calls to dst, one of each source in turn. It stops when it has
-// appended as many calls as the argument most says, or calls with the given number of checks.
+// appended as many calls as the argument named most says, or calls with the given number of checks.
 func (q *queue) take(dst []*call, most, checks int) []*call {
 	if q.waiting.Load() == 0 {
 		return dst

@@ -37,9 +37,9 @@ func (c *takeCmd) Args() []any {
 	return c.StringCmd.Args()
 }
 
-// Suffixes of a check's second key: the sum of a sliding log, and the end of a penalty. The first
-// key of a counter never ends in these suffixes: it ends in an algorithm, and that of a penalty in
-// a brace.
+// Suffixes of a check's second key: the sum of a sliding log, and the end of a penalty. A first key
+// never ends in these suffixes: that of a counter ends in an algorithm, and that of a penalty in a
+// brace.
 const (
 	sumSuffix   = ":n"
 	untilSuffix = ":until"
@@ -120,9 +120,9 @@ func newViolations(ctx context.Context, pinned counter.Micros, check *counter.Ch
 	return c
 }
 
-// The method args returns the command's arguments as substrings of text, which contains the keys
-// and, from the index plan on, the plan. The arguments are pointers to strings, which convert to an
-// interface without another allocation.
+// The method args returns the command's arguments. They are substrings of text, which contains the
+// keys and then, from the index named plan on, the plan. The arguments are pointers to strings,
+// which convert to an interface without another allocation.
 func (c *takeCmd) args(text string, plan, keys int, checks []counter.Check) []any {
 	names, args := c.keysRoom[:0], c.argsRoom[:0]
 	if keys+1 > len(c.keysRoom) {
@@ -278,7 +278,7 @@ func (c *takeCmd) firstKey() *string {
 // numbers. Any other reply is no evidence that the server works.
 func (c *takeCmd) isPlausible() bool { return strings.IndexByte(c.Val(), ' ') > 0 }
 
-// The function decode decodes a reply into results. The argument deniedElsewhere reports that
+// The function decode decodes a reply into results. The argument named deniedElsewhere reports that
 // another part of the call was denied; the results are then those of a denied call, whatever was
 // charged.
 func decode(text string, checks []counter.Check, results []counter.Result, deniedElsewhere bool) error {

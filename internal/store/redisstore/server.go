@@ -225,7 +225,7 @@ func (n *node) mayCarry(ctx context.Context) bool {
 }
 
 // The method enqueue passes a call, and the calls linked to it, to the dispatchers. Their callers
-// wait for at most the time patience; 0 means that they do not wait. If the queue is full, it
+// wait for at most the time named patience; 0 means that they do not wait. If the queue is full, it
 // rejects these calls or others.
 func (n *node) enqueue(c *call, patience time.Duration) {
 	now := n.store.clock()
@@ -258,9 +258,9 @@ func (n *node) reject(c *call, failure *Failure) {
 	}
 }
 
-// The method wait waits for the end of a call. If the result failure is nil, the call was answered
-// and belongs to the caller again. Otherwise the call belongs to the lane. The result waited is how
-// long the call was in the queue.
+// The method wait waits for the end of a call. If the result named failure is nil, the call was
+// answered and belongs to the caller again. Otherwise the call belongs to the lane. The result
+// named waited is how long the call was in the queue.
 func (n *node) wait(ctx context.Context, c *call) (waited time.Duration, failure *Failure) {
 	for failure == nil {
 		select {
@@ -303,8 +303,8 @@ func (n *node) outcome(c *call) (waited time.Duration, failure *Failure) {
 	return waited, failure
 }
 
-// The method named answered is invoked when a batch has been answered. The argument sent is when
-// the batch was sent, on the store's clock.
+// The method named answered is invoked when a batch has been answered. The argument named sent is
+// when the batch was sent, on the store's clock.
 func (n *node) answered(sent time.Duration) {
 	for {
 		lastAnswered := n.lastAnswered.Load()

@@ -21,8 +21,8 @@ const starvedMax = 2 * time.Second
 // this time together, this process was late to read, which excuses a server without an answer.
 const processLateMin = 100 * time.Millisecond
 
-// processLate reports whether a batch or a PING that was given up after the given time shows that
-// this process was late itself.
+// processLate reports whether this process was late itself. The argument named took is the time
+// after which a batch or a PING was given up.
 func (s *settings) processLate(took time.Duration) bool {
 	return took > s.patience+s.patience/10+processLateMin
 }
@@ -56,7 +56,7 @@ type silence struct {
 
 // The method note records that a batch timed out. A silence begins with the batch if another batch
 // was answered since the previous timeout. A silence also begins if there were no batches for as
-// long as the argument most, because a time without calls is no evidence against the server.
+// long as the argument named most, because a time without calls is no evidence against the server.
 func (s *silence) note(sent, lastAnswered int64, most time.Duration) {
 	first := s.first.Load()
 	if first <= lastAnswered || sent-s.latest.Load() >= int64(most) {

@@ -104,7 +104,7 @@ func (s *Store) String() string { return s.reporter.server }
 //
 // A ctx that is never done, or has a deadline that is further away than [Store.Patience], saves two
 // goroutine switches when Redis is idle. If such a ctx with a deadline is canceled, Take can return
-// up to the patience later. So pass context.WithoutCancel if returning early has no benefit.
+// later by up to [Store.Patience]. So pass context.WithoutCancel if returning early has no benefit.
 func (s *Store) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
 	if err := counter.ValidateChecks(checks, results); err != nil {
 		return err
@@ -148,8 +148,8 @@ func (s *Store) take(ctx context.Context, deadline time.Time, checks []counter.C
 }
 
 // TakeAll implements [counter.Batcher]. The calls are sent in one pipeline for each server, or in
-// several of at most 128 calls. As with [Store.Take], if ctx ends late enough or never and Redis is
-// idle, the caller sends the first pipeline itself, except in a cluster.
+// several of at most 128 calls. As with [Store.Take], if Redis is idle, and ctx ends late enough or
+// never, the caller sends the first pipeline itself, except in a cluster.
 func (s *Store) TakeAll(ctx context.Context, calls []counter.Call) {
 	if n := s.only.Load(); n != nil {
 		n.takeAll(ctx, calls)

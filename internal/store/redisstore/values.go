@@ -27,8 +27,8 @@ func (s *Store) Values(ctx context.Context, keys []string, values [][]byte) erro
 	return s.perNode(keys, func(n *node, of []int) error { return s.valuesOf(ctx, n, of, keys, values) })
 }
 
-// perNode calls the function do for each server of the keys, in parallel, with the indexes of its
-// keys. perNode waits for all of these calls, and joins their errors.
+// perNode calls the function named do for each server of the keys, in parallel, with the indexes of
+// its keys. perNode waits for all of these calls, and joins their errors.
 func (s *Store) perNode(keys []string, do func(n *node, of []int) error) error {
 	groups := map[*node][]int{}
 	for i, key := range keys {
@@ -116,7 +116,7 @@ func (s *Store) valuesFrom(ctx context.Context, from holder, of []int, keys []st
 	return nil
 }
 
-// redirected returns the server to which a reply redirects. The result ok is false for other
+// redirected returns the server to which a reply redirects. The result named ok is false for other
 // replies, and if that server is not called.
 func (s *Store) redirected(asked *node, reply error) (to holder, ok bool) {
 	asks := redis.HasErrorPrefix(reply, "ASK")
@@ -192,9 +192,9 @@ func (s *Store) answered(command *redis.Cmd) (reply any, err error) {
 	return reply, err
 }
 
-// Listen calls the function received for each message on a channel, on the server that holds the
-// key, until ctx is done or the connection ends. It calls the function begun as soon as the
-// subscription is active.
+// Listen calls the function named received for each message on a channel, on the server that holds
+// the key, until ctx is done or the connection ends. It calls the function named begun as soon as
+// the subscription is active.
 func (s *Store) Listen(ctx context.Context, key, channel string, begun func(), received func(message string)) error {
 	n, err := s.valueNode(key)
 	if err != nil {
