@@ -27,7 +27,7 @@ const (
 	// gatherTime is how long a question waits for further requests of the same burst, so that it
 	// asks for the units of all.
 	gatherTime = 2 * time.Millisecond
-	// startTime is how often it is checked, for a question, whether the answers can be heard
+	// startTime is the interval between two checks whether the answers to a question can be heard
 	// already.
 	startTime = 10 * time.Millisecond
 	// movesMax bounds how often a line asks again because units are under way between other
@@ -247,7 +247,8 @@ func (l *lines) prepare(t *ticket) bool {
 	return true
 }
 
-// sent is invoked after a question was published. It notes how many agents have heard the question.
+// The method sent is invoked after a question was published. It notes how many agents have heard
+// the question.
 func (l *lines) sent(t *ticket, heard int64, err error) {
 	n := t.line
 	if n == nil {

@@ -136,9 +136,9 @@ type Answer struct {
 type Agency struct {
 	// Publish sends a message to the agents, and returns the number of those that received it.
 	Publish func(ctx context.Context, message []byte) (heard int64, err error)
-	// Listen calls the function received for each message of the agents on [AnswerChannel], until
-	// ctx is done or the connection ends. It calls the function begun as soon as it listens. If
-	// Listen is nil, no request waits.
+	// Listen calls the function named received for each message of the agents on [AnswerChannel],
+	// until ctx is done or the connection ends. It calls the function named begun as soon as it
+	// listens. If Listen is nil, no request waits.
 	Listen func(ctx context.Context, begun func(), received func(message string)) error
 	// Writeoffs reads the value of [writeoff.Key], nil if there is none. If Writeoffs is nil, the
 	// region is never written off.
@@ -234,8 +234,8 @@ func (s *Store) TakeAll(ctx context.Context, calls []counter.Call) {
 	s.takeAll(ctx, own, calls)
 }
 
-// The method takeAll answers calls. The argument own is the entry of this region, or nil if the
-// region was never written off.
+// The method takeAll answers calls. The argument named own is the entry of this region, or nil if
+// the region was never written off.
 func (s *Store) takeAll(ctx context.Context, own *writeoff.Entry, calls []counter.Call) {
 	if own != nil {
 		s.takeShut(ctx, own, calls)
@@ -257,9 +257,9 @@ func failAll(calls []counter.Call, err error) {
 	}
 }
 
-// The method look requests units of the counters that run low. The argument back means that the
-// region was taken back. While it must not use its own part, units of other regions would be of no
-// use to it, and the other regions would lose them.
+// The method look requests units of the counters that run low. The argument named back means that
+// the region was taken back. While it must not use its own part, units of other regions would be of
+// no use to it, and the other regions would lose them.
 func (s *Store) look(checks []counter.Check, results []counter.Result, back bool) {
 	for i := range checks {
 		c := &checks[i]

@@ -18,7 +18,7 @@ const writeoffEvery = time.Second
 
 // writeoffs is what a process knows of the state of the regions.
 type writeoffs struct {
-	started atomic.Bool                    // whether the state was read once
+	started atomic.Bool                    // whether the state was ever read
 	own     atomic.Pointer[writeoff.Entry] // of this region; nil if it was never written off
 
 	mu     sync.Mutex
@@ -139,7 +139,7 @@ func (s *Store) logWriteoff(e writeoff.Entry) {
 		"since", time.UnixMicro(int64(e.Since)).UTC())
 }
 
-// A shutCall identifies a call whose checks were changed, and the changed checks.
+// A shutCall has the index of a call whose checks were changed, and the indexes of these checks.
 type shutCall struct {
 	index int
 	shut  []int
