@@ -9,7 +9,7 @@
 //
 // # Price
 //
-// A deferred function for each beginning of the work.
+// Each beginning of the work costs a deferred function.
 //
 // # When not to use it
 //
