@@ -102,8 +102,8 @@ func (o *operation) topic() string {
 	return topic
 }
 
-// The method answer returns the schema of the answer. The result ok is false if the answer has no
-// body, and tagged reports whether it has an ETag.
+// The method answer returns the schema of the answer. The result named ok is false if the answer
+// has no body, and tagged reports whether it has an ETag.
 func (o *operation) answer() (s schema, ok, tagged bool, err error) {
 	for status, r := range o.Responses {
 		if !strings.HasPrefix(status, "2") {
