@@ -24,8 +24,8 @@ const (
 	pauseMax = 10 * time.Millisecond
 )
 
-// Until waits until the function ok returns true. If that takes longer than patience, the test
-// fails with a message that contains the text what.
+// Until waits until the function named ok returns true. If that takes longer than patience, the
+// test fails with a message that contains the text named what.
 func Until(t testing.TB, patience time.Duration, what string, ok func() bool) {
 	t.Helper()
 	pause := pauseMin
