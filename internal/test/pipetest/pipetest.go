@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// IsRejected calls the function open with the path of a pipe of the given name. IsRejected expects
-// an error that reports the pipe, within ten seconds.
+// IsRejected calls the function named open with the path of a pipe of the given name. IsRejected
+// expects an error that reports the pipe, within ten seconds.
 func IsRejected(t *testing.T, name string, open func(path string) error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
