@@ -252,8 +252,8 @@ func (c *Cluster) id(node *Server) string {
 	return ""
 }
 
-// AwaitFailover waits until a slot is served by another node than the one in the argument from, and
-// the cluster is in order. Kill or pause that node before the call.
+// AwaitFailover waits until a slot is served by another node than the one in the argument named
+// from, and the cluster is in order. Kill or pause that node before the call.
 func (c *Cluster) AwaitFailover(slot int, from *Server) {
 	c.t.Helper()
 	eventually.Until(c.t, patience, fmt.Sprintf("another than %s serves slot %d", from.Addr, slot), func() bool {

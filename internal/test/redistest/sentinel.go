@@ -229,8 +229,8 @@ func (s *Sentinel) other(server *Server) *Server {
 	return s.Servers[0]
 }
 
-// AwaitFailover waits until the sentinels name another master than the one in the argument from,
-// and that server has the role of a master.
+// AwaitFailover waits until the sentinels name another master than the one in the argument named
+// from, and that server has the role of a master.
 func (s *Sentinel) AwaitFailover(from *Server) {
 	s.t.Helper()
 	to := s.other(from)
