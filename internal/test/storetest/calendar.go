@@ -53,8 +53,8 @@ func (c *calendar) limit(count int64) corecounter.Limit {
 	return l
 }
 
-// The method day returns the first day, in the zone, of a period. The argument ahead says how many
-// periods later it is than the period that contains the instant.
+// The method day returns the first day, in the zone, of a period. The argument named ahead says how
+// many periods later it is than the period that contains the instant.
 func (c *calendar) day(at corecounter.Micros, ahead int) (year int, month time.Month, day int) {
 	year, month, day = time.UnixMicro(int64(at)).In(c.zone).Date()
 	switch c.unit {
@@ -71,8 +71,8 @@ func (c *calendar) day(at corecounter.Micros, ahead int) (year int, month time.M
 	return time.Date(year, month, day, 12, 0, 0, 0, time.UTC).Date()
 }
 
-// boundary returns the start of a period. The argument ahead says how many periods later it is than
-// the period that contains the instant.
+// boundary returns the start of a period. The argument named ahead says how many periods later it
+// is than the period that contains the instant.
 func (c *calendar) boundary(at corecounter.Micros, ahead int) corecounter.Micros {
 	year, month, day := c.day(at, ahead)
 	noon := corecounter.Micros(time.Date(year, month, day, 12, 0, 0, 0, time.UTC).UnixMicro())

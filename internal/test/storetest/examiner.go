@@ -146,7 +146,7 @@ func penaltyCheck(op corecounter.Op, key string, p *corecounter.Penalty) corecou
 }
 
 // The function withGuard returns the check, changed so that its denial is a violation with the
-// given ID, which the check with the index guard records.
+// given ID, which the check at the index named guard records.
 func withGuard(c corecounter.Check, guard int, violation int64) corecounter.Check {
 	c.Guard, c.Violation = guard, violation
 	return c

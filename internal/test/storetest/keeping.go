@@ -17,7 +17,7 @@ import (
 // The constant patience is how long the exam waits for an answer that should be immediate.
 const patience = 10 * time.Second
 
-// The method checkReturns fails the test unless the function do returns in time.
+// The method checkReturns fails the test unless the function named do returns in time.
 func (e *examiner) checkReturns(what string, do func()) {
 	e.Helper()
 	done := make(chan struct{})

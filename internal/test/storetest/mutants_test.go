@@ -28,8 +28,8 @@ func changeChecks(change func(m *Model, checks []corecounter.Check)) takeFunc {
 	}
 }
 
-// changeEachCheck is like changeChecks. The function change is called for each check, except those
-// of penalties.
+// changeEachCheck is like changeChecks. The function named change is called for each check, except
+// those of penalties.
 func changeEachCheck(change func(m *Model, c *corecounter.Check)) takeFunc {
 	return changeChecks(func(m *Model, checks []corecounter.Check) {
 		for i := range checks {

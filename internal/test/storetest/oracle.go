@@ -61,7 +61,7 @@ func (o *oracle) room(key string, l *corecounter.Limit, at corecounter.Micros) i
 }
 
 // The function sumCharged returns the units that were charged in a span, which begins at the
-// argument from and ends before the argument until.
+// argument named from and ends before the argument named until.
 func sumCharged(events []event, from, until corecounter.Micros) (units int64) {
 	for _, e := range events {
 		if e.at >= from && e.at < until {

@@ -39,7 +39,7 @@ func (r *record) remembered(p *corecounter.Penalty, at corecounter.Micros) (out 
 }
 
 // The method punished computes the answer to the check of a penalty, and records its consequences.
-// The argument results has the answers to the other checks.
+// The argument named results has the answers to the other checks.
 func (o *oracle) punished(at corecounter.Micros, checks []corecounter.Check, results []corecounter.Result, i int, admitted, penalized bool) corecounter.Result {
 	c, want := &checks[i], corecounter.Result{At: at}
 	r := o.record(c)
@@ -65,9 +65,9 @@ func (o *oracle) punished(at corecounter.Micros, checks []corecounter.Check, res
 	return want
 }
 
-// The method violate records the denials of a call that are violations for the check with the index
-// guard. The result longest is their longest wait, and distinct reports whether any of them was not
-// recorded yet.
+// The method violate records the denials of a call that are violations for the check at the index
+// named guard. The result named longest is their longest wait, and distinct reports whether any of
+// them was not recorded yet.
 func (r *record) violate(at corecounter.Micros, checks []corecounter.Check, results []corecounter.Result, guard int) (longest corecounter.Micros,
 	distinct bool) {
 	penalty := checks[guard].Penalty

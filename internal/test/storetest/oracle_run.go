@@ -59,7 +59,7 @@ func foretell(e *examiner, seed uint64, steps int) {
 }
 
 // The method differs names a number of the answer that does not follow from the history, or returns
-// "". The argument before is the history for which the check was evaluated.
+// "". The argument named before is the history for which the check was evaluated.
 func (o *oracle) differs(c *corecounter.Check, r *corecounter.Result, granted int64, refused bool, before []event) string {
 	l, key := c.Limit, string(c.Key)
 	was := &oracle{history: map[string][]event{key: before}, calendars: o.calendars}

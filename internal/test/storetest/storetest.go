@@ -50,8 +50,8 @@ type Subject struct {
 // nightly run calls [RunRandom] for more.
 const RandomSteps = 20_000
 
-// Run runs the whole exam. The function open returns a new, empty store each time, and closes it
-// with t.Cleanup.
+// Run runs the whole exam. The function named open returns a new, empty store each time, and closes
+// it with t.Cleanup.
 func Run(t *testing.T, open func(t testing.TB) Subject) {
 	t.Run("promises", func(t *testing.T) { RunPromises(t, open) })
 	t.Run("vectors", func(t *testing.T) { RunVectors(t, open) })
