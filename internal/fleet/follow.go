@@ -74,7 +74,7 @@ type FollowedNode struct {
 // ended.
 var ErrAfter = errors.New("no place in the events")
 
-// Follow returns the events of the node named own, and those of all other nodes in the Redis of
+// Follow returns the events of the node named own, and those of all other nodes in the Redis of the
 // store. Either may be nil. Other nodes send their events for ten seconds after the call. If Redis
 // does not answer, or if four other calls use it for two seconds, the events are those of own
 // alone.
