@@ -9,8 +9,8 @@ import (
 	"github.com/penstock/penstock/internal/test/regiontest"
 )
 
-// The constant begins is the true time at which every scene begins, at the start of a window of any
-// length.
+// The constant named begins is the true time at which every scene begins, at the start of a window
+// of any length.
 const begins = 1_700_006_400 * counter.Second
 
 // The type scene describes one run of the model. Spans are in microseconds.
