@@ -148,7 +148,7 @@ func (a *Agent) tell(ctx context.Context, p *Peer) error {
 	}
 }
 
-// prepared is a message, and the page of which it tells.
+// The type prepared is a message, and the page of which it tells.
 type prepared struct {
 	page
 	message
