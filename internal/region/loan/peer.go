@@ -26,7 +26,7 @@ const (
 	returnsPath = "/v1/returns"
 )
 
-// returned is what a borrower gives back of a loan. It is sent once.
+// The type returned is what a borrower gives back of a loan. It is sent once.
 type returned struct {
 	Question Question `json:"question"`
 	Loan     Loan     `json:"loan"`
