@@ -112,9 +112,9 @@ func (a *attempt) granted(ctx context.Context, k, i int, err error) {
 	s.lookAfter(p.shard, h)
 }
 
-// The method returned is invoked after a call. It passes the outcome to the counter and decides the
-// waiting requests with [Store.serve]. If the call failed and a newer call was made meanwhile, the
-// requests wait for the newer one. The caller holds the lock.
+// The method named returned is invoked after a call. It passes the outcome to the counter and
+// decides the waiting requests with [Store.serve]. If the call failed and a newer call was made
+// meanwhile, the requests wait for the newer one. The caller holds the lock.
 func (s *Store) returned(h *heldCounter, asking *lease.Call, r *counter.Result, err, failure error, alone bool) {
 	if failure != nil {
 		h.failed = s.now()

@@ -79,7 +79,7 @@ type answer struct {
 	// a call is under way
 	again counter.Micros
 	at    counter.Micros // the instant of the answer on the store's clock
-	cost  int64          // the denied cost, or the constant passed if the check did not deny
+	cost  int64          // the denied cost, or the constant named passed if the check did not deny
 	wait  counter.Micros // of a denial
 	// the identity of the violation that the client's penalty recorded for a denial. The identity
 	// is 0 if none was recorded.
@@ -93,8 +93,8 @@ type answer struct {
 	asksUntil  counter.Micros // the end of the period in which asks counts calls, on this process's clock
 }
 
-// The constant passed marks an answer that is not a denial. The mark is stored as the lowest denied
-// cost, and exceeds every cost.
+// The constant named passed marks an answer that is not a denial. The mark is stored as the lowest
+// denied cost, and exceeds every cost.
 const passed = counter.CountMax + 2
 
 // The type set holds the answers of keys that share a place in the table.
