@@ -207,8 +207,9 @@ func trim[T any](item []T) []T {
 }
 
 // The method reclaim moves the hand past as many records as the argument named looks says. It
-// removes those that were fresh at the instant horizon, except those in the list spared. If enough
-// is true, it stops after removing one. The method returns the number of removed records.
+// removes those that were fresh at the instant named horizon, except those in the list named
+// spared. If enough is true, it stops after removing one. The method returns the number of removed
+// records.
 func (t *table) reclaim(horizon counter.Micros, looks int, enough bool, spared []place) (forgotten int) {
 	for range looks {
 		r, ok := t.advance()
