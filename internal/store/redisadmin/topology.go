@@ -29,7 +29,7 @@ func (s Slots) String() string {
 	return fmt.Sprintf("%d-%d", s.First, s.Last)
 }
 
-// Masters returns the servers that together hold all counters, each of them once. The error says
+// Masters returns the servers that together hold all counters, each server once. The error says
 // that one of them does not answer, or that the slots of a cluster move or are not all served.
 func (d *Deployment) Masters() (masters []*Node, err error) {
 	slots := 0
