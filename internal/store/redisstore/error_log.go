@@ -66,8 +66,8 @@ func (r *breakerReporter) recordState(now time.Time, state BreakerState) {
 	}
 }
 
-// untried is invoked when the breaker has been half open for a while because there were no
-// requests. It logs this once for each logged outage. The breaker's lock serializes the calls of
+// The method untried is invoked when the breaker has been half open for a while because there were
+// no requests. It logs this once for each logged outage. The breaker's lock serializes the calls of
 // untried and recordState.
 func (r *breakerReporter) untried() {
 	if r.lastLogged == BreakerOpen {
