@@ -48,7 +48,8 @@ func Go(running *sync.WaitGroup, logger *slog.Logger, work func()) {
 	})
 }
 
-// The function returns does the work, and reports whether the work returned rather than panicked.
+// The function named returns does the work, and reports whether the work returned rather than
+// panicked.
 func returns(logger *slog.Logger, work func()) (returned bool) {
 	defer func() {
 		if reason := recover(); reason != nil {
