@@ -56,7 +56,7 @@ func WithBuses(t testing.TB, n int) string {
 }
 
 // The function address returns the address of one of the first n ports, for which the ports at all
-// offsets in the list ahead are free too.
+// offsets in the list named ahead are free too.
 func address(t testing.TB, n int, ahead ...int) string {
 	t.Helper()
 	for range tries {
