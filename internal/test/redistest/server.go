@@ -47,7 +47,7 @@ type Server struct {
 	settings string // of a shared server: its initial settings
 }
 
-// The constant missing is the message on a machine without redis-server.
+// The constant named missing is the message on a machine without redis-server.
 const missing = "these tests need redis-server: run make setup"
 
 // Start starts a server; args are further redis-server options, which override those of this
