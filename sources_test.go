@@ -65,3 +65,25 @@ func tracked(t *testing.T) (paths []string) {
 	}
 	return paths
 }
+
+// TestOnlyTheModuleUsesCgo tests that the packages of the other programs are the same with and
+// without cgo.
+func TestOnlyTheModuleUsesCgo(t *testing.T) {
+	others := func(path string) bool {
+		return !strings.HasPrefix(path, "envoy-module/") && !strings.HasPrefix(path, "bench/module/")
+	}
+	for _, file := range sources(t, others) {
+		for _, imported := range file.syntax.Imports {
+			if imported.Path.Value == `"C"` {
+				t.Errorf("%s: imports C, and only envoy-module may", file.at(imported))
+			}
+		}
+		for _, group := range file.syntax.Comments {
+			for _, comment := range group.List {
+				if strings.HasPrefix(comment.Text, "//go:build") && strings.Contains(comment.Text, "cgo") {
+					t.Errorf("%s: depends on cgo, and only envoy-module may", file.at(comment))
+				}
+			}
+		}
+	}
+}
