@@ -27,7 +27,7 @@ import (
 // or the figures of a table, need no marks.
 const wordsMin = 4
 
-// The variable word is a word of a sentence, as opposed to a figure.
+// The variable word matches a word of a sentence, as opposed to a figure.
 var word = regexp.MustCompile(`[A-Za-z]{2,}`)
 
 // sentence is one sentence with its place.
@@ -181,8 +181,8 @@ func paragraphs(path string) (blocks []sentence, err error) {
 // listItem is the beginning of a list item.
 var listItem = regexp.MustCompile(`^([-*]|\d{1,2}\.) `)
 
-// linesOf applies text to each line of a file, and returns the paragraphs of the results. A line ""
-// ends a paragraph, and a zero byte begins another one.
+// linesOf applies the function text to each line of a file, and returns the paragraphs of the
+// results. A line "" ends a paragraph, and a zero byte begins another one.
 func linesOf(path string, text func(line string) string) ([]sentence, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -195,7 +195,8 @@ func linesOf(path string, text func(line string) string) ([]sentence, error) {
 	return joined(lines, 1), nil
 }
 
-// The function joined returns the paragraphs of lines, of which the first has the given number.
+// The function joined returns the paragraphs of lines. The argument first is the number of the
+// first line.
 func joined(lines []string, first int) (blocks []sentence) {
 	open := false
 	for i, line := range lines {
@@ -219,7 +220,8 @@ func joined(lines []string, first int) (blocks []sentence) {
 	return blocks
 }
 
-// sentenceEnd is the end of a sentence: a mark, a space, and the beginning of the next sentence.
+// sentenceEnd matches the end of a sentence: a mark, a space, and the beginning of the next
+// sentence.
 var sentenceEnd = regexp.MustCompile("[.!?][)*`]* +([A-Z\\[`*(\"])")
 
 // The function split returns the sentences of a paragraph, without those that are too short.
