@@ -34,7 +34,7 @@ DIFFERS := racescale|testing\.Short|AllocsPerRun|go:build.*race|storetest\.(Run|
 RACE_DIFFERS = $(shell for d in $(RACE); do ! grep -qsE '$(DIFFERS)' $$d/*_test.go || echo $$d; done)
 DIFFERING = $(shell $(GO) run ./internal/test/differs '$(DIFFERS)' $(RACE_DIFFERS))
 # The store exams call a store from one goroutine. make test runs them in full without the race
-# detector. Under it, only the tests run that call a store from many goroutines.
+# detector. The race detector runs only tests that call a store from many goroutines.
 EXAMS := TestStoreExam|TestStoreExamOnACluster|TestStoreExamOnARing|TestStoreExamOverSentinels|TestScriptExam|TestPassesTheExam|TestPassesTheExamFromMemory|TestPassesTheExamOverLeases
 # Commands that list all packages except e2e, and those of them that are not in RACE.
 UNIT = $(GO) list ./... | grep -v '/e2e$$'

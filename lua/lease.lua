@@ -12,7 +12,7 @@ local function leasing()
     return math.ceil(span / s.tick) * s.refill
   end
 
-  -- roll advances s.leased to the slot's instant; it becomes nil if no units are leased any more.
+  -- The function roll sets s.leased to nil if it has passed, and limits it to one window from now.
   function lease.roll(s)
     if s.leased <= s.now then
       s.leased = nil
@@ -21,8 +21,8 @@ local function leasing()
     end
   end
 
-  -- room returns the greatest number of units that the counter can lease. Only a token bucket has a
-  -- tick.
+  -- The function room returns the greatest number of units that the counter can lease. Only a token
+  -- bucket has a tick.
   function lease.room(s)
     if not s.tick then
       return s.room

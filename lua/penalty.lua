@@ -261,8 +261,8 @@ local function penalties()
     plain = plain and not s.refused
   end
 
-  -- judge updates the penalties after the call was admitted or denied. It returns a function that
-  -- writes one penalty and returns its part of the reply.
+  -- The function judge updates the penalties after the call was admitted or denied. It returns a
+  -- function that writes one penalty and returns its part of the reply.
   function penalty.judge(slots, now, admitted, penalized)
     if admitted and plain then
       return function(s)

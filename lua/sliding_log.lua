@@ -184,8 +184,8 @@ local function sliding_log()
     end
   end
 
-  -- store writes the sum first, because that write fails if the memory is full. It returns the
-  -- result of set.
+  -- The function store writes the sum first, because that write fails if the memory is full. It
+  -- returns the result of set.
   function log.store(s, ttl)
     if s.used > 0 and set(s.sum_key, format('%d', s.used), ttl) then
       return true

@@ -58,9 +58,9 @@ local function roll_bucket(s, now)
   s.room = (left - left % unit) / unit -- rounded down, even in debt
 end
 
--- drain takes n tokens out. If the bucket lacks less than a tick's refill, the part of the tick
--- that has passed is forfeited. The argument beyond is the number of parts that are missing because
--- of a lease.
+-- The function drain takes n tokens out. If the bucket lacks less than a tick's refill, the part of
+-- the tick that has passed is forfeited. The argument beyond is the number of parts that are
+-- missing because of a lease.
 local function drain(s, n, beyond)
   if s.used < s.refill then
     s.at = s.now
