@@ -12,8 +12,9 @@ import (
 	"testing"
 )
 
-// TestMakefileNamesStories tests that each story that the Makefile names exists, since -run and
-// -skip accept names that match no test, and that exactly the stories without t.Parallel run alone.
+// TestMakefileNamesStories tests that each story that the Makefile names exists: -run and -skip
+// accept names that match no test. It also tests that exactly the stories without t.Parallel run
+// alone.
 func TestMakefileNamesStories(t *testing.T) {
 	parallel := stories(t)
 	for _, name := range variable(t, "CHECK_STORIES") {

@@ -159,8 +159,9 @@ func TestAttacks(t *testing.T) {
 	}
 }
 
-// judgeWaits compares the median waits of another client during large bursts with those at the same
-// proxy without a limiter. The median of the differences over all rows must not exceed [laterMax].
+// judgeWaits compares the median waits of another client during large bursts with its median waits
+// at the same proxy without a limiter. The median of the differences over all rows must not exceed
+// [laterMax].
 func judgeWaits(t *testing.T, table []outcome) {
 	t.Helper()
 	bare := map[string]*outcome{}

@@ -106,9 +106,9 @@ func (u *countingUpstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // costEach is the cost of a request to /cost, as its last event states.
 const costEach = 5000
 
-// streamCost answers with a stream whose last event contains the cost, slowly enough for a client
-// to disconnect before it. streamCost declares brotli if the client accepts that, but sends the
-// text unencoded: no test decodes it.
+// streamCost answers with a stream whose last event contains the cost. The stream is slow enough
+// for a client to disconnect before that event. streamCost declares brotli if the client accepts
+// that, but sends the text unencoded: no test decodes it.
 func streamCost(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	if coding := r.Header.Get("Accept-Encoding"); strings.Contains(coding, "br") {

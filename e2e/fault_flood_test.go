@@ -92,8 +92,8 @@ func (g *nodeGroup) resident() (kb []int) {
 }
 
 // The function flood sends requests over one connection, each from a random client, until all
-// connections together have sent as many as there are clients. The function writes them itself,
-// since net/http's client would take most of the time.
+// connections together have sent as many requests as the flood has clients. The function writes
+// them itself, since net/http's client would take most of the time.
 func flood(node string, random *rand.Rand, next *atomic.Int64, clients int64, undecided *atomic.Int64) error {
 	connection, err := net.Dial("tcp", node)
 	if err != nil {

@@ -98,8 +98,8 @@ func TestModuleSignals(t *testing.T) {
 	group.Wait()
 }
 
-// TestModuleHotRestart tests that a second Envoy takes over the listener of the first one under
-// load, and its address for operators. No request fails, and the units that the first one held are
+// TestModuleHotRestart tests that under load, a second Envoy takes over the listener of the first
+// one, and its address for operators. No request fails, and the units that the first Envoy held are
 // returned.
 func TestModuleHotRestart(t *testing.T) {
 	t.Parallel()

@@ -109,8 +109,8 @@ func TestModuleHoldsBodies(t *testing.T) {
 	}
 }
 
-// TestModuleNeverOver: two Envoys with the module, one of them with two configurations of the
-// module, and a Caddy share one policy and one Redis. Under concurrent load they admit exactly the
+// TestModuleNeverOver: two Envoys with the module and a Caddy share one policy and one Redis. One
+// of the Envoys has two configurations of the module. Under concurrent load they admit exactly the
 // limit together. The memory of Go in one Envoy exceeds its limit all the time, so that garbage is
 // collected continually.
 func TestModuleNeverOver(t *testing.T) {

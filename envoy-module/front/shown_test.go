@@ -72,8 +72,8 @@ func TestARejectedPolicyIsNotShown(t *testing.T) {
 	}
 }
 
-// TestAClosedPolicyIsNotShown: the metrics show no policy of a front that has closed, though its
-// candidate was being edited.
+// TestAClosedPolicyIsNotShown: the metrics show no policy of a front that has closed, even if its
+// candidate was edited meanwhile.
 func TestAClosedPolicyIsNotShown(t *testing.T) {
 	s, path := shadowSettings(t)
 	for range 10 {

@@ -62,8 +62,8 @@ func openFrontWithSilentDirectory(t *testing.T) (*Front, *redistest.Server) {
 	return f, redis
 }
 
-// TestUnknownClientsAreReadTogether tests that made-up names do not keep the goroutines that ask
-// the store busy with one read of the directory each: requests of other clients would wait for all
+// TestUnknownClientsAreReadTogether tests that the goroutines that ask the store do not read the
+// directory once for each made-up name. Otherwise requests of other clients would wait for all
 // these reads.
 func TestUnknownClientsAreReadTogether(t *testing.T) {
 	f, redis := openFrontWithSilentDirectory(t)

@@ -66,8 +66,9 @@ func (f *Filter) decideArrivals() {
 }
 
 // decideArrived decides a request that waited for the end of the turn or for a poll, unless the
-// request has ended. The policy in force decides, unless it reads headers or attributes other than
-// those of the policy with which the request began, because they cannot be read again.
+// request has ended. The policy in force decides if it has the inputs of the policy with which the
+// request began. Otherwise that earlier policy decides, because other inputs cannot be read any
+// more.
 //
 //go:noinline
 func (s *Stream) decideArrived() {
