@@ -66,9 +66,8 @@ func (f *Filter) decideArrivals() {
 }
 
 // decideArrived decides a request that waited for the end of the turn or for a poll, unless the
-// request has ended. The policy in force decides if it has the inputs of the policy with which the
-// request began. Otherwise that earlier policy decides, because other inputs cannot be read any
-// more.
+// request has ended. The policy in force decides if its inputs are those of the policy with which
+// the request began. Otherwise the earlier policy decides: other inputs cannot be read any more.
 //
 //go:noinline
 func (s *Stream) decideArrived() {
