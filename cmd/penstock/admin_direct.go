@@ -27,7 +27,7 @@ type directTarget struct {
 	region       regionFlag
 }
 
-// registerPolicy adds the flags that determine which counters exist.
+// registerPolicy adds the flags from which the command learns which counters Redis has.
 func (d *directTarget) registerPolicy(flags *pflag.FlagSet) {
 	flags.StringVar(&d.policy, "policy-file", "", "with --redis: the policy `FILE` that defines the counters")
 	flags.StringVar(&d.name, "name", "", "with --redis: the namespace of counters, if the policy file does not name it but the Caddyfile does")

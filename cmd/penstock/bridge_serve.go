@@ -140,8 +140,8 @@ func reloadOnSIGHUP(b *bridge.Bridge, logger *slog.Logger) (end func()) {
 	}
 }
 
-// httpServer returns a server for both versions of HTTP on one port. httpServer logs errors of
-// single connections at debug level only, because clients could fill the log with them.
+// httpServer returns a server for both versions of HTTP on one port. The server logs errors of
+// single connections at debug level, because clients could otherwise fill the log with them.
 func httpServer(handler http.Handler, config *tls.Config, logger *slog.Logger) *http.Server {
 	server := &http.Server{Handler: handler, ConnContext: listen.WithConn, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
 		ReadHeaderTimeout: bridge.CallTime, ReadTimeout: bridge.CallTime, WriteTimeout: bridge.ReplyTime, IdleTimeout: idleTime,

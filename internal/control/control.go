@@ -62,7 +62,8 @@ const (
 
 // Region is a Redis of proxies, to which the process publishes.
 type Region struct {
-	Name  string // "" if the control plane has no regions; then it is the only one
+	// Name is "" if the control plane has no regions; Options.Regions then has only this element.
+	Name  string
 	Redis *redisstore.Store
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package enforce decides requests by calling the store, in the same way for every front. A front
-// is a place where requests are enforced, such as the Caddy handler or the rate limit service.
+// is a program that enforces a policy, such as Caddy or the rate limit service.
 //
 // # Promise
 //
@@ -16,8 +16,8 @@
 //
 // # When not to use it
 //
-// Calls for which no request waits, such as corrections and shadow policies, call the store
-// directly, because they would distort the histogram.
+// For a call for which no request waits, such as one of a correction or of a shadow policy, call
+// the store directly: the duration of such a call would distort the histogram.
 package enforce
 
 import (

@@ -145,7 +145,8 @@ func Attributes(plan *core.Plan, d *core.Decision, err error, versions []*live.V
 	}
 }
 
-// The function showClient reports whether events name the client of such a decision.
+// The function showClient reports whether events with these settings name the client of the
+// decision.
 func showClient(settings *policy.Events, d *core.Decision) bool {
 	if d.Denied() {
 		return settings.Denied

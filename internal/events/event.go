@@ -40,7 +40,7 @@ type Event struct {
 	Share    float64 // the fraction of admissions that are reported
 	State    string  // for KindDegraded: began or ended
 	Reason   string  // the reason, for KindDegraded and KindDropped
-	Seconds  float64 // how long KindDegraded lasted
+	Seconds  float64 // for KindDegraded: how long the outage lasted
 	Count    uint64  // of decisions
 	// RetryAfterMS is how many milliseconds a denied client should wait, and LatencyUS how many
 	// microseconds the decision took; 0 if it is unknown.

@@ -27,7 +27,7 @@ type Options struct {
 	Node   string                       // the name of this process in events
 	Now    func() time.Time             // nil means time.Now
 	After  func(time.Duration, func())  // calls a function later; nil means time.AfterFunc
-	Failed func(err error, lost uint64) // called if a sink has not written the events of lost decisions; may be nil
+	Failed func(err error, lost uint64) // called if a sink did not write events; lost is the number of their decisions; may be nil
 }
 
 // Log gathers decisions and writes their events. Create one with [New]. A nil *Log ignores all

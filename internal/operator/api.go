@@ -93,7 +93,7 @@ type StatusError struct {
 func (e *StatusError) Error() string { return e.Err.Error() }
 func (e *StatusError) Unwrap() error { return e.Err }
 
-// Answer answers a request to the route of a name. The answer is a value for [json.Marshal].
+// Answer answers a request to the route with the given name. [json.Marshal] can encode the result.
 func (a *API) Answer(ctx context.Context, method, name string, rawQuery string, body io.Reader) (any, *StatusError) {
 	at := slices.IndexFunc(routes, func(r Route) bool { return r.Name == name })
 	if at < 0 {

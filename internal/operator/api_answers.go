@@ -211,7 +211,7 @@ func (a *API) importRecords(r *request) (any, error) {
 	return a.Desk.Import(r.ctx, &in)
 }
 
-// showKeys returns the API keys of a name, or a page of all or of those of a client.
+// showKeys returns the API keys of a name, a page of a client's keys, or a page of all keys.
 func (a *API) showKeys(r *request) (any, error) {
 	if err := r.allowOnly("name", "client", "after", "n"); err != nil {
 		return nil, err

@@ -21,8 +21,8 @@ const (
 	topMax     = 1024
 )
 
-// WaitMax is the greatest number of seconds that an answer with events may wait for one. Caddy and
-// the bridge end requests that take longer.
+// WaitMax is the greatest number of seconds that an answer may wait for an event. Caddy and the
+// bridge end requests that take longer.
 const WaitMax = 4
 
 // PoliciesOf converts policies to the form in the record of a node.

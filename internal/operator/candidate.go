@@ -9,7 +9,8 @@ import (
 	"github.com/penstock/penstock/internal/fleet"
 )
 
-// Candidate is a policy that decides the requests of a share of the clients in place of another.
+// Candidate is a policy that decides the requests of a share of the clients in place of another
+// policy.
 type Candidate struct {
 	Policy
 	// Decides reports whether the candidate decides the requests of a client.
@@ -49,7 +50,7 @@ func withCandidates(policies []Policy) (all []Policy) {
 
 // The method deciding returns the policies whose counters an operation on a client visits: usually
 // only the policy that decides the client's requests. If that policy cannot be known, or if
-// counters are reset, they are both the policy in force and its candidate.
+// counters are reset, the method returns both the policy in force and its candidate.
 func (p *Policy) deciding(c *Client, op counter.Op) []*Policy {
 	if p.Candidate == nil {
 		return []*Policy{p}

@@ -252,8 +252,8 @@ func (d *Desk) visit(ctx context.Context, c *Client, s Selection, op counter.Op,
 	return v.found, nil
 }
 
-// The method policy visits the counters of the client under one policy. If the policy cannot
-// identify the client, it visits the counters that clients share.
+// The method policy visits the counters of the client under one policy. If stranger is true, the
+// policy cannot identify the client, and only the counters that clients share are visited.
 func (v *visit) policy(ctx context.Context, p *Policy, c *Client, f *Profile, stranger bool) error {
 	var plan core.Plan
 	for _, who := range v.variants(p, f) {

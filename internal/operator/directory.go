@@ -101,7 +101,7 @@ func (d *Desk) EditKeys(ctx context.Context, edit directory.KeyEdit) (*directory
 const keysDefault = 100
 
 // LookUpKeys returns the API keys of a name. Without a name, it returns a page of the keys that the
-// query selects. Most = 0 means the default.
+// query selects. If query.Most is 0, the default applies.
 func (d *Desk) LookUpKeys(ctx context.Context, name string, query directory.KeyQuery) (*directory.KeysShown, error) {
 	editor, err := d.editor()
 	if err != nil {

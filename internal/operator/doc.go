@@ -18,6 +18,6 @@
 //
 // # When not to use it
 //
-// Do not use it on the request path, where identity must be verified, not asserted. Rules that
-// count by other properties of a request, such as a header, are skipped.
+// Do not use it on the request path, where identity must be verified, not asserted. A desk skips
+// rules that count by a property that is not known of the client, such as a header.
 package operator

@@ -85,14 +85,15 @@ func (p *Policy) kinds() string {
 	return strings.Join(all, ", ")
 }
 
-// The method countsBy reports whether a rule of the policy counts by values of a kind.
+// The method countsBy reports whether a rule of the policy counts by a dimension whose values have
+// the given kind in keys, such as "tier" or "header.x-user".
 func (p *Policy) countsBy(kind string) bool {
 	return slices.ContainsFunc(p.Document.Rules, func(r policyfile.Rule) bool {
 		return slices.ContainsFunc(dimensionsOf(&r), func(dimension string) bool { return valueKind(dimension) == kind })
 	})
 }
 
-// valueKind returns the kind of a dimension's values in keys.
+// valueKind returns the kind that the values of a dimension have in keys.
 func valueKind(dimension string) string {
 	if name, ok := strings.CutPrefix(dimension, "header:"); ok {
 		return "header." + strings.ToLower(name)

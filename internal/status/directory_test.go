@@ -18,7 +18,7 @@ import (
 )
 
 // TestStatusOfAKeyOfTheDirectory: the first look with a key reads the key, and then the record of
-// its client, whose own limits the answer has.
+// its client. The answer has that client's own limits.
 func TestStatusOfAKeyOfTheDirectory(t *testing.T) {
 	source := new(directory.Memory)
 	editor := directory.Editor{Source: source}

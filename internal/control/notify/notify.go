@@ -17,21 +17,21 @@ import (
 const (
 	// lock is the key of the advisory lock that a process holds while it sends notices.
 	lock = 0x70656e73_0005
-	// The constant every is the shortest pause between two rounds. A round that takes long is
-	// followed by a pause of ten times its length, so that adding up usage takes at most a tenth of
-	// the time of a connection.
+	// The constant every is the shortest pause between two rounds. If making the notices of a round
+	// takes long, the next pause is ten times as long as that took, so that adding up usage takes
+	// at most a tenth of the time of a connection.
 	every      = 10 * time.Second
 	pauseTimes = 10
 	roundTime  = 10 * time.Minute
-	// makeTime bounds the part of a round that makes notices, and sendTime how long a round sends
-	// to one receiver, apart from the last call. The receiver's other notices wait for the next
-	// round.
+	// makeTime bounds the part of a round that makes notices. sendTime bounds how long a round
+	// sends to one receiver, apart from the last call; the other notices to that receiver wait for
+	// the next round.
 	makeTime = roundTime / 2
 	sendTime = 30 * time.Second
 	// makeErrorsMax is the maximum number of errors of thresholds that a round reports.
 	makeErrorsMax = 5
-	// noticesMax is the maximum number of notices that a round makes for one threshold, and sentMax
-	// the maximum number that it sends.
+	// noticesMax is the maximum number of notices that a round makes for one threshold and month.
+	// sentMax is the maximum number of notices that a round sends, for all thresholds together.
 	noticesMax = 10_000
 	sentMax    = 1000
 	// receiversMax is the maximum number of receivers that are called at a time.

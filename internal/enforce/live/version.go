@@ -77,8 +77,8 @@ func (v *Version) EventsOf(rule string) policy.Events {
 	return v.events
 }
 
-// KeysReady reports whether every key set that comes from a URL has been fetched. Until then, its
-// tokens are invalid.
+// KeysReady reports whether every key set that comes from a URL has been fetched. Until a key set
+// has been fetched, the tokens of its issuer are invalid.
 func (v *Version) KeysReady() bool {
 	if c := v.Candidate(); c != nil && !c.verifiers.ready() {
 		return false

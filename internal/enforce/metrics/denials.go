@@ -56,7 +56,7 @@ func (m *Metrics) DenialsOf(d *policyfile.Document, rs *core.Ruleset) *Denials {
 	return c
 }
 
-// Count counts the rules that denied one request of a client of a tier.
+// Count counts, for the tier of the client, the rules that denied one request.
 func (c *Denials) Count(outcomes []core.RuleOutcome, tier string) {
 	for i := range outcomes {
 		o := &outcomes[i]

@@ -76,8 +76,7 @@ func (c *Endpoints) place(plan *core.Plan, i int) int {
 }
 
 // Label returns the label of the path pattern that the request matched for the outcome i of the
-// plan. The result ok is false if the outcome is of another ruleset. Without a path the label is
-// "".
+// plan; "" if the rule has no path. The result ok is false if the outcome is of another ruleset.
 func (c *Endpoints) Label(plan *core.Plan, i int) (label string, ok bool) {
 	o := &plan.Outcomes()[i]
 	if o.Ruleset != c.rules || o.Index < 0 {

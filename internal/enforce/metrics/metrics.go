@@ -189,7 +189,7 @@ func (m *Metrics) Rules(policy string, rs *core.Ruleset) *Rules {
 }
 
 // Count counts the outcomes of one request for the ruleset's rules and for the policy itself. Count
-// skips the penalty of a client that has none.
+// skips [core.OutcomeNone], as of the penalty of a client that has no penalty.
 func (c *Rules) Count(outcomes []core.RuleOutcome) {
 	for i := range outcomes {
 		if o := &outcomes[i]; o.Ruleset == c.rules && o.Outcome != core.OutcomeNone {
@@ -208,14 +208,14 @@ func (c *Rules) inc(rule int, outcome core.Outcome) {
 	})
 }
 
-// Credentials are a policy's counters of credentials, by way to identify and by state. Credentials
-// are safe for concurrent use.
+// Credentials are a policy's counters of credentials, by entry of identify and by state.
+// Credentials are safe for concurrent use.
 type Credentials struct {
 	total  *prometheus.CounterVec
 	policy string
 	rules  *core.Ruleset
 	ways   []string
-	// a row for each way, with unchecked after the states
+	// a row for each entry of identify, with unchecked after the states
 	of [][unchecked + 1]lazy
 }
 
@@ -226,8 +226,8 @@ const (
 	uncheckedName = "unchecked"
 )
 
-// CredentialsOf returns the counters of a policy and its ruleset. The label of a way is the name of
-// its method. The second way with the method jwt is jwt-2.
+// CredentialsOf returns the counters of a policy and its ruleset. The label of an entry of identify
+// is the name of its method, such as jwt. The label of the second entry with that method is jwt-2.
 func (m *Metrics) CredentialsOf(d *policyfile.Document, rs *core.Ruleset) *Credentials {
 	c := &Credentials{total: m.Credentials, policy: d.Name, rules: rs}
 	counts := make(map[string]int)

@@ -38,8 +38,8 @@ func TestServersOfSeveralStores(t *testing.T) {
 			t.Errorf("%q of a server that is down", line)
 		}
 	}
-	// Eleven figures of a server without replicas, and penstock_redis_up; without a server there is
-	// only the number of omitted servers.
+	// Eleven figures of a server without replicas, and penstock_redis_up; the fourteenth series,
+	// the number of omitted servers, belongs to no server.
 	if count[up.Addr] != 12 || count[down.Addr] != 1 || len(all) != 14 {
 		t.Errorf("%d series of the server, %d of the one that is down, %d in all:\n%s", count[up.Addr], count[down.Addr], len(all),
 			strings.Join(all, "\n"))

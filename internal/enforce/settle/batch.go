@@ -92,8 +92,8 @@ func correctionEnd(c *counter.Call) End {
 	return Settled
 }
 
-// sendChecks sends the checks of the unfinished jobs to the store. The parameter of is the function
-// that returns a job's checks.
+// sendChecks sends the checks of the unfinished jobs to the store. The parameter named of is the
+// function that returns a job's checks.
 func (b *batch) sendChecks(of func(Job) []counter.Check) {
 	b.calls, b.from = b.calls[:0], b.from[:0]
 	total := 0

@@ -186,9 +186,9 @@ func (c *clients) sendAs(client string) *sentRequest {
 	return v
 }
 
-// TestNoRequestWaitsWithoutNeed: in every second in which a request waits, other requests use all
-// units of the common limit or all units of the client's own limit. Requests with the same limits
-// are admitted in order of arrival.
+// TestNoRequestWaitsWithoutNeed: in every second in which a request waits, all units of the common
+// limit are used in that second, or all units of the client's own limit in its current window.
+// Requests with the same limits are admitted in order of arrival.
 func TestNoRequestWaitsWithoutNeed(t *testing.T) {
 	const all, own, ownSpan = 3, 2, 5 * time.Second
 	random := rand.New(rand.NewPCG(seed.First(t), 1))

@@ -17,8 +17,8 @@ const waitersMaxDefault = 1 << 17
 
 // At most the fraction 1/sourcePart of WaitersMax may be requests of one source. Otherwise a client
 // with a few counters could fill all queues, and requests of other clients would be denied instead
-// of delayed. The default of a bridge leaves room in the queue of a filter, too, which has 4,096
-// requests. Sources share sourceCounts counts.
+// of delayed. With the default of a bridge, a source leaves room in the queue of a filter, too,
+// which holds up to 4,096 requests. Sources share sourceCounts counts.
 const (
 	sourcePart   = 8
 	sourceCounts = 1024

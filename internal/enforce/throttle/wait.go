@@ -83,9 +83,9 @@ func (w *Wait) mustWait(first core.Decision, asker Asker) (d core.Decision, answ
 	return first, true, false
 }
 
-// Decide decides a request that might have to wait, and blocks until it is decided. After [EndGone]
-// the client has left and nothing was charged. With any other end there is a decision, made from
-// the plan's results.
+// Decide decides a request that might have to wait, and blocks until it is decided. If the end is
+// [EndGone], the client has left and nothing was charged. With any other end there is a decision,
+// made from the plan's results.
 func (w *Wait) Decide(ctx context.Context, lines *Queues, plan *core.Plan, throttled []core.Throttled, asker Asker) (core.Decision, End) {
 	first := w.First(lines, plan, throttled)
 	w.asker = asker

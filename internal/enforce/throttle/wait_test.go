@@ -59,7 +59,7 @@ func (*asking) Remote() netip.Addr           { return netip.Addr{} }
 func (*asking) Now() counter.Micros          { return micros(time.Since(time.Time{})) }
 
 // withFront runs a story with a front of two rules: one request per second, for which requests
-// wait, and two per hour for /hard.
+// wait, and one per hour for /hard.
 func withFront(t *testing.T, story func(*front)) {
 	withFrontOf(t, story, throttleRule(t, "slow", "1/1s fixed_window", 2*counter.Second, 2),
 		policy.Rule{Name: "hard", Match: policy.Match{Path: []string{"/hard"}}, Limits: limits(t, "1/1h fixed_window")})
