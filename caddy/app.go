@@ -62,8 +62,8 @@ type App struct {
 
 	// A policy file to try out in every handler, besides the policies in force. Metrics count the
 	// requests that only the candidate would deny, and those that only the candidate would admit.
-	// ShadowPolicy denies nothing and has its own counters. ShadowPolicy costs one more store call
-	// for each request.
+	// The candidate denies nothing, has its own counters, and costs one more store call for each
+	// request.
 	ShadowPolicy string `json:"shadow_policy,omitempty"`
 
 	PolicyWords

@@ -26,14 +26,15 @@ type PolicyWords struct {
 	// identifies the client. Default: by IP address.
 	Identify []policyfile.Identify `json:"identify,omitempty"`
 
-	// The proxies in front of this server, as addresses or CIDR ranges. The client's address is the
-	// right-most address that is not in this list, in X-Forwarded-For followed by the peer.
-	// Default: Caddy's own `client_ip`.
+	// The proxies in front of this server, as addresses or CIDR ranges. In the chain of
+	// X-Forwarded-For followed by the peer's address, the client's address is the right-most one
+	// that is not in this list. Default: Caddy's own `client_ip`.
 	TrustedProxies policyfile.Words `json:"trusted_proxies,omitempty"`
 
-	// The number of proxies in front of this server. The client's address is that many places to
-	// the left of the peer, in X-Forwarded-For followed by the peer. If the chain is shorter, the
-	// client's address is that of the peer. Use this instead of `trusted_proxies`.
+	// The number of proxies in front of this server. In the chain of X-Forwarded-For followed by
+	// the peer's address, the client's address is that many places to the left of the peer's. If
+	// the chain is shorter, the client's address is that of the peer. Use this instead of
+	// `trusted_proxies`.
 	TrustedHops *int `json:"trusted_hops,omitempty"`
 
 	// The source of the user if the credential names none: one source, or a list tried in order.
@@ -64,8 +65,9 @@ type PolicyWords struct {
 	// Whether every matching rule counts (`all`, the default) or only the first one (`first`).
 	Enforce string `json:"enforce,omitempty"`
 
-	// The behavior when the store does not answer: `allow` (the default) admits requests, `deny`
-	// answers 503.
+	// What happens while the store does not answer: `allow` (the default) counts in the memory of
+	// this node and allows up to the limit, `local` allows only this node's share of the limit,
+	// `deny` answers 503.
 	OnError string `json:"on_error,omitempty"`
 
 	// Whether a process takes units of hot counters from a shared store in advance (`auto`), so

@@ -112,7 +112,8 @@ func BenchmarkFirstContact(b *testing.B) {
 	b.ReportMetric(float64(d.Len()), "remembered")
 }
 
-// BenchmarkFindKey measures the lookup of a known API key, one of 50,000, without its SHA-256.
+// BenchmarkFindKey measures the lookup of a known API key, one of 50,000, but not the computation
+// of its SHA-256.
 func BenchmarkFindKey(b *testing.B) {
 	d, err := directory.Open(directory.Options{Source: new(directory.Memory)})
 	if err != nil {

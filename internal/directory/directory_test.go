@@ -23,8 +23,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The function sources are the sources that every test runs over: one in memory, and one in a real
-// Redis.
+// The function sources runs a test over two sources: one in memory, and one in a real Redis.
 func sources(t *testing.T, run func(t *testing.T, source directory.Source)) {
 	t.Run("memory", func(t *testing.T) { run(t, new(directory.Memory)) })
 	t.Run("redis", func(t *testing.T) { run(t, inRedis(t, redistest.Start(t).URL())) })

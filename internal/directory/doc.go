@@ -13,7 +13,7 @@
 // last read, and a client that was never seen has no record. If the source works and too many new
 // clients wait to be read, their requests are denied, so that a flood of clients does not admit a
 // blocked one. A part of a record that has an end loses its force at that instant. A record that
-// cannot be read is counted, logged once, and has no force.
+// cannot be read has no force, and is counted and logged, at most one record a second.
 //
 // A key is read in the same way as a client, and then the record of its client. A key that the
 // source does not have is invalid. Keys and clients do not evict each other. No record and no log

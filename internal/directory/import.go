@@ -51,8 +51,8 @@ type Imported struct {
 	Written int `json:"written"` // the number of written records; with Import.Check, of records that would be written
 	Same    int `json:"same"`    // the number of records that the directory already has
 	// Problems are the reasons why records were not written. If there are any, no record was
-	// written, unless other programs have changed some of them meanwhile. Notes are the reasons why
-	// a record has less effect than it could.
+	// written, unless other programs changed records meanwhile. Notes are the reasons why a record
+	// has less effect than it could.
 	Problems []LineNote `json:"problems,omitempty"`
 	Notes    []LineNote `json:"notes,omitempty"`
 }

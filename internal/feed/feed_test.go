@@ -269,7 +269,7 @@ func randomText(n int) string {
 	return hex.EncodeToString(text)
 }
 
-// emptyBatch returns a batch of about so many bytes without decisions.
+// emptyBatch returns a batch of about the given number of bytes, without decisions.
 func emptyBatch(t *testing.T, bytes int64) []byte {
 	var text strings.Builder
 	w, err := gzip.NewWriterLevel(&text, gzip.NoCompression)

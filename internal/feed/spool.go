@@ -102,7 +102,7 @@ func batchOf(file fs.DirEntry) (b batch, ok bool) {
 	return b, b.name() == file.Name()
 }
 
-// The method hasRoom reports whether n more bytes fit below a share of the bound.
+// The method hasRoom reports whether n more bytes fit into the given percentage of the bound.
 func (s *spool) hasRoom(n, percent int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

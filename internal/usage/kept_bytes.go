@@ -10,10 +10,10 @@ import (
 	"github.com/penstock/penstock/internal/sources"
 )
 
-// A compressed body is kept until its end, which a client can delay. All taps together keep
-// allBytesMax bytes, besides the first freeBytes of each. Most bodies are not longer, so a client
-// that fills the rest does not affect them. The taps of one source keep at most half of
-// allBytesMax, so that the long bodies of other clients find room.
+// A compressed body is kept until its end, which a client can delay. All taps together keep up to
+// allBytesMax bytes, besides the first freeBytes of each. Most bodies are not longer than
+// freeBytes, so a client that fills the rest does not affect them. The taps of one source keep at
+// most half of allBytesMax, so that the long bodies of other clients find room.
 const (
 	allBytesMax    = 32 << 20
 	sourceBytesMax = allBytesMax / 2
@@ -34,7 +34,8 @@ type keptShare struct {
 	source *atomic.Int64 // nil if the source is not known
 }
 
-// The method countFor sets the source of the tap's bytes, which has none yet; 0 if it is unknown.
+// The method countFor sets the source of the tap's bytes; 0 if it is unknown. It must be called
+// before the tap keeps any bytes.
 func (k *keptShare) countFor(source uint32) {
 	if source != 0 {
 		k.source = &bytesOfSource[sources.Number(source)%sourceCounts]
@@ -56,7 +57,7 @@ func (k *keptShare) grow(bytes int) bool {
 	return room
 }
 
-// The method end returns the part.
+// The method end gives the tap's part back.
 func (k *keptShare) end() {
 	allBytes.Add(-k.bytes)
 	if k.source != nil {
