@@ -20,8 +20,8 @@ import (
 )
 
 // longHere are the tests of package filter that fill a bounded structure with thousands of
-// requests. They take half of the time of all tests there, and the number of requests is the same
-// on every machine, so only "make exam" runs them compiled.
+// requests. They take half of the time of all tests there, and the bounds do not depend on the
+// platform, so only "make exam" runs them compiled.
 const longHere = "^(TestCallsAreBoundedInQuestions|TestCredentialCacheIsBounded|TestAFloodLeavesHalfOfTheQueues|TestABurstOfOneClient|" +
 	"TestRecordsAreBounded|TestAQueueIsBounded|TestCountersAreBounded)$"
 

@@ -81,10 +81,10 @@ const (
 	configuration Body = 7
 )
 
-// Warn writes a line to Envoy's log.
+// Warn writes a line to Envoy's log, at the level warn.
 func Warn(line string) { proxyLog(3, line) }
 
-// Critical writes a line to Envoy's log that is not filtered out.
+// Critical writes a line to Envoy's log at the highest level, which Envoy does not filter out.
 func Critical(line string) { proxyLog(5, line) }
 
 // Configuration returns the configuration of the plugin; nil if there is none.

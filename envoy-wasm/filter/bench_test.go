@@ -133,8 +133,8 @@ func BenchmarkReportedAdmission(b *testing.B) {
 	}
 }
 
-// admitFunc returns a function that sends one admitted request. One call after the other uses the
-// next client.
+// admitFunc returns a function that sends one admitted request. Each call of that function sends
+// the request of the next client.
 func admitFunc(b *testing.B, clients int, usage bool) func() {
 	p := corepolicy.Policy{Name: "shop", Rules: []corepolicy.Rule{
 		{Name: "closed", Action: corepolicy.ActionBlock, Match: corepolicy.Match{Path: []string{"/closed"}}},

@@ -15,7 +15,7 @@ const (
 	// lateMax is additional time for a call, because an Envoy whose ticks are late also reads the
 	// answer late.
 	lateMax = 2 * counter.Second
-	// overdueMax is the greatest number of overdue calls. At that number, no further call is made.
+	// overdueMax is the greatest number of overdue calls. Beyond it, a late call delays the next.
 	overdueMax = 8
 )
 

@@ -7,7 +7,7 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// Limits are also enforced without the bridge. Recent denials remain in force. Requests that
+// Limits are enforced even while the bridge is down. Recent denials remain in force. Requests that
 // on_error lets through are counted in Envoy's shared data, which all workers of the process share,
 // and are denied when the limit is reached. While the bridge answers, this costs nothing.
 

@@ -17,8 +17,8 @@ import (
 // no limit. So a change takes effect within a second.
 const recordTrusted = counter.Second / 2
 
-// Bounds of the records that a worker remembers. A client may be in recordPlaces places; a new
-// client takes the place with the oldest record. If the texts of new records exceed
+// Bounds of the records that a worker remembers. A client's record may be in recordPlaces places; a
+// new client's replaces the oldest record there. If the texts of new records exceed
 // recordTextMax, all records are forgotten, because a record takes up to 16 bytes for each byte
 // of its text.
 const (

@@ -325,8 +325,8 @@ func newHolder(t *testing.T) *patronFilter {
 	return &patronFilter{fakeEnvoy: e, f: withPolicy(t, e, p), field: "x-api-key"}
 }
 
-// addKeyed adds the verdict on a key, and the records of the address and of the client, to an
-// answer.
+// addKeyed returns an answer with the verdict on a key, and with the records of the address and, if
+// the key is valid, of the client.
 func addKeyed(ttl counter.Micros, way wire.Way) wire.Answer {
 	records := make([]*corepolicy.ClientRecord, 1, 2)
 	if way.State == corepolicy.CredentialValid {

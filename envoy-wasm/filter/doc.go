@@ -16,12 +16,12 @@
 // For a policy with a directory of clients, the bridge sends the records of a request's client. The
 // filter uses them for half a second, and then asks the bridge again, even if it could decide from
 // memory. The same holds for the bridge's verdict on a credential, which may be a key of the
-// directory. So a block and a revocation take effect within a second. Without the bridge, old
+// directory. So a block and a revocation take effect within a second. While the bridge is down, old
 // records decide.
 //
 // Each call has a deadline, after which the next call is made. If the bridge answers nothing for a
 // second, or for the deadline if that is longer, on_error of the policy decides, and requests that
-// it lets through are still limited. For a bridge that is down, no request waits much longer than
+// it lets through are still limited. If the bridge is down, no request waits much longer than
 // 1.5 seconds or three deadlines, whichever is more, and no request is lost. All queues and caches
 // are bounded; requests beyond a bound are denied.
 //

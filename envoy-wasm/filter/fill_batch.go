@@ -57,9 +57,9 @@ func (c *calls) roomFor(bytes int) bool {
 	return items == 0 || items < batchItemsMax-kept && len(c.body)+bytes <= batchBytesMax-kept*settlementBytes
 }
 
-// Questions leave room in a call for settlementsMin settlements of a usual size, if that many are
-// waiting. Otherwise, a client that sends more requests than fit into the calls could prevent the
-// costs of responses from being charged.
+// Questions leave room in a call for the settlements that wait, up to settlementsMin of a usual
+// size. Without this room, a client that sends more requests than fit into the calls could prevent
+// the costs of responses from being charged.
 const (
 	settlementsMin  = batchItemsMax / 4
 	settlementBytes = 1 << 10

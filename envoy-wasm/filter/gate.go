@@ -7,8 +7,8 @@ import (
 	"github.com/penstock/penstock/core/slim"
 )
 
-// A gate admits only a few requests for one counter into calls. The narrowest check of a request
-// selects the counter. The requests in calls are at most one more than the counter has room for;
+// A gate admits only a few requests for one counter into calls. The check that would deny a request
+// first selects the counter. The requests in calls are at most one more than it has room for;
 // the others wait in a queue of that counter. A denial applies to all queued requests of the same
 // cost. After an admission, the next requests go into calls. A client that sends ten thousand
 // requests at once therefore costs the bridge, and other requests in these calls, only a few
@@ -16,10 +16,10 @@ import (
 
 const (
 	// waveMax is the greatest number of requests for one counter in calls at a time. waveMax is a
-	// quarter of a call, so that other requests have room in the call too.
+	// quarter of the items of a call, so that other requests have room in the call too.
 	waveMax = 64
-	// gateQueueMax is the maximum number of requests that wait for one counter, of waitingMax in
-	// all. Further requests are denied with 429.
+	// gateQueueMax is the maximum number of requests that wait for one counter; waitingMax is that
+	// of all queues. Further requests are denied with 429.
 	gateQueueMax = sourceMax * 3 / 4
 	// If gateSourceMax requests of one source wait, in all queues together, no further request of
 	// the source may wait for a counter: it is denied with 429. So at least half of a counter's
@@ -39,7 +39,7 @@ type gate struct {
 	key         string
 	room        int64   // units left according to the last answer; at first the limit's capacity
 	under       int     // requests in calls
-	length      int     // the last request of the queue
+	length      int     // number of requests in the queue
 	first, last *Stream // the queue
 	lastAhead   *Stream // the last of the requests that are ahead: see gateAheadMax
 	ahead       int     // requests of the queue that are ahead
@@ -54,7 +54,7 @@ type gates struct {
 	queues      int   // length of that list
 }
 
-// gateOf returns the gate of the request's narrowest counter, and creates it if necessary.
+// gateOf returns the gate of the counter that a.narrow selects, and creates it if necessary.
 //
 //go:noinline
 func (l *gates) gateOf(a *askingData) *gate {

@@ -97,7 +97,7 @@ func TestABurstDelaysNoOtherClient(t *testing.T) {
 }
 
 // TestADenialAppliesToAllQueued: one denial applies to all queued requests of the client, even
-// where denials are not remembered: together with a log_only rule, or if the bridge forbids it.
+// if denials are not remembered because of a log_only rule, or because the bridge forbids it.
 func TestADenialAppliesToAllQueued(t *testing.T) {
 	for name, exact := range map[string]bool{"log_only": false, "no memory": true} {
 		e := newEnvoy(t)

@@ -28,7 +28,7 @@ type ledgerBridge struct {
 	path    string
 	// Calls about leases reach a bridge without support for them, and other calls one with support.
 	mixed    bool
-	late     bool            // a call about leases that is rejected is answered only after it was given up
+	late     bool            // a rejected call about leases is answered after the filter has given it up
 	settled  []string        // receipts
 	usage    bool            // the bridge wants reports of admissions
 	reported int             // admissions
@@ -36,7 +36,7 @@ type ledgerBridge struct {
 	peers    map[string]bool // the addresses of reported and of other requests
 	busy     int             // number of calls with reports that are answered 503
 	lost     int             // number of calls with reports that get no answer
-	// number of calls with leases and settlements, which a bridge without leases has rejected
+	// number of calls about leases that had settlements, and that a bridge without leases rejected
 	denied int
 }
 

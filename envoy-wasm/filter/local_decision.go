@@ -74,7 +74,7 @@ func (f *Filter) look(now counter.Micros, a *askingData, takes bool) (inHand int
 	return inHand, denied
 }
 
-// forgetParts discards the results of look.
+// forgetParts discards the results of the method look.
 //
 //go:noinline
 func (a *askingData) forgetParts() {
@@ -121,7 +121,7 @@ func (s *Stream) admitFromLease(now counter.Micros) Action {
 	return s.decideByResults()
 }
 
-// putBack undoes the effects of look on the counters.
+// putBack undoes the effects of the method look on the counters.
 func (a *askingData) putBack(now counter.Micros) {
 	checks := a.plan.Checks()
 	for i := range a.parts {

@@ -133,8 +133,8 @@ func TestAskingAnotherBridgeKeepsTheDeadline(t *testing.T) {
 	}
 }
 
-// TestAnUnknownPolicyOfEnvoyIsFetched: Envoy can take half a minute to reconnect to a restarted
-// control plane with another policy. The filter fetches the policy itself, unless the bridge has
+// TestAnUnknownPolicyOfEnvoyIsFetched: if Envoy's control plane restarts with another policy, Envoy
+// can take half a minute to reconnect. The filter fetches the policy itself, unless the bridge has
 // the one that Envoy distributed.
 func TestAnUnknownPolicyOfEnvoyIsFetched(t *testing.T) {
 	e, first := newEnvoy(t), shopPolicy(t, "10/1m")

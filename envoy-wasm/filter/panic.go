@@ -136,7 +136,7 @@ func (s *Stream) problem(status uint32, grpc int32, body []byte) {
 //go:noinline
 func (s *Stream) answerWith(r Response) {
 	s.answered = true
-	r.Headers = append(r.Headers, [2]string{"cache-control", "no-store"}) // see response.Uncached, which is larger
+	r.Headers = append(r.Headers, [2]string{"cache-control", "no-store"}) // like response.Uncached, whose use would make the filter larger
 	s.f.letGo(outgoing{s, &r})
 }
 

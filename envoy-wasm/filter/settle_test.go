@@ -21,7 +21,7 @@ func reservedAnswer(units int64) wire.Answer {
 	return a
 }
 
-// costsPolicy returns a policy whose rule reserves 10 units.
+// costsPolicy returns a policy with one rule, which the function change has changed.
 func costsPolicy(t *testing.T, change func(*corepolicy.Rule)) corepolicy.Policy {
 	t.Helper()
 	p := shopPolicy(t, "100/1m")
@@ -281,8 +281,8 @@ func TestNoRefundForAResponseOfEnvoy(t *testing.T) {
 	}
 }
 
-// TestSettlementsAreBatchedWithRequests: settlements share calls with requests, and lost ones are
-// counted.
+// TestSettlementsAreBatchedWithRequests: settlements share calls with requests, and settlements that
+// are lost are counted.
 func TestSettlementsAreBatchedWithRequests(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, costsPolicy(t, byHeader))

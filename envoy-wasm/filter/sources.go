@@ -4,7 +4,7 @@ package filter
 
 // The addresses of clients take turns in the queue for the next call, so that a client with
 // thousands of requests in the queue delays only its own requests. A request of another client is
-// part of the next call. A client also leaves half of the places in the queues to others.
+// part of the next call. One client also gets at most half of the places in the queues.
 
 const (
 	// sourcesMax is the number of counts of sources. Several sources can share a count.
@@ -44,8 +44,8 @@ func (s *Stream) sourceFull() bool {
 	return from.queued >= sourceMax || from.held+s.asking.attrs.Bytes > sourceBytesMax
 }
 
-// holdForSource sets how many of the bytes that the source holds count for the
-// request.
+// holdForSource sets the number of bytes that the request adds to those that its
+// source holds.
 //
 //go:noinline
 func (s *Stream) holdForSource(bytes int) {

@@ -164,8 +164,8 @@ func TestEndedRequestsOccupyTheirCalls(t *testing.T) {
 	}
 }
 
-// TestBothCallsHaveOneDeadline: the duration of the first call is subtracted from the second one's
-// deadline, so that no request waits longer than max_delay and the deadline.
+// TestBothCallsHaveOneDeadline: the duration of the first call is subtracted from the time of the
+// second, so that no request waits longer than max_delay plus the time that a bridge may be silent.
 func TestBothCallsHaveOneDeadline(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, throttledPolicy(t))
