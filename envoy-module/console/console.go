@@ -47,7 +47,7 @@ type Console struct {
 type claim struct {
 	*checkedSettings
 	operators func() *operator.API
-	told      bool // that another process has the address
+	told      bool // the log says that another process has the address
 }
 
 // New returns a console that nobody claims.
@@ -56,7 +56,8 @@ func New(o Options) *Console {
 		Rejected: func() {}, Logger: o.Logger}}
 }
 
-// Claim makes the console serve operators of a configuration, until release is called.
+// Claim makes the console serve the operators of a configuration, until the result release is
+// called.
 func (c *Console) Claim(s *Settings, operators func() *operator.API) (release func(), err error) {
 	wanted, err := s.read()
 	if err != nil {

@@ -29,7 +29,7 @@ type Settings struct {
 	// A file that holds the second token.
 	MetricsTokenFile string `json:"metrics_token_file,omitempty"`
 
-	// Files with the certificate to serve TLS with and its key, in PEM. A Unix socket has no TLS.
+	// Two files in PEM: the certificate to serve TLS with, and its key. A Unix socket has no TLS.
 	Cert string `json:"cert,omitempty"`
 	Key  string `json:"key,omitempty"`
 

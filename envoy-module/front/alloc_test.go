@@ -14,8 +14,8 @@ import (
 // The constant hot is a limit that no test reaches.
 const hot = "rules: [{name: all, limit: 1000000000/31d}]\n"
 
-// TestADecisionInTheHookAllocatesNothing tests the path of requests that memory, units in hand or a
-// remembered denial decides. A denial allocates its response.
+// TestADecisionInTheHookAllocatesNothing tests the path of requests that the store in memory, units
+// in hand or a remembered denial decides.
 func TestADecisionInTheHookAllocatesNothing(t *testing.T) {
 	redis := redistest.Start(t)
 	over := "store: {type: redis, url: \"" + redis.URL() + "\", timeout: 10s}\n"

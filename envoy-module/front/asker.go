@@ -15,7 +15,8 @@ import (
 
 // Bounds of the requests that wait for the store.
 const (
-	// waitingMax is the number of requests in the queue. Further ones are denied as overload.
+	// waitingMax is the maximum number of requests in the queue. Further requests are denied as in
+	// an overload.
 	waitingMax = 8192
 	// If the queue has at least crowdedFrom requests, no source may have more than sourceMax of
 	// them, so that one client cannot fill the queue.
@@ -189,7 +190,7 @@ func (a *asker) next(into []*Stream) []*Stream {
 		}
 		a.active--
 		a.idle++
-		a.more.Wait() // wake counts this goroutine as active
+		a.more.Wait() // startAsking counts this goroutine as active
 	}
 	now := time.Now()
 	for len(into) < batchMax && a.waiting.queue != nil {

@@ -122,7 +122,7 @@ func TestAStoreThatDoesNotAnswerIsGivenUp(t *testing.T) {
 	}
 }
 
-// errorsOf returns how many errors of the store of one kind were counted.
+// errorsOf returns how many errors of one kind the metrics have counted for the store.
 func errorsOf(t testing.TB, f *Front, kind string) float64 {
 	t.Helper()
 	var m dto.Metric

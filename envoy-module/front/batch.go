@@ -102,7 +102,7 @@ func (b *batch) end(i int, v Verdict) {
 	s.wakeRequest(v)
 }
 
-// The method each decides all requests that are not decided yet.
+// The method named each decides all requests that are not decided yet.
 func (b *batch) each(decide func(*Stream) Verdict) {
 	b.asker.unlist(b.streams...)
 	for i, s := range b.streams {
@@ -131,7 +131,7 @@ func (b *batch) resolve(s *Stream) {
 	s.resolveIn(b.reading, &s.plan)
 }
 
-// resolveIn does the same for a plan that has unresolved clients.
+// resolveIn does what the method resolve does, for a plan that has unresolved clients.
 func (s *Stream) resolveIn(ctx context.Context, p *core.Plan) {
 	s.front.store.directory.Resolve(ctx, p, func() { s.addTo(p) })
 }

@@ -13,9 +13,9 @@
 //
 // # Price
 //
-// A request that is decided at once takes one allocation for the texts that the policy reads and
-// some for its response fields. A request that waits takes 4 KB until its response begins. A
-// waiting request has a goroutine only if it waits for a throttle rule.
+// A request that is decided at once takes no allocation. A request that waits takes 4 KB until its
+// response begins. A waiting request has a goroutine only if it waits for a throttle rule, for a
+// loan, or for the limits that the status path shows.
 //
 // # When not to use it
 //

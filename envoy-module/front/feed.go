@@ -56,7 +56,7 @@ type sharedFeed struct {
 	detach  func()     // of events
 	unmeter func()     // nil after the feed was opened
 	again   *time.Timer
-	failed  bool // to open the spool after another process had it
+	failed  bool // an attempt of retry has failed, and the log says so
 	closed  bool
 }
 

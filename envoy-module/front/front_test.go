@@ -213,7 +213,7 @@ func TestAClientThatLeavesAThrottleQueueIsGone(t *testing.T) {
 	for _, b := range waiting {
 		<-b.rung
 	}
-	// A turn comes after 45 seconds.
+	// The first unit becomes available after 45 seconds.
 	if n, took := f.process.lines.Waiting(), time.Since(start); n != 0 || took > 30*time.Second {
 		t.Errorf("%d requests wait after %v", n, took)
 	}

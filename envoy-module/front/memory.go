@@ -13,7 +13,7 @@ import (
 
 const (
 	// memoryLimitDefault is the soft limit of the memory of Go in Envoy's process. Two full stores
-	// in memory, of requests and of an outage, take half of it.
+	// in memory, one for usual requests and one for an outage of Redis, take half of it.
 	memoryLimitDefault = 1 << 30
 	// memoryLimitMin is the least limit that can be configured. With less, collections of garbage
 	// would take more time than requests.

@@ -119,8 +119,8 @@ type sharedStore struct {
 	member    *fleet.Member // nil before join
 }
 
-// join publishes this process to the other nodes that count in the same Redis. Without Redis, it
-// does nothing.
+// join publishes this process to the other nodes that count in the same Redis. If the store is in
+// memory, it does nothing.
 func (s *sharedStore) join() {
 	if s.Redis != nil {
 		s.joining.Do(func() { s.member = fleet.Join(s.Redis, s.node) })

@@ -46,7 +46,7 @@ func newReports(logger *slog.Logger) *reports {
 	return r
 }
 
-// The method open begins to report as a configuration says, until end is called.
+// The method open begins to report as a configuration says, until the result end is called.
 func (r *reports) open(s *Settings) (end func() error, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

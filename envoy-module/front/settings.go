@@ -38,16 +38,15 @@ type Settings struct {
 	// A policy that a control plane publishes in Redis, in place of a file. Default: none.
 	PolicyRedis *PublishedPolicy `json:"policy_redis,omitempty"`
 
-	// A policy file to try out beside the policy in force, followed like it. ShadowPolicy is
-	// counted and decides nothing. Default: none.
+	// A policy file to try out beside the policy in force, and to follow like Policy. What it would
+	// decide is counted, and it decides nothing. Default: none.
 	ShadowPolicy string `json:"shadow_policy,omitempty"`
 
 	// Where operators and the scrapers of metrics are served. Default: nowhere.
 	Admin *console.Settings `json:"admin,omitempty"`
 
-	// Where the events that policies report are written: `stdout`, the path of a file, with a
-	// slash, `syslog`, `syslog:udp://HOST:PORT`, `syslog:tcp://HOST:PORT`, or `none`. Default:
-	// `stdout`.
+	// Where the events that policies report are written: `stdout`, a file's path that has a slash,
+	// `syslog`, `syslog:udp://HOST:PORT`, `syslog:tcp://HOST:PORT`, or `none`. Default: `stdout`.
 	EventsTo string `json:"events_to,omitempty"`
 
 	// A control plane that is told what happened: events and what each client used. Default: none.

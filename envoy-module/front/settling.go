@@ -24,7 +24,7 @@ type Settling struct {
 	front    *Front
 	checks   []counter.Check
 	client   enforce.Client // its usage is corrected together with its charges
-	holds    atomic.Int32   // the hooks and the store's queue of settlements
+	holds    atomic.Int32   // number of uses: by the hooks, the background and the store's queue
 
 	head      bool           // the response has no body to read, see exchange.HasNoBody
 	settles   bool           // the policy in force may correct its charge; otherwise only the candidate

@@ -9,7 +9,7 @@ import (
 	"github.com/penstock/penstock/internal/enforce/metrics"
 )
 
-// Tracer makes the span of one check, within Envoy's trace of the request. Envoy sends it.
+// Tracer makes the span of one check, within Envoy's trace of the request. Envoy sends the span.
 type Tracer interface {
 	// Begin begins the span. Begin is called at most once, within the hook of [Stream.Decide].
 	Begin()

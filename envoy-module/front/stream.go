@@ -64,8 +64,8 @@ type Stream struct {
 	waker     Waker
 	ctx       context.Context    // of a wait for a throttle rule
 	cancel    context.CancelFunc // ends the wait of ctx; nil without one
-	holds     atomic.Int32       // the hooks, the goroutine and the watch that use the stream
-	state     atomic.Uint32      // while it waits
+	holds     atomic.Int32       // number of uses: by the hooks, the goroutine and the watch
+	state     atomic.Uint32      // of a request that waits: see stateWaiting
 	unknown   bool               // its client was not known when it began to wait
 	spared    bool               // an overload does not deny it, because its rules only log
 	late      bool               // the hooks know that it was given up
