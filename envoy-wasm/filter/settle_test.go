@@ -281,8 +281,8 @@ func TestNoRefundForAResponseOfEnvoy(t *testing.T) {
 	}
 }
 
-// TestSettlementsAreBatchedWithRequests: settlements share calls with requests, and settlements that
-// are lost are counted.
+// TestSettlementsAreBatchedWithRequests: settlements share calls with requests, and lost
+// settlements are counted.
 func TestSettlementsAreBatchedWithRequests(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, costsPolicy(t, byHeader))
