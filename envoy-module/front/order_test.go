@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package front
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/test/eventually"
+	"github.com/penstock/penstock/internal/test/redistest"
+)
+
+// The type wakeLog records the order in which requests are woken.
+type wakeLog struct {
+	mu    sync.Mutex
+	woken []int // the numbers of the requests
+	rung  chan struct{}
+}
+
+// numbered is a waker that records the number of its request. The test calls Announce.
+type numbered struct {
+	number int
+	log    *wakeLog
+}
+
+func (*numbered) Waits()          {}
+func (*numbered) Unwaits()        {}
+func (*numbered) Announces() bool { return true }
+
+func (n *numbered) Wake() {
+	n.log.mu.Lock()
+	n.log.woken = append(n.log.woken, n.number)
+	n.log.mu.Unlock()
+	n.log.rung <- struct{}{}
+}
+
+// The method arrive has the next request decided, of the client with that number. It returns the
+// verdict, and the status if the request is denied.
+func (l *wakeLog) arrive(t *testing.T, f *Front, number int) (v Verdict, status uint32) {
+	t.Helper()
+	s := f.NewStream()
+	t.Cleanup(s.Release)
+	s.Headers = append(s.Headers, request("/")...)
+	v = s.Decide(fmt.Sprintf("10.0.%d.%d:4711", number>>8, number&255), emptyHost{}, &numbered{number, l})
+	return v, s.Response().Status
+}
+
+// openUnwatched opens a front over Redis whose requests stay in the queue until release is called,
+// and the front is told to announce them. release may be called several times.
+func openUnwatched(t *testing.T, redis *redistest.Server) (f *Front, release func()) {
+	f, release = openHeld(t, wideConfig("allow", redis))
+	f.store.asker.watched = true // the watch, which denies requests after queueTime, does not begin
+	release = sync.OnceFunc(release)
+	t.Cleanup(func() { // a test that has failed leaves requests in the queue
+		release()
+		f.Announce()
+	})
+	return f, release
+}
+
+// TestRequestsAreWokenInOrder tests that requests that wait are woken in the order of their
+// arrival, within a call of the store and from one call to the next.
+func TestRequestsAreWokenInOrder(t *testing.T) {
+	const requests = 3*batchMax + batchMax/2
+	f, release := openUnwatched(t, redistest.Start(t))
+	log := &wakeLog{rung: make(chan struct{}, requests)}
+	want := make([]int, requests)
+	for i := range want {
+		want[i] = i
+		if v, status := log.arrive(t, f, i); v != Wait {
+			t.Fatalf("request %d: verdict %d, status %d", i+1, v, status)
+		}
+	}
+	f.Announce() // one goroutine asks, because nothing makes another one help
+	release()
+	for range requests {
+		<-log.rung
+	}
+	if !slices.Equal(log.woken, want) {
+		t.Errorf("the requests are woken in the order %v", log.woken)
+	}
+}
+
+// TestWaitingRequestsAreBounded tests that exactly waitingMax requests find room in the queue, and
+// that further ones are denied at once. While Redis hangs, askersMax goroutines ask about batchMax
+// requests each, and the others stay in the queue. Later each request is woken once.
+func TestWaitingRequestsAreBounded(t *testing.T) {
+	const taken, further = askersMax * batchMax, 100
+	redis := redistest.Start(t)
+	f, release := openUnwatched(t, redis)
+	redis.Pause()
+	t.Cleanup(redis.Resume)
+	log := &wakeLog{rung: make(chan struct{}, 2*waitingMax)}
+	for i := range waitingMax + further {
+		v, status := log.arrive(t, f, i)
+		if waits := i < waitingMax; waits != (v == Wait) || !waits && status != http.StatusServiceUnavailable {
+			t.Fatalf("request %d: verdict %d, status %d", i+1, v, status)
+		}
+	}
+	a := f.store.asker
+	counts := func() (active, queued int) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return a.active, a.waiting.queued
+	}
+	for range askersUsual + 1 { // the last one has the other goroutines help
+		f.Announce()
+	}
+	release()
+	eventually.Until(t, 20*time.Second, "all goroutines ask", func() bool {
+		active, queued := counts()
+		if active > askersMax || queued < waitingMax-taken {
+			t.Fatalf("%d goroutines ask, and %d requests are in the queue", active, queued)
+		}
+		return queued == waitingMax-taken
+	})
+	redis.Resume()
+	for range waitingMax {
+		<-log.rung
+	}
+	slices.Sort(log.woken)
+	if first := slices.Compact(slices.Clone(log.woken)); len(first) != waitingMax || len(log.rung) != 0 {
+		t.Errorf("%d of %d requests are woken, some of them more than once", len(first), waitingMax)
+	}
+	if v, status := log.arrive(t, f, waitingMax); v != Wait {
+		t.Errorf("afterwards: verdict %d, status %d", v, status)
+	}
+	f.Announce()
+	<-log.rung
+}
