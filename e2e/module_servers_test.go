@@ -31,6 +31,22 @@ const sharedCaddyfile = `{
 }
 `
 
+// fourEach are rules with a limit of four for each client, at /each.
+const fourEach = "rules:\n- {name: each, match: {path: /each}, per: [\"header:X-Client\"], unverified: true, limit: 4/31d}\n"
+
+// askInTurn sends requests of one client to the addresses in turn, at /each. The answers must have
+// the statuses.
+func askInTurn(t testing.TB, addresses []string, client int, statuses ...int) {
+	t.Helper()
+	for n, want := range statuses {
+		address := addresses[n%len(addresses)]
+		a, err := ask(http.DefaultClient, "http://"+address+"/each", "X-Client", "client-"+strconv.Itoa(client))
+		if err != nil || a.status != want {
+			t.Fatalf("client %d, request %d at %s: %d, %v, want %d", client, n+1, address, a.status, err, want)
+		}
+	}
+}
+
 // TestModuleCountsOnSeveralServers tests that the module counts on all servers of a ring and of a
 // cluster, that it counts each client on the same server as Caddy does, and that leases are exact
 // there.
@@ -47,7 +63,7 @@ func TestModuleCountsOnSeveralServers(t *testing.T) {
 		addrs   []string
 		servers []*redistest.Server
 	}{{"cluster", cluster.Addrs(), cluster.Nodes[:3]}, {"ring", ringAddrs, ring}}
-	const policy = "name: shop\non_error: deny\nrules:\n- {name: each, match: {path: /each}, per: [\"header:X-Client\"], unverified: true, limit: 4/31d}\n" +
+	const policy = "name: shop\non_error: deny\n" + fourEach +
 		"- {name: leased, match: {path: /leased}, lease: auto, per: [], limit: 1000/31d}\n"
 	file := newRenamedFile(t, filepath.Join(t.TempDir(), "policy.yaml"))
 	file.edit(policy)
@@ -59,13 +75,9 @@ func TestModuleCountsOnSeveralServers(t *testing.T) {
 	_, sites := startModule(t, module(t), nil, settings...)
 	for i, g := range groups {
 		caddy := startCaddy(t, strings.Replace(sharedCaddyfile, "ADDRS", strings.Join(g.addrs, " "), 1), "MODE="+g.mode, "POLICY="+file.path)
+		both := []string{sites[i].address, caddy.address}
 		for client := range 32 {
-			for n, address := range []string{sites[i].address, caddy.address, sites[i].address, caddy.address, sites[i].address, caddy.address} {
-				a, err := ask(http.DefaultClient, "http://"+address+"/each", "X-Client", "client-"+strconv.Itoa(client))
-				if admitted := a.status == http.StatusOK; err != nil || admitted != (n < 4) || !admitted && a.status != http.StatusTooManyRequests {
-					t.Fatalf("%s: client %d, request %d at %s: %d, %v", g.mode, client, n+1, address, a.status, err)
-				}
-			}
+			askInTurn(t, both, client, 200, 200, 200, 200, 429, 429)
 		}
 		for _, s := range g.servers {
 			if keys := s.Client().DBSize(t.Context()).Val(); keys < 3 {

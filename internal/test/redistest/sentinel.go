@@ -111,8 +111,21 @@ func (s *Sentinel) awaitSilence(master *Server) {
 				return false
 			}
 		}
-		return field(master.info("replication"), "master_repl_offset") == field(replica.info("replication"), "slave_repl_offset")
+		return isReplicated(master, replica)
 	})
+}
+
+// isReplicated reports whether the replica has all writes of its master.
+func isReplicated(master, replica *Server) bool {
+	return field(master.info("replication"), "master_repl_offset") == field(replica.info("replication"), "slave_repl_offset")
+}
+
+// AwaitReplicated waits until the replica has all writes of the master. A failover then loses none.
+func (s *Sentinel) AwaitReplicated() {
+	s.t.Helper()
+	master := s.Master()
+	replica := s.other(master)
+	eventually.Until(s.t, patience, replica.Addr+" has all writes", func() bool { return isReplicated(master, replica) })
 }
 
 // The method settings returns the configuration file of a sentinel.
