@@ -3,7 +3,6 @@
 package front
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"sync"
@@ -27,7 +26,6 @@ type Front struct {
 	policy    *live.Policy
 	candidate *candidate // nil if no policy is tried out
 	pair      atomic.Pointer[pair]
-	streams   sync.Pool    // of *Stream
 	release   func()       // of the console; nil without operators
 	unreport  func() error // nil without reports
 	unsend    func() error // nil unless metrics are sent
@@ -45,7 +43,6 @@ func (p *Process) Open(s *Settings) (*Front, error) {
 		return nil, err
 	}
 	f := &Front{process: p, settings: s, store: shared, idle: make(chan struct{})}
-	f.streams.New = func() any { return &Stream{front: f, ctx: context.Background()} }
 	if err := f.openPolicy(); err != nil {
 		return nil, errors.Join(err, p.closeStore(shared))
 	}

@@ -4,6 +4,7 @@ package front
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -95,9 +96,14 @@ type Stream struct {
 // headersKept is the number of headers whose room is kept for the next request.
 const headersKept = 256
 
+// The variable streams is not a part of a front. The runtime refers to a pool for two collections
+// of garbage after its last use, and would keep the front and its store.
+var streams = sync.Pool{New: func() any { return &Stream{ctx: context.Background()} }}
+
 // NewStream returns a stream for one request. Release ends it.
 func (f *Front) NewStream() *Stream {
-	s := f.streams.Get().(*Stream)
+	s := streams.Get().(*Stream)
+	s.front = f
 	s.holds.Store(1)
 	s.writer.Shares = true
 	return s
@@ -132,7 +138,8 @@ func (s *Stream) drop() {
 	s.unknown, s.spared, s.late = false, false, false
 	clear(s.denial.Headers)
 	s.verdict, s.fields, s.remaining, s.response = Continue, response.Fields{}, 0, Response{}
-	s.front.streams.Put(s)
+	s.front = nil
+	streams.Put(s)
 }
 
 // Decide decides the request, or makes it wait. The argument source is Envoy's source.address.

@@ -86,8 +86,8 @@ func isLocalRefund(c *counter.Check) bool { return c.Op == counter.OpRefund && c
 // refundLocal makes the refunds of charges that this process made. refundLocal returns the checks
 // that remain for the shared store.
 func (s *Store) refundLocal(checks []counter.Check) []counter.Check {
-	t := s.pool.Get().(*localCall)
-	defer s.pool.Put(t)
+	t := localCalls.Get().(*localCall)
+	defer localCalls.Put(t)
 	rest := make([]counter.Check, 0, len(checks))
 	for i := range checks {
 		c := checks[i]
@@ -130,8 +130,8 @@ func (s *Store) oweForced(err error, checks []counter.Check, results []counter.R
 		s.tally(checks, results)
 		return nil
 	}
-	t := s.pool.Get().(*localCall)
-	defer s.pool.Put(t)
+	t := localCalls.Get().(*localCall)
+	defer localCalls.Put(t)
 	clear(results[:len(checks)])
 	sure, all := counter.Unsent(err), true
 	for i := range checks {

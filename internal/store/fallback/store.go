@@ -56,7 +56,6 @@ type Store struct {
 	inner   counter.Store
 	batcher counter.Batcher // the inner store, if it implements Batcher
 	options Options
-	pool    sync.Pool // of *localCall
 	ready   atomic.Bool
 }
 
@@ -91,6 +90,10 @@ type localCall struct {
 	result [1]counter.Result
 }
 
+// The variable localCalls is not a part of a store. The runtime refers to a pool for two
+// collections of garbage after its last use, and would keep the store.
+var localCalls = sync.Pool{New: func() any { return new(localCall) }}
+
 // New returns a store over inner, which the caller closes.
 func New(inner counter.Store, o Options) *Store {
 	if o.Now == nil {
@@ -98,7 +101,6 @@ func New(inner counter.Store, o Options) *Store {
 	}
 	s := &Store{Counts: o.Counts, inner: inner, options: o}
 	s.batcher, _ = inner.(counter.Batcher)
-	s.pool.New = func() any { return new(localCall) }
 	return s
 }
 
@@ -108,8 +110,8 @@ func (s *Store) Take(ctx context.Context, checks []counter.Check, results []coun
 	if s.owed.count.Load() == 0 {
 		return s.takeOne(ctx, nil, checks, results)
 	}
-	t := s.pool.Get().(*localCall)
-	defer s.pool.Put(t)
+	t := localCalls.Get().(*localCall)
+	defer localCalls.Put(t)
 	if err := s.settle(ctx, t, checks); err != nil {
 		return s.or(t, err, true, checks, results)
 	}
@@ -195,8 +197,8 @@ func (s *Store) settleAll(ctx context.Context, calls []counter.Call) error {
 	if !s.settleTogether(ctx, calls) {
 		return nil
 	}
-	t := s.pool.Get().(*localCall)
-	defer s.pool.Put(t)
+	t := localCalls.Get().(*localCall)
+	defer localCalls.Put(t)
 	for i := range calls {
 		err := s.settle(ctx, t, calls[i].Checks)
 		switch {
@@ -223,8 +225,8 @@ func (s *Store) or(t *localCall, err error, unsent bool, checks []counter.Check,
 		return err
 	}
 	if t == nil {
-		t = s.pool.Get().(*localCall)
-		defer s.pool.Put(t)
+		t = localCalls.Get().(*localCall)
+		defer localCalls.Put(t)
 	}
 	s.startTallies(checks)
 	s.catchUp(t, checks)

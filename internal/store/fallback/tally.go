@@ -214,8 +214,8 @@ func (s *Store) tally(checks []counter.Check, results []counter.Result) {
 	if s.tallies.count.Load() == 0 {
 		return
 	}
-	t := s.pool.Get().(*localCall)
-	defer s.pool.Put(t)
+	t := localCalls.Get().(*localCall)
+	defer localCalls.Put(t)
 	t.checks, t.results, t.parts, t.text = t.checks[:0], t.results[:0], t.parts[:0], t.text[:0]
 	admitted := !anyDenied(checks, results)
 	for i := range checks {

@@ -65,10 +65,11 @@ func (a *attempt) reset(s *Store, k kind, checks []counter.Check, results []coun
 
 // The method release drops the attempt's pointers and returns it to the pool.
 func (a *attempt) release() {
+	to := &a.store.pools.attempts
 	clear(a.parts)
 	clear(a.asked)
-	a.checks, a.results = nil, nil
-	a.store.attempts.Put(a)
+	a.store, a.checks, a.results, a.wait, a.recording = nil, nil, nil, nil, nil
+	to.Put(a)
 }
 
 // outcome is the state of an attempt.
@@ -206,7 +207,7 @@ func (s *Store) answered(sent counter.Micros) {
 
 // The method enqueue queues the attempt behind the call that is under way for a counter.
 func (a *attempt) enqueue(h *heldCounter, c *counter.Check) {
-	w := a.store.waiters.Get().(*waiter)
+	w := a.store.pools.waiters.Get().(*waiter)
 	if a.deadline.IsZero() {
 		a.deadline = time.Now().Add(a.store.waitMax)
 	}
@@ -236,7 +237,7 @@ func (a *attempt) awaitCall(ctx context.Context) (outcome, error) {
 		}
 	}
 	w.limit = nil
-	s.waiters.Put(w)
+	s.pools.waiters.Put(w)
 	switch {
 	case err != nil:
 		a.abandon()

@@ -166,7 +166,7 @@ func (s *Store) enter(k kind, checks []counter.Check, results []counter.Result, 
 		source.Leave()
 		return p, nil, errSourceFull
 	}
-	q = s.queue.Get().(*queued)
+	q = s.pools.queue.Get().(*queued)
 	q.pass, q.kind, q.cost, q.checks, q.results, q.source = p, k, c.Cost, checks, results, source
 	q.since, q.turn, q.err = s.now(), turnNone, nil
 	g.queue.push(q)
@@ -205,8 +205,8 @@ func (s *Store) awaitTurn(ctx context.Context, q *queued) (done bool, err error)
 	if err == nil {
 		done, err = q.turn == turnDone, q.err
 	}
-	q.checks, q.results = nil, nil
-	s.queue.Put(q)
+	*q = queued{done: q.done}
+	s.pools.queue.Put(q)
 	return done, err
 }
 

@@ -53,10 +53,7 @@ type Store struct {
 	denials  *denials  // nil if denials are not remembered
 	counters *counters // the counters that may hold units
 	absences *absences // of penalties
-	batches  sync.Pool // of *batch
-	attempts sync.Pool // of *attempt
-	waiters  sync.Pool // of *waiter
-	queue    sync.Pool // of *queued
+	pools    *pools
 	gates    gates
 	counts   statistics
 	rtt      atomic.Int64 // the response time of the inner store, in microseconds
@@ -67,6 +64,22 @@ type Store struct {
 }
 
 var _ counter.Batcher = (*Store)(nil)
+
+// pools are the pools of a store, apart from it, and what is in them does not refer to the store.
+// The runtime refers to a pool for two collections of garbage after its last use, so a pool within
+// a store would keep the tables of the store. The heap would then grow with each replacement of a
+// store, and the next collection would begin later each time.
+type pools struct {
+	batches  sync.Pool // of *batch
+	attempts sync.Pool // of *attempt
+	waiters  sync.Pool // of *waiter
+	queue    sync.Pool // of *queued
+}
+
+func newPools() *pools {
+	return &pools{sync.Pool{New: func() any { return new(batch) }}, sync.Pool{New: func() any { return new(attempt) }},
+		sync.Pool{New: newWaiter}, sync.Pool{New: newQueued}}
+}
 
 // The type statistics holds the store's statistics.
 type statistics struct {
@@ -92,11 +105,8 @@ func New(inner counter.Store, o Options) (*Store, error) {
 	s.batcher, _ = inner.(counter.Batcher)
 	s.counters = newCounters(cmp.Or(o.CountersMax, CountersMaxDefault))
 	s.absences = newAbsences(cacheMax)
+	s.pools = newPools()
 	s.gates.sources = sources.New()
-	s.batches.New = func() any { return new(batch) }
-	s.attempts.New = func() any { return new(attempt) }
-	s.waiters.New = newWaiter
-	s.queue.New = newQueued
 	s.ending = make(chan struct{})
 	if o.DenialsMax >= 0 {
 		s.denials = newDenials(cmp.Or(o.DenialsMax, DenialsMaxDefault), s.seeds)
@@ -186,7 +196,7 @@ func (s *Store) conclude(ctx context.Context, sent counter.Micros, k kind, check
 
 // The method attempt returns an attempt at a call.
 func (s *Store) attempt(k kind, checks []counter.Check, results []counter.Result) *attempt {
-	a := s.attempts.Get().(*attempt)
+	a := s.pools.attempts.Get().(*attempt)
 	a.reset(s, k, checks, results)
 	return a
 }

@@ -22,7 +22,7 @@ type batch struct {
 
 // TakeAll implements [counter.Batcher].
 func (s *Store) TakeAll(ctx context.Context, calls []counter.Call) {
-	b := s.batches.Get().(*batch)
+	b := s.pools.batches.Get().(*batch)
 	for i := range calls {
 		b.addCall(ctx, s, calls, i)
 	}
@@ -32,8 +32,9 @@ func (s *Store) TakeAll(ctx context.Context, calls []counter.Call) {
 	}
 	clear(b.calls)
 	clear(b.attempts)
+	clear(b.passes)
 	b.calls, b.from, b.kinds, b.attempts, b.passes = b.calls[:0], b.from[:0], b.kinds[:0], b.attempts[:0], b.passes[:0]
-	s.batches.Put(b)
+	s.pools.batches.Put(b)
 }
 
 // askTogether sends the batch and waits for the calls that have their own goroutines. askTogether

@@ -20,7 +20,7 @@ import (
 type Store struct {
 	settings settings
 	reporter reporter
-	calls    sync.Pool // of *call
+	calls    *sync.Pool // of *call; apart, because the runtime would keep the store with its pool
 	batches  atomic.Uint64
 	// counter.Micros; tests set it to the instant at which to decide; 0 means the server's clock
 	pinned atomic.Int64
@@ -67,10 +67,10 @@ func New(options Options) (*Store, error) {
 	s := &Store{
 		settings:      settings,
 		reporter:      reporter{logger: settings.logger, server: settings.String(), start: time.Now()},
+		calls:         &sync.Pool{New: newCall},
 		rediscoverNow: make(chan struct{}, 1),
 		discovered:    make(chan struct{}),
 	}
-	s.calls.New = newCall
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.start()
 	return s, nil
