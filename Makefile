@@ -40,7 +40,7 @@ EXAMS := TestStoreExam|TestStoreExamOnACluster|TestStoreExamOnARing|TestStoreExa
 UNIT = $(GO) list ./... | grep -v '/e2e$$'
 REST = $(UNIT) | grep -vE '/($(subst $(eval) ,|,$(RACE:./%=%)))$$'
 # Tests of e2e that make check runs: the first example of the README, a limit shared by two nodes,
-# and the conformance corpus on both fronts.
+# and the conformance corpus on Caddy and on Envoy.
 CHECK_STORIES := TestOneLine|TestNeverOverAcrossNodes|TestConformanceOfCaddy|TestConformanceOfEnvoy
 # Tests of e2e that run alone: they use the default deadlines, which would expire if a small machine
 # ran other work at the same time.
@@ -238,10 +238,10 @@ attack: setup build ## test every attack at every size on every front, and print
 envoy-memory: setup build ## send requests of a million made-up clients to Envoy, whose memory must not grow
 	PENSTOCK_UNKNOWN_CLIENTS=1000000 $(E2E) -v -timeout 60m -run '^(TestEnvoyMemoryIsFlat|TestModuleMemoryIsFlat)$$' ./e2e
 
-# The recordings were made with a newer commit than the one that bench/rival can pin.
-# docs/guides/from-envoy-ratelimit.md names the newer one. To repeat them, set RATELIMIT to a
-# program built from that commit. The test reports differing answers of the pinned version as
-# unknown differences.
+# The recordings were made with a newer commit of envoyproxy/ratelimit than bench/rival can pin.
+# docs/guides/from-envoy-ratelimit.md names the newer commit. To repeat the recordings, set RATELIMIT
+# to a program built from it. If the pinned version answers differently, the test reports an unknown
+# difference.
 RATELIMIT ?= $(CURDIR)/.cache/bench/ratelimit
 
 .PHONY: record-ratelimit
@@ -251,8 +251,8 @@ record-ratelimit: setup ## record the answers of envoyproxy/ratelimit again, for
 	  -record $(RATELIMIT) -sources $$(cd bench/rival && GOWORK=off $(GO) list -m -f '{{.Dir}}' github.com/envoyproxy/ratelimit)
 
 # With less garbage collection, staticcheck takes two thirds of the time, and twice the memory.
-# staticcheck and vet also analyze what a package imports. So cmd/caddy is left out, which does nothing
-# but import all modules of Caddy. The check cgocall reads files with cgo again, by names that with
+# staticcheck and vet also analyze what a package imports. So cmd/caddy, which does nothing but import
+# all modules of Caddy, is left out. The check cgocall reads files with cgo again, by names that with
 # -trimpath can be those of another checkout with the same build cache. So race-module runs this check,
 # without -trimpath.
 LINTED = $$($(GO) list ./... | grep -v '/cmd/caddy$$')

@@ -12,7 +12,8 @@ import (
 
 var (
 	// packageLine is a line of the list of packages in the page on the architecture. It begins with
-	// a folder, and is indented if this folder is inside the one above it.
+	// a folder. The folder of an indented line is inside the folder of the last line that is not
+	// indented.
 	packageLine = regexp.MustCompile(`(?m)^( *)([a-z0-9-]+/.*)$`)
 	folderName  = regexp.MustCompile(`(?:[a-z0-9-]+/)+(?:[ ,;)]|$)`)
 )

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The rules that the tests of this folder enforce: which way imports point, what core may use, how
-// large a function may grow, that documents name what exists. Each failure says which rule and
-// where.
+// The tests of this folder enforce rules: which way imports point, what core may use, how large a
+// function may grow, and that documents name what exists. Each failure says which rule is broken,
+// and where.
 package penstock_test
 
 import (

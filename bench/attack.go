@@ -56,10 +56,10 @@ func attacked(o options, s *section) error {
 	return nil
 }
 
-// tenfoldRate is ten times the limit in tenTimes.
+// tenfoldRate is the requests per second that tenTimes sends.
 const tenfoldRate = 1_000
 
-// tenTimes returns a contender that gets a steady rate of requests.
+// tenTimes makes a contender receive tenfoldRate requests a second.
 func tenTimes(c *contender) *contender {
 	start := c.start
 	c.start = func(b *bench, limit, nodes int) (*system, error) {

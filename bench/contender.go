@@ -30,8 +30,8 @@ type contender struct {
 	// The function start runs the given number of nodes under a limit per hour, or per minute if
 	// the limit must not be reached.
 	start func(b *bench, limit, nodes int) (*system, error)
-	// unasked reports that the number of admitted requests is not measured, because a baseline
-	// decides nothing.
+	// unasked reports that the number of admitted requests is not measured, as for a baseline,
+	// which decides nothing.
 	unasked bool
 	// earlier holds the cells, after the name, of a row that was measured earlier on a machine of
 	// the same kind. It is shown for a rival that is not installed.

@@ -99,7 +99,7 @@ func (p *population) filled(former string) error {
 // long checks take meanwhile.
 func (p *population) publishAll() error {
 	ctx := context.Background()
-	if err := p.filled(""); err != nil { // the directory without customers, or with them
+	if err := p.filled(""); err != nil { // any generation: that without customers, or that with them
 		return err
 	}
 	alone := p.checks(func() { time.Sleep(p.c.before) })

@@ -16,7 +16,8 @@ import (
 )
 
 const (
-	// onceMax and cutMax are the targets for a change to be in force, with and without Pub/Sub.
+	// onceMax and cutMax are the longest times until a change is in force in all nodes, with and
+	// without Pub/Sub.
 	onceMax = time.Second
 	cutMax  = 36 * time.Second
 	// changing is the number of customers that are changed in turn. All nodes know them.
@@ -73,7 +74,7 @@ func (c *controlBench) inForce() error {
 	return f.withoutPubSub()
 }
 
-// withoutPubSub measures the same after the nodes have lost the right to subscribe.
+// withoutPubSub measures what inForce measures, after the nodes have lost the right to subscribe.
 func (f *fleet) withoutPubSub() error {
 	if err := f.redis.Do(context.Background(), "ACL", "SETUSER", "nodes", "resetchannels").Err(); err != nil {
 		return err

@@ -35,7 +35,7 @@ const (
 
 // The function eventRows returns the statement that inserts n events into a partition. The times of
 // the events are between two instants. The rows are in the order of the times, as nodes report
-// events. Some customers have many, and most have few.
+// events. Some customers have many events, and most have few.
 func eventRows(partition string, n int, from, to time.Time) string {
 	step := to.Sub(from).Seconds() / float64(n)
 	return fmt.Sprintf(`INSERT INTO %s (at, event, kind, policy, version, rule, limited, decision, status, client, tier, ip, method, path, state, reason, node,

@@ -9,7 +9,7 @@ import (
 )
 
 // envoyStart measures the size of the filter, how long Envoy takes to be ready with it, and Envoy's
-// memory then.
+// memory after a second of requests.
 func envoyStart(o options, out *section) error {
 	b, err := newBench(o)
 	if err != nil {

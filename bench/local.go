@@ -27,8 +27,8 @@ func nginxStart(limited bool) func(*bench, int, int) (*system, error) {
 	}
 }
 
-// localCompared compares limiters that count in the process, each after the same server without a
-// limiter.
+// localCompared compares limiters that count in the process. The row before each limiter is the
+// same server without a limiter.
 func localCompared(o options, s *section) error {
 
 	all := []*contender{

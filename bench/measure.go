@@ -39,7 +39,7 @@ type system struct {
 	traffic   traffic
 	// settle is the time after which Redis calls are counted; 0 means from the beginning.
 	settle time.Duration
-	// nil: HTTP requests
+	// load sends the requests. If it is nil, the program wrk sends HTTP requests.
 	load      func(span time.Duration, connections int) (requests int, f figures, err error)
 	nodes     []ask
 	addresses []string // of a service's nodes
@@ -120,7 +120,7 @@ func (s *system) once(span time.Duration, connections int) (figures, error) {
 func interleaved(o options, systems []*system, connections int) error {
 	for _, s := range systems {
 		s.seen = nil
-		// to make connections and allocate memory
+		// this run makes connections and allocates memory, and does not count
 		if _, err := s.once(time.Second, connections); err != nil {
 			return err
 		}
@@ -149,7 +149,7 @@ var (
 // deadline.
 const failedMax = 0.02
 
-// The function wrk sends requests from many connections for a while.
+// The function wrk runs the program of that name, which sends requests over many connections.
 func wrk(url string, span time.Duration, connections int, t traffic) (requests int, f figures, err error) {
 	args := []string{"-t1", "--latency", fmt.Sprintf("-c%d", connections), fmt.Sprintf("-d%ds", max(1, int(span.Seconds())))}
 	if t.header != "" {

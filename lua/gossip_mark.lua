@@ -17,7 +17,7 @@ local read = tonumber(redis.call('GET', KEYS[3]) or 0)
 local last = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')
 at = math.max(at, read + 1, tonumber(last[2] or 0) + 1)
 for i = 3, #ARGV do
-  -- This reads the score with a right that the user has. It changes nothing.
+  -- This reads the score: the user has the right to ZADD, but not to ZSCORE. It changes nothing.
   local before = redis.call('ZADD', KEYS[1], 'XX', 'INCR', 0, ARGV[i])
   if not before or tonumber(before) <= read then
     redis.call('ZADD', KEYS[1], string.format('%d', at), ARGV[i])

@@ -29,8 +29,8 @@ const char *HOOK(program_init)(void) {
   return "v0.2.0";
 }
 
-// What the module does. READS reads and sets what a limiter must. CALLS makes every call to Envoy
-// that Penstock's module makes, in the same order.
+// The mode says what the module does. READS reads and sets what every limiter must read and set.
+// CALLS makes every call to Envoy that Penstock's module makes, in the same order.
 typedef enum { NOTHING, READS, CALLS } mode;
 
 // A config is a configuration of the filter, with a counter of Envoy.
@@ -75,7 +75,7 @@ void *HOOK(http_filter_new)(config *c, void *envoy) {
 }
 void HOOK(http_filter_destroy)(stream *s) { free(s); }
 
-// gather reads all headers, and returns how many there are.
+// gather reads all headers, and returns their number; 0 if there are more than HEADERS_MOST.
 static size_t gather(void *envoy, int kind, header *all) {
   size_t count = CALLBACK(http_get_headers_size)(envoy, kind);
   return count <= HEADERS_MOST && CALLBACK(http_get_headers)(envoy, kind, all) ? count : 0;

@@ -139,7 +139,7 @@ func (s *stream) note(name string, took time.Duration, times int) {
 	s.figures = append(s.figures, [2]string{"bench-" + name, strconv.FormatInt(int64(took)/int64(times), 10)})
 }
 
-// The method each measures how long the function do takes.
+// The method named each measures how long the function named do takes.
 func (s *stream) each(name string, do func()) {
 	begin := time.Now()
 	for range rounds {
