@@ -31,12 +31,12 @@ func init() { caddy.RegisterModule(new(Handler)) }
 // and a `grpc-status`.
 //
 // After a request has passed the handler, these placeholders are set: `{http.penstock.decision}`
-// (`allowed`, `denied`, `penalized`, `unauthorized`, `blocked`, `exempt`, `missing`, `none`,
-// `degraded_allowed`, `degraded_denied`), `{http.penstock.rule}`, `{http.penstock.limit}`,
-// `{http.penstock.remaining}` and `{http.penstock.retry_after}` (seconds). The client is described
-// by `{http.penstock.client}`, `{http.penstock.identity}` (how it was identified: `user`,
-// `api_key`, `ip`), `{http.penstock.user}`, `{http.penstock.tenant}` and `{http.penstock.tier}`. A
-// denied request emits the event `penstock_denied`.
+// (`allowed`, `denied`, `penalized`, `unauthorized`, `blocked`, `exempt`, `missing`, `oversized`,
+// `none`, `degraded_allowed`, `degraded_local`, `degraded_denied`), `{http.penstock.rule}`,
+// `{http.penstock.limit}`, `{http.penstock.remaining}` and `{http.penstock.retry_after}` (seconds).
+// The client is described by `{http.penstock.client}`, `{http.penstock.identity}` (how it was
+// identified: `user`, `api_key`, `ip`), `{http.penstock.user}`, `{http.penstock.tenant}` and
+// `{http.penstock.tier}`. A denied request emits the event `penstock_denied`.
 //
 // If a client disconnects while its request waits in a throttle queue, the request is neither
 // admitted nor denied. The request is charged nothing, and the log records status 499. The handler

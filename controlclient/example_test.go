@@ -39,7 +39,8 @@ func ExampleClient_GetClient() {
 	// Output: gold "17"
 }
 
-// A write with the ETag of what was read changes nothing if somebody else has changed it meanwhile.
+// A write with the ETag that was read changes nothing if somebody else has changed the record
+// meanwhile.
 func ExampleClient_PatchClient() {
 	address, end := serveAnswer(412, "", `{"title":"Precondition Failed","status":412,"detail":"the client has changed since"}`)
 	defer end()

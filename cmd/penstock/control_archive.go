@@ -25,7 +25,7 @@ import (
 // Bounds of the days for which events and usage are kept. Batches come up to 30 days late.
 const keepDaysMin, keepDaysMax = 31, 36_500
 
-// How long events, and usage and daily sums, are kept by default.
+// By default, events are kept for keepEventsDefault, and usage and daily sums for keepUsageDefault.
 const keepEventsDefault, keepUsageDefault = "90d", "2562d"
 
 // archiveFlags are the flags for the place of the archive and for the retention times, as written.

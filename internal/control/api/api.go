@@ -155,7 +155,7 @@ func (a *API) refuse(w http.ResponseWriter, no *refusal) {
 const roleKey = "role"
 
 // The function operation returns the description of an operation. Each operation may also be
-// answered 401, 403 and 503, and if it has a body, 400, 408, 413 and 415.
+// answered 401, 403, 422, 429 and 503, and if it has a body, 400, 408, 413 and 415.
 func operation(method, path, id, summary string, role ledger.Role, statuses ...int) huma.Operation {
 	statuses = append(statuses, http.StatusUnauthorized, http.StatusForbidden, http.StatusUnprocessableEntity, http.StatusTooManyRequests,
 		http.StatusServiceUnavailable)
@@ -176,7 +176,7 @@ func needs(role ledger.Role) string {
 	return "Needs the role " + string(role) + " or one above."
 }
 
-// caller is the context key of a called value.
+// caller is the context key of the requester of a call.
 type caller struct{}
 
 // requester identifies the caller of a request.

@@ -28,7 +28,7 @@ type Conditions struct {
 }
 
 // Resolve implements [huma.Resolver]. A condition without a value is an error: a caller whose ETag
-// is empty by mistake would otherwise write without one.
+// is empty by mistake would otherwise write without a condition.
 func (*Conditions) Resolve(ctx huma.Context) (problems []error) {
 	ctx.EachHeader(func(name, value string) {
 		if value == "" && (strings.EqualFold(name, "If-Match") || strings.EqualFold(name, "If-None-Match")) {

@@ -21,8 +21,8 @@ const (
 	explainingQueue = 16
 )
 
-// explaining bounds the explanations that are under way, so that they leave processors and turns to
-// other requests.
+// explaining bounds the explanations that are under way, so that they leave processors and turns of
+// the gate to other requests.
 type explaining struct {
 	queue, turns chan struct{}
 	seed         maphash.Seed
@@ -34,8 +34,8 @@ func newExplaining() *explaining {
 		seed: maphash.MakeSeed(), callers: sources.New()}
 }
 
-// The method enter waits for a turn, which the caller ends with the function leave. The error is
-// the answer to the request.
+// The method enter waits until an explanation may be made. After that, the caller calls the
+// function leave. The error is the answer to the request.
 func (e *explaining) enter(ctx context.Context) (leave func(), err error) {
 	dequeue, ok := e.enqueue(callerOf(ctx).actor.Name)
 	if !ok {

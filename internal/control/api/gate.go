@@ -39,9 +39,10 @@ const (
 	batchesMax = requestsMax / 2
 )
 
-// gate admits requests with a valid token to the turns of the API. A token that was valid before
-// gets a turn at once, and is verified again during the turn. Any other token is verified first, in
-// a queue of its own, so a caller without a valid token takes no turn from callers with one.
+// gate lets at most requestsMax requests be served at a time: each has a turn. A token that was
+// valid before gets a turn at once, and is verified again during the turn. Any other token is
+// verified first, in a queue of its own, so a caller without a valid token takes no turn from
+// callers with one.
 type gate struct {
 	identify       func(ctx context.Context, remote, authorization string) (requester, *refusal)
 	now            func() time.Time

@@ -282,8 +282,8 @@ func TestAnIssuerThatIsAway(t *testing.T) {
 	s.checkAnswer(s.askAsPerson(old, "GET", "/v1/tiers", ""), 401)
 }
 
-// TestGarbageTokensTakeNoTurnsOfPeople tests that an address that sends many tokens with wrong
-// signatures is soon not verified any more, and that everyone else is answered meanwhile.
+// TestGarbageTokensTakeNoTurnsOfPeople tests that the tokens of an address that sends many with
+// wrong signatures are soon not verified any more, and that everyone else is answered meanwhile.
 func TestGarbageTokensTakeNoTurnsOfPeople(t *testing.T) {
 	t.Parallel()
 	key := signer.RSA(t, "one", 4096, "RS256")

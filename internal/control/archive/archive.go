@@ -80,8 +80,8 @@ func (a *Archiver) Run(ctx context.Context) {
 	}
 }
 
-// Round archives every month whose retention time is over, and returns the names of those months.
-// Round does not return a month that has no rows left in the tables.
+// Round archives every month whose retention time is over, and drops the restored months whose time
+// is over. Round returns the names of these months.
 func (a *Archiver) Round(ctx context.Context, now time.Time) (done []string, err error) {
 	err = a.alone(ctx, func(ctx context.Context) error {
 		if err := a.turnOn(ctx); err != nil {

@@ -30,7 +30,8 @@ import (
 	"github.com/penstock/penstock/internal/test/s3test"
 )
 
-// The variables of a process that archives or restores, and is killed at one of its steps.
+// The environment variables of a process that archives or restores, and is killed at one of its
+// steps.
 const (
 	childDatabase = "PENSTOCK_TEST_DATABASE"
 	childEndpoint = "PENSTOCK_TEST_ENDPOINT"

@@ -13,13 +13,13 @@ import (
 
 // row is a pointer to a row of a table. A row of a table is also a row of a Parquet file.
 type row interface {
-	// The method targets are the pointers into which the columns of a query are scanned.
+	// The method targets returns the pointers into which the columns of a query are scanned.
 	targets() []any
 	// The method normalize changes the scanned values to the form in which they are read back.
 	normalize()
-	// The method values are those of the columns of the table.
+	// The method values returns the values of the columns of the table.
 	values() []any
-	// The method measures are the numbers that are added up.
+	// The method measures returns the numbers that are added up.
 	measures() []int64
 	// The method key returns the key by which the rows of a partition are ordered.
 	key() []string

@@ -18,8 +18,8 @@
 // counted: a node whose clock is wrong loses nothing. Each number of a row stops at ±2^56, so no
 // sum overflows.
 //
-// A batch with more than [feed.LinesMax] lines or [feed.TextBytesMax] bytes, and one of which no
-// line can be read, is an [Unreadable] and changes nothing.
+// A batch with more than [feed.LinesMax] lines or [feed.TextBytesMax] bytes is an [Unreadable] and
+// changes nothing. So is a batch of which no line can be read.
 //
 // # When not to use it
 //

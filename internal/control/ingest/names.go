@@ -20,8 +20,9 @@ import (
 // usage of further ones is in the row with an empty client. Minute bounds new clients, and Day
 // bounds the new clients and, separately, those with usage of the day before.
 //
-// Half of the places of a day are there when it begins, and the others come evenly until it ends.
-// So a flood of made-up names does not take the places of the rest of the day.
+// A new client that gets rows takes a place of the minute and one of the day. Half of the places of
+// a day are available when the day begins, and the others become available evenly until it ends. So
+// a flood of made-up names does not take the places of the rest of the day.
 type NamesMax struct{ Minute, Day int }
 
 // The method dayPlaces returns how many places of the day there are at an instant.

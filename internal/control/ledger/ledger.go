@@ -29,7 +29,7 @@ func (e *Invalid) Error() string { return e.Text }
 
 // Errors of the preconditions of a write.
 var (
-	// ErrNone means that there is no such client, tier or token.
+	// ErrNone means that what a call names does not exist, such as a client, a tier or a token.
 	ErrNone = errors.New("there is none")
 	// ErrChanged means that the row has changed since it was read.
 	ErrChanged = errors.New("it has changed since it was read: read it again, and repeat the change if it still applies")

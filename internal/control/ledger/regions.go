@@ -46,8 +46,8 @@ const (
 	missingMax = 100
 )
 
-// Regions returns what the Redis of each region has. A region that no process publishes to any more
-// comes as well, because its nodes still enforce what it has.
+// Regions returns what the Redis of each region has. The result includes a region that no process
+// publishes to any more, because its nodes still enforce what it has.
 func (l *Ledger) Regions(ctx context.Context) ([]Region, error) {
 	rows, err := l.Pool.Query(ctx, "SELECT r.region, r.generation <> '', r.change, greatest(c.change - r.change, 0), r.trouble, r.since, "+
 		"(SELECT count(*) FROM policies p JOIN region_policies h USING (policy) WHERE h.region = r.region AND p.generation > 0 AND h.generation >= p.generation), "+

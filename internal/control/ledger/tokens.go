@@ -26,9 +26,9 @@ type Role string
 // The roles.
 const (
 	Viewer  Role = "viewer"  // read
-	Support Role = "support" // block, exempt and set limits of single clients, with an end
-	Editor  Role = "editor"  // change clients and tiers
-	Admin   Role = "admin"   // make and revoke tokens
+	Support Role = "support" // block clients, grant units; exempt clients and set limits, with an end
+	Editor  Role = "editor"  // change clients, API keys, tiers and policies
+	Admin   Role = "admin"   // make and revoke tokens, write thresholds
 	Node    Role = "node"    // send what happened, and nothing else
 )
 

@@ -137,7 +137,8 @@ func (s *Server) run(ctx context.Context, program string, args ...string) (out s
 
 func (s *Server) log() string { return filepath.Join(s.folder, "log") }
 
-// Run starts the server again after it has ended, and waits until it accepts connections.
+// Run starts the server, or starts it again after it has ended. Run waits until the server accepts
+// connections.
 func (s *Server) Run(ctx context.Context) error {
 	log, err := os.OpenFile(s.log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {

@@ -36,7 +36,7 @@ import (
 	"github.com/penstock/penstock/internal/test/pgtest"
 )
 
-// The variables of a process that is killed at a step of a round.
+// The environment variables of a process that is killed at a step of a round.
 const (
 	childDatabase = "PENSTOCK_TEST_DATABASE"
 	childStep     = "PENSTOCK_TEST_STEP"

@@ -21,7 +21,7 @@ import (
 	"github.com/penstock/penstock/internal/test/racescale"
 )
 
-// The variables of a process that publishes, and is killed at a step.
+// The environment variables of a process that publishes, and is killed at a step.
 const (
 	childDatabase = "PENSTOCK_TEST_DATABASE"
 	childRedis    = "PENSTOCK_TEST_REDIS"

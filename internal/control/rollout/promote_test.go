@@ -202,7 +202,7 @@ func TestACandidateIsPromoted(t *testing.T) {
 			c.follows(us, 0, 55)
 			c.observed(40, "")
 
-			eu = c.process("eu") // which continues
+			eu = c.process("eu") // the new process continues with the stored totals
 			second := c.process("eu")
 			c.follows(second, 45, 50)
 			c.follows(eu, 45, 50)
@@ -214,7 +214,7 @@ func TestACandidateIsPromoted(t *testing.T) {
 			c.follows(eu, 200, 205)
 			c.observed(55, "")
 			c.follows(eu, 210, 250)
-			c.observed(55, "") // by us
+			c.observed(55, "") // the region us has observed it for 55 seconds
 			c.forgotten("eu")
 			c.follows(us, 60, 65)
 			c.observed(65, `reads the reports of the region "eu"`)

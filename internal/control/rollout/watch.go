@@ -25,8 +25,8 @@ type count struct{ admitted, denied uint64 }
 type trial struct {
 	generation int64
 	first      map[string]counts // by node: the totals when it first reported the candidate
-	// For a candidate for a share of the clients: its requests in the last report of each node, and
-	// those since the first reports.
+	// If the candidate is for a share of the clients, last has its requests in the last report of
+	// each node, and sums those since the first reports.
 	last map[string]count
 	sums count
 
