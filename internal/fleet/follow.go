@@ -36,7 +36,8 @@ const (
 // The channel reading has an element for each call of Follow that uses Redis.
 var reading = make(chan struct{}, readersMax)
 
-// errReaders is the error of a call of Follow that got no turn because of other readers.
+// errReaders is the error of a call of Follow that could not use Redis in time because of other
+// readers.
 var errReaders = fmt.Errorf("%d readers of events of this process wait for Redis; ask again", readersMax)
 
 // EventQuery selects events.
@@ -75,9 +76,9 @@ type FollowedNode struct {
 var ErrAfter = errors.New("no place in the events")
 
 // Follow returns the events of the node named own, and those of all other nodes in the Redis of the
-// store. Either may be nil. Other nodes send their events for ten seconds after the call. If Redis
-// does not answer, or if four other calls use it for two seconds, the events are those of own
-// alone.
+// store. The node and the store may each be nil. Other nodes send their events for ten seconds
+// after the call. If Redis does not answer, or if four other calls use it for two seconds, the
+// events are those of own alone.
 func Follow(ctx context.Context, store *redisstore.Store, own *Node, q *EventQuery) (*EventPage, error) {
 	places, err := parsePlaces(q.After)
 	if err != nil {
@@ -136,7 +137,7 @@ func ownEvents(page *EventPage, own *Node, places map[string]uint64, q *EventQue
 // FollowFunc is Follow for one Redis.
 type FollowFunc func(ctx context.Context, own *Node, q *EventQuery) (*EventPage, error)
 
-// In returns Follow for the given store, which is nil in a process without Redis.
+// In returns Follow for the given store, which is nil if the process does not use Redis.
 func In(store *redisstore.Store) FollowFunc {
 	return func(ctx context.Context, own *Node, q *EventQuery) (*EventPage, error) {
 		return Follow(ctx, store, own, q)

@@ -123,8 +123,8 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestReadersTakeTurns tests that a call that does not get a turn shows the events of the own node,
-// or fails, with the reason.
+// TestReadersTakeTurns tests that a call that cannot use Redis because of other readers returns
+// only the events of its own node, or an error if it has none. In both cases it gives the reason.
 func TestReadersTakeTurns(t *testing.T) {
 	store := open(t, redistest.Start(t))
 	w := new(writes)

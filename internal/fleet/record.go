@@ -52,7 +52,7 @@ type Policy struct {
 	Rejected bool   `json:"rejected,omitempty"` // whether the last edit of its file was rejected
 	// Published is the version as a control plane published it, before this node completed it.
 	Published string `json:"published,omitempty"`
-	// ByClient reports whether the node enforces a candidate for a share of the clients.
+	// ByClient reports whether the node can enforce a candidate for a share of the clients.
 	ByClient bool `json:"by_client,omitempty"`
 	// Candidate is the candidate that the node enforces for a share of the clients; nil if there is
 	// none.

@@ -30,7 +30,7 @@ type NodeState struct {
 	Problems []string  `json:"problems,omitempty"`
 }
 
-// Nodes are all nodes of a Redis, or one process without Redis.
+// Nodes are all nodes of a Redis, or a single process that does not use Redis.
 type Nodes struct {
 	Nodes []NodeState `json:"nodes"`
 	// Unreadable is the number of records in Redis that could not be read.
