@@ -37,11 +37,11 @@ func (a *Call) Fill(check *counter.Check) {
 }
 
 // Ask prepares a call to the store and marks it as under way. The call is for a request of the
-// given cost, or in advance if cost is 0. [Counter.Granted] or [Counter.Failed] must follow. now
-// must be no later than the instant at which the call is sent. Ask returns false if a call is under
-// way already, if the cost exceeds the limit's capacity, or while requests alternate between two
-// limits. The request then sends its own check unchanged, and its result is not passed to the
-// Counter.
+// given cost, or in advance if cost is 0. [Counter.Granted] or [Counter.Failed] must follow. The
+// argument named now must be no later than the instant at which the call is sent. Ask returns false
+// if a call is under way already, if the cost exceeds the limit's capacity, or while requests
+// alternate between two limits. The request then sends its own check unchanged, and its result is
+// not passed to the Counter.
 func (c *Counter) Ask(now counter.Micros, l *counter.Limit, cost int64) (a Call, ok bool) {
 	if l.Count() != c.count || l.Capacity() != c.capacity {
 		c.setLimit(now, l)

@@ -64,8 +64,8 @@ type Counter struct {
 
 	deniedCost  int64 // this cost and greater ones are denied
 	deniedUntil counter.Micros
-	passesAt    counter.Micros // until this instant the store would deny it
-	// until then the store counts as empty, and only new units are available
+	passesAt    counter.Micros // until this instant the store would deny that cost
+	// until this instant the store counts as empty, and only new units are available
 	flowUntil counter.Micros
 
 	rates
@@ -220,8 +220,8 @@ func (c *Counter) Held(now counter.Micros) (units int64) {
 
 // setLimit changes the counter's limit. Units charged under the old limit are refunded, and its
 // denials are forgotten. A client that alternates between two tiers would return its whole lease on
-// every request. So after a second change of the limit within one second, each request with a
-// different limit makes its own call.
+// every request. So after a second change of the limit within one second, each request makes its
+// own call for the next second.
 func (c *Counter) setLimit(now counter.Micros, l *counter.Limit) {
 	if c.count != 0 && now-c.changed < counter.Second {
 		c.steadyFrom = now + counter.Second

@@ -48,7 +48,7 @@
 //
 // Demand is given in multiples of the limit. Jain is the fairness index over nodes: 1 means that
 // every node got the same fraction of its demand. A token bucket loses requests because it reserves
-// capacity for as long as units are leased, at most a twentieth of its burst. Up to a quarter of a
+// capacity, at most a twentieth of its burst, for as long as units are leased. Up to a quarter of a
 // bucket's limit was held at once, and a twelfth under a steady load. Other nodes cannot get those
 // units for as long as a lease lasts, usually a quarter of a second.
 //

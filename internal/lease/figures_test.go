@@ -90,8 +90,8 @@ func TestFiftyTimesFewerCalls(t *testing.T) {
 	}
 }
 
-// TestAColdCounter: with fewer than ten requests a second, each request makes one call, and no
-// units are held.
+// TestAColdCounter: with fewer than ten requests a second on each node, each request makes one
+// call, and no units are held.
 func TestAColdCounter(t *testing.T) {
 	for _, l := range []counter.Limit{fixed, sliding, bucket} {
 		w := newWorld(scene{limit: l, nodes: 2, rtt: 500, lasts: 10 * counter.Second, traffic: traffic{shape: constant, demand: 0.018}}, 1)

@@ -40,8 +40,8 @@ func (c *Counter) Observe(now, sent counter.Micros, l *counter.Limit, cost int64
 	c.deniedCost, c.deniedUntil, c.passesAt = cost, sent+wait, addSpan(sent, r.Wait)
 }
 
-// Denies reports whether a request of that cost is denied by a recent answer of the store. Denies
-// is used for a request that must not be admitted from the held units.
+// Denies reports whether a request of the given cost is denied by a recent answer of the store.
+// Denies is used for a request that must not be admitted from the held units.
 func (c *Counter) Denies(now counter.Micros, l *counter.Limit, cost int64) bool {
 	return l.Count() == c.count && l.Capacity() == c.capacity && c.denies(now, cost)
 }

@@ -15,7 +15,8 @@ const (
 	extraMin = 2 // fewer units are not worth holding
 	ageMin   = 250 * counter.Millisecond
 	idle     = 100 * counter.Millisecond
-	// the longest gap between two calls to a store that is nearly empty
+	// the usual gap between two calls to a store that is nearly empty is 1/gapPart of the time in
+	// which the limit is refilled, but at least gapMin and at most gapMax
 	gapMin   = 5 * counter.Millisecond
 	gapMax   = 50 * counter.Millisecond
 	gapPart  = 50
@@ -23,7 +24,7 @@ const (
 	// the store is nearly empty if it has less than this fraction of what all nodes use in a gap
 	dryPart  = 0.3
 	scatter  = 0x9e3779b97f4a7c15 // a multiplier from the golden ratio, which scatters instants
-	holdPart = 20                 // a node holds at most one part in this many of a limit
+	holdPart = 20                 // a node holds at most 1/holdPart of a limit
 	// bound of measured round trips: a slow store must not make leases long
 	rttMax = counter.Second
 	// thousandths of the remaining units that all nodes together may take in advance
