@@ -16,7 +16,8 @@ import (
 const tokenMin = 16
 
 // ReadToken returns a token that is given either in a file or as a text, which may be {env.NAME}.
-// ReadToken returns "" if neither is given. inText and inFile name the two settings in messages.
+// ReadToken returns "" if neither is given. The arguments inText and inFile name the two settings
+// in messages.
 func ReadToken(inText, text, inFile, file string) (string, error) {
 	token, err := policyfile.Secret(text)
 	if err != nil {
