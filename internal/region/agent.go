@@ -47,8 +47,8 @@ type Agent struct {
 	Settings
 	rate    rate
 	waiting []waiter
-	// has holds the shares of other regions, as far as known from messages. known is the set of
-	// those that are not 0.
+	// The field has holds the shares of other regions, as far as messages have told them. The field
+	// known is the set of the regions whose shares are not 0.
 	has   [RegionsMax]int64
 	known uint8
 
@@ -78,8 +78,8 @@ func NewAgent(share *Share, settings Settings, now counter.Micros) *Agent {
 	return a
 }
 
-// Arrive decides a request, or begins to wait for other regions. id identifies the request in an
-// Output.
+// Arrive decides a request, or begins to wait for other regions. The argument id identifies the
+// request in an Output.
 func (a *Agent) Arrive(now counter.Micros, id uint64, cost int64, out *Output) Verdict {
 	a.rate.add(now, cost)
 	if len(a.waiting) == 0 && !a.Share.Take(now, cost).Denied {
