@@ -22,11 +22,11 @@ import (
 
 // Bounds of an agent.
 const (
-	scriptsMax   = 512              // calls of the store in one pipeline
-	tellTime     = 8 * time.Second  // of a message, and of reading its counters
-	tellerTime   = 3 * time.Second  // after which another agent tells, beyond three intervals
-	idleInterval = time.Second      // without rules that are told
-	keepMin      = 10 * time.Minute // for which a changed counter is kept, at least
+	scriptsMax   = 512              // the number of calls of the store in one pipeline
+	tellTime     = 8 * time.Second  // the time for a message, and for reading its counters
+	tellerTime   = 3 * time.Second  // another agent tells after three intervals and this time
+	idleInterval = time.Second      // the interval if no rule has across: gossip
+	keepMin      = 10 * time.Minute // the least time for which a changed counter is kept
 )
 
 // knownPrefix begins the key of what was charged to a counter for other regions. The counter's own
@@ -65,7 +65,7 @@ type Agent struct {
 	o       Options
 	id      string
 	heard   map[string]*heard // by region
-	instant counter.Micros    // at which the store decides; 0 for its own clock
+	instant counter.Micros    // the instant at which the store decides; 0 means its own clock
 
 	failed, invalid, early, late, charged atomic.Uint64
 }
@@ -126,8 +126,8 @@ func (a *Agent) tellAll(ctx context.Context, p *Peer) {
 	p.broken = err != nil
 }
 
-// The method tell is tellAll without the log. Every message is at least a sign of life. While a
-// message is under way, the counters of the next one are read.
+// The method tell is like tellAll, but logs nothing. Every message is at least a sign of life.
+// While a message is under way, the counters of the next one are read.
 func (a *Agent) tell(ctx context.Context, p *Peer) error {
 	now := a.prepare(ctx, p.cursor)
 	for {

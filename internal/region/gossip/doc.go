@@ -39,5 +39,6 @@
 //
 // # When not to use it
 //
-// For limits that must not be exceeded, and for token buckets and logs, which have no windows.
+// Do not use it for limits that must not be exceeded, nor for token buckets and logs, which have no
+// windows.
 package gossip

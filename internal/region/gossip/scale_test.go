@@ -162,7 +162,7 @@ func (p *pair) mark(t *testing.T, names []string) {
 	}
 }
 
-// heapInUse returns the bytes of the heap, which grow with what is kept.
+// heapInUse returns how many bytes of the heap are in use.
 func heapInUse() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
