@@ -21,13 +21,13 @@ import (
 
 // Bounds of an agent.
 const (
-	asksMax     = 256     // questions of this region that are being asked, half of them of one source
+	asksMax     = 256     // questions that are asked at once, at most half from one source
 	countersMax = 1 << 14 // counters whose last question is remembered, 64 bytes each
 	pauseMin    = 100 * time.Millisecond
-	pauseMax    = time.Second     // after questions that brought nothing
-	callTime    = 2 * time.Second // of a question to another region, and of a call of the store
+	pauseMax    = time.Second     // the longest pause, after questions that brought nothing
+	callTime    = 2 * time.Second // the time for a question to another region, and for a call of the store
 	listenAgain = time.Second
-	earlyMax    = counter.Second // a loan whose lender's clock is further ahead is given back
+	earlyMax    = counter.Second // a loan whose lender's clock is further ahead than this is given back
 
 	// While requests wait, a loan is held until its last unit could be restored, but not longer
 	// than holdMax, and not longer than idleMax after the last part.
@@ -97,9 +97,9 @@ type counts struct {
 	questions, repeated, dropped, invalid, lost, lent, lentUnits, backUnits, failed, strangers atomic.Uint64
 }
 
-// pause is when a counter may be asked for again. Of the counters that share a place in the table,
-// only the last one that was asked for has a pause. Otherwise a client with many counters would
-// cause pauses of the counters of others.
+// A pause says when units of a counter may be asked for again. Of the counters that share a place
+// in the table, only the one whose units were asked for last has a pause. Otherwise a client with
+// many counters would cause pauses of the counters of others.
 type pause struct {
 	mu     sync.Mutex
 	key    uint64        // the hash of the counter's key

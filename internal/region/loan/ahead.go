@@ -181,13 +181,13 @@ func lendAhead(ctx context.Context, store counter.Store, part *counter.Limit, q 
 // weight of the window before decreases. They are charged at once, beyond what is available, so
 // that no request of this region gets them.
 //
-// Before they are charged, a look at the counter shows how fast units become available: at most n +
-// 1 of them in a span in which n did. It is a single look, because a charge between two of them
-// would look like a lower speed. It is made under a larger limit, and so shows how many units the
-// counter lacks. After the charge, another look shows when all charged units, and one more, will
-// have become available. Refunds can only advance that, and charges that came in between have
-// delayed it. So if the borrower uses the units not earlier than by that speed until that instant,
-// it uses none before a request of this region could have.
+// Before they are charged, a look at the counter shows how fast units become available: if n of
+// them become available in a span, at most n + 1 do in any other span of that length. It is a
+// single look, because a charge between two looks would look like a lower speed. It is made under a
+// larger limit, and so shows how many units the counter lacks. After the charge, another look shows
+// when all charged units, and one more, will have become available. Refunds can only advance that,
+// and charges that came in between have delayed it. So if the borrower uses the units not earlier
+// than by that speed until that instant, it uses none before a request of this region could have.
 func lendLater(ctx context.Context, store counter.Store, part *counter.Limit, q *Question, l Loan, later int64) (Loan, error) {
 	lack := 2 * part.Count() // more than the counter can lack
 	larger, err := part.Resized(part.Count()+lack, 0)

@@ -25,8 +25,8 @@
 // lender's counter could have admitted a request for it. If the lender needs units after all, it
 // recalls what is still held.
 //
-// Regions with different shares lend each other nothing. So while the shares change, no region
-// admits more than the larger of its parts before and after the change.
+// Regions whose policies divide limits differently lend each other nothing. So while the shares
+// change, no region admits more than the larger of its parts before and after the change.
 //
 // If a region was written off, another one, its steward, also lends the region's part, and has
 // counters of its own for that. Package writeoff ensures that the two never use the part in the
@@ -54,6 +54,6 @@
 //
 // # When not to use it
 //
-// For limits that one request can use up, such as 1/1d: a region has no unit to begin with. For
-// token buckets and logs, which have no windows.
+// Do not use it for limits that one request can use up, such as 1/1d: a region has no unit to begin
+// with. Do not use it for token buckets and logs, which have no windows.
 package loan

@@ -179,8 +179,8 @@ func TestAnEditedLimit(t *testing.T) {
 	}
 }
 
-// TestDemandIsBounded: the demand of a region that has counted very many units in the first
-// moment of a window is a number of units.
+// TestDemandIsBounded: even if a region has counted very many units in the first moment of a
+// window, its demand is bounded.
 func TestDemandIsBounded(t *testing.T) {
 	for _, units := range []float64{0, 1, float64(counter.CountMax), math.MaxInt64, 1e30, math.Inf(1)} {
 		if n := likely(units); n < 0 || n > 4*counter.CountMax {

@@ -34,8 +34,8 @@ type Loan struct {
 	Units   int64          `json:"units"`
 	Receipt counter.Micros `json:"receipt"` // names the window
 	// At is the reading of the lender's clock. The borrower restores the units from the same
-	// reading of its own clock on: before that, its requests might weigh the window before more
-	// than the lender's did.
+	// reading of its own clock on: before that, its requests might give the previous window more
+	// weight than the lender's did.
 	At counter.Micros `json:"at"`
 	// Later is the number of units that the borrower may use only later in the window, as many at
 	// each reading of its clock as [Loan.usable] returns: evenly from From until Full. A lender
@@ -62,8 +62,8 @@ func (e *EarlyError) Error() string {
 // errNothing reports that a region has no part of a limit.
 var errNothing = errors.New("the region has no unit of the limit")
 
-// errShares reports that two regions have different shares. By the limit of one and the shares of
-// the other, a region could lend more than its part.
+// errShares reports that the policies of two regions divide limits differently. By the limit of one
+// and the shares of the other, a region could lend more than its part.
 var errShares = errors.New("the regions divide limits differently: their policies differ")
 
 // Lend charges the counter of this region with the units for which requests wait, and with a part

@@ -22,8 +22,8 @@ const (
 )
 
 // recalls are the loans for later of this agent. After such a loan, the counter has been charged
-// with more than is available, so it admits nothing, not even for units that are borrowed. If
-// requests of this region need units, the agent recalls what the borrower still holds.
+// with more than is available, so it admits nothing, even if units are borrowed. If requests of
+// this region need units, the agent recalls what the borrower still holds.
 type recalls struct {
 	sources *sources.Counts
 

@@ -80,7 +80,7 @@ func TestAnIdleRegionLendsTheWholeWindow(t *testing.T) {
 			if most := 2000 * int64(elapsed) / int64(counter.Minute); int64(admitted) > most+1 {
 				t.Fatalf("%d units were admitted after %v of the window, one counter admits %d", admitted, elapsed, most)
 			}
-			time.Sleep(time.Second) // of the pauses, which are those of the machine's clock
+			time.Sleep(time.Second) // so that the pauses of the agents, which follow the machine's clock, are over
 			if busy.takes(1) {
 				admitted++
 			}

@@ -30,9 +30,9 @@ type round struct {
 	// The lock of the rounds guards the fields below.
 	key    string
 	active int       // questions under way
-	ids    []string  // of the questions for which requests wait
+	ids    []string  // the IDs of the questions for which requests wait
 	later  *Question // what is asked after this round, or nil
-	lateID []string  // of the questions for which requests wait in later
+	lateID []string  // the IDs of the questions, put off in later, for which requests wait
 }
 
 // rounds are the rounds under way, by the keys of their counters.

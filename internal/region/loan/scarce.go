@@ -87,7 +87,7 @@ func (a *Agent) deem(q *Question, r *round, units int64) {
 	need := max(r.need.Load(), q.Part/littleParts, 1)
 	whole, err := counter.ParseLimit(q.Limit)
 	if err != nil || !q.Short || q.Need == 0 && r.need.Load() > 0 {
-		return // or the question for which requests wait decides
+		return // in the last case, the question for which requests wait decides
 	}
 	length := min(max(scarceMin, time.Duration(whole.Window()/scarceParts)*time.Microsecond), scarceMax)
 	p, key := a.pauseOf(q)

@@ -37,8 +37,9 @@ func (h *held) Take(ctx context.Context, checks []counter.Check, results []count
 type noRedis struct{ writeoff.Redis }
 
 // TestAStewardLendsByWhatItHasRead: a steward lends the part of a region that is written off if it
-// has read the state a short time ago, and this is still so after it has charged the counter. It
-// lends no part that is another's, and nothing by the key of a part.
+// has read the state a short time ago, both before and after it charges the counter. It lends no
+// part that another region lends or uses, and nothing if a question has the key of a part's
+// counter.
 func TestAStewardLendsByWhatItHasRead(t *testing.T) {
 	for _, c := range []struct {
 		name        string
