@@ -29,7 +29,8 @@
 //
 // # When not to use it
 //
-// For limits that regions do not lend each other: nobody can use the part of another region.
+// Do not use it for limits that regions do not lend each other: nobody can use the part of another
+// region.
 package writeoff
 
 import (
