@@ -4,15 +4,15 @@
 //
 // # Promise
 //
-// Every process with the same [Options] gets the same store. Without Redis, the store is in memory.
-// With Redis, a layer of leases and cached denials precedes it, and an in-memory fallback applies
-// on_error while Redis does not answer. [Store.Close] returns unused leases and then closes every
-// layer.
+// Every process with the same [Options] gets the same store. If Redis is not configured, the store
+// is in memory. Otherwise it is Redis. A layer of leases and cached denials then precedes Redis,
+// and an in-memory fallback applies on_error while Redis does not answer. [Store.Close] returns
+// unused leases and then closes every layer.
 //
 // # Price
 //
-// A call costs what its layers cost, which call each other directly. The fallback allocates memory
-// only when Redis fails.
+// A call costs what its layers cost. The layers call each other directly. The fallback allocates
+// memory only when Redis fails.
 //
 // # When not to use it
 //

@@ -16,9 +16,9 @@ import (
 )
 
 // Pool lets the stores of one process that keep their counters in the same place count together
-// while Redis does not answer. So a configuration whose store has other settings than the one
-// before it, such as another timeout, continues with the same counts. The zero Pool is ready for
-// use. A Pool is safe for concurrent use.
+// while Redis does not answer. So after a change of settings, for example of the timeout, the store
+// of the new configuration continues with the same counts. The zero Pool is ready for use. A Pool
+// is safe for concurrent use.
 //
 // The servers, as the options spell them, name the place of a counter: see
 // [redisstore.Store.Places]. What the pool remembers of a place is lost when its last store closes.
