@@ -25,8 +25,8 @@
 // allowance in this process. No request is charged twice: a call that was sent and not answered is
 // not charged again, because the store might have executed it or might still execute it. A call was
 // certainly not executed if its error, or an error that it wraps, has a method Unsent that returns
-// true. Units of a window that has ended are not charged. The package remembers such units for
-// 65,536 counters; a further counter displaces one with few units.
+// true. Units of a window that has ended are not charged. The package remembers the uncharged units
+// of at most 65,536 counters; a further counter displaces one with few units.
 //
 // Stores of one process over the same counters have the same [Counts], so together they admit no
 // more than the limit, and each charges what the others owe. A process has several such stores

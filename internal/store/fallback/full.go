@@ -78,8 +78,8 @@ func (h *halves) canCount() bool {
 
 // takeHalves completes those calls that the store did not execute because it has no memory for
 // their new counters. The store counts the known counters, so a client cannot use units of a known
-// counter again by adding a made-up name to each request. If that is not possible, memory answers
-// the call.
+// counter again by adding a made-up name to each request. If a call cannot be divided, memory
+// answers it.
 func (s *Store) takeHalves(ctx context.Context, calls []counter.Call) {
 	var all []*halves
 	for i := range calls {

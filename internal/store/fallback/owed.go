@@ -188,7 +188,7 @@ var errPatience = errors.New("another request still charges the debt")
 
 // The method await waits until a charge of a debt of the shard has ended. It returns the context's
 // error if ctx ends first, and errPatience if the time given by the argument named patience ends
-// first. If that is 0, it waits for any time. The caller holds the lock.
+// first. If patience is 0, only ctx bounds the wait. The caller holds the lock.
 func (sh *owedShard) await(ctx context.Context, patience time.Duration) error {
 	if sh.settled == nil {
 		sh.settled = make(chan struct{})
@@ -212,8 +212,8 @@ func (sh *owedShard) await(ctx context.Context, patience time.Duration) error {
 	}
 }
 
-// The method beginNow is begin for a caller that does not wait. It leaves a debt that another
-// request is charging.
+// The method beginNow is like the method begin, but for a caller that does not wait. It leaves a
+// debt that another request is charging.
 func (o *owed) beginNow(key []byte, now time.Time) (units int64) {
 	sh := o.shard(key)
 	sh.mu.Lock()
@@ -240,9 +240,9 @@ func (o *owed) beginLocked(sh *owedShard, key []byte, d *debt, now time.Time) (u
 	return units
 }
 
-// The method end completes the charge of a debt that begin has started. If unsent is set, the store
-// has certainly not charged the units, so they are still owed. Otherwise the argument named charge
-// is the store's answer; nil if it is unknown.
+// The method end completes the charge of a debt that the method begin has removed. If unsent is
+// set, the store has certainly not charged the units, so they are still owed. Otherwise the
+// argument named charge is the store's answer; nil if it is unknown.
 func (o *owed) end(key []byte, units int64, unsent bool, charge *counter.Result) {
 	sh := o.shard(key)
 	sh.mu.Lock()
@@ -294,7 +294,7 @@ func (o *owed) refund(key []byte, now time.Time, at counter.Micros, units int64)
 	defer sh.mu.Unlock()
 	d := sh.debts[string(key)]
 	for d != nil && d.settling {
-		_ = sh.await(context.Background(), 0) // which does not end
+		_ = sh.await(context.Background(), 0) // this context does not end
 		d = sh.debts[string(key)]
 	}
 	if d == nil || at < d.refundFrom || now.After(d.until) {

@@ -44,8 +44,7 @@ type Options struct {
 	// Now returns the time. Nil means time.Now.
 	Now func() time.Time
 	// Failed is called with each error of the shared store after which this process answered in its
-	// place.
-	// It must be safe for concurrent use. Nil means that errors are dropped.
+	// place. It must be safe for concurrent use. Nil means that errors are dropped.
 	Failed func(err error)
 }
 

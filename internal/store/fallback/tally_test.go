@@ -113,8 +113,8 @@ func TestALeaseIsCutByTheTally(t *testing.T) {
 	}
 }
 
-// TestATallyEnds: when the window of the last request without the store is over, the counter has no
-// tally.
+// TestATallyEnds: when the window of the last request that was decided without the store is over,
+// the counter has no tally.
 func TestATallyEnds(t *testing.T) {
 	w := newWorld(t, 1)
 	now := time.Now()
