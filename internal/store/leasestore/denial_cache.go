@@ -258,9 +258,9 @@ func (a *answer) fill(now counter.Micros, c *counter.Check, r *counter.Result) {
 }
 
 // waitOf returns how long a cost had to wait when the answer was given. For a greater cost than the
-// denied one, the result is exact for fixed windows, and exact to a tick for token buckets. For
-// other algorithms, the wait is a lower bound: a client that returns then is denied again with the
-// rest of the wait.
+// denied one, the result is exact for fixed windows, and for token buckets exact to one step of
+// their refill. For other algorithms, the wait is a lower bound: a client that returns then is
+// denied again with the rest of the wait.
 func (a *answer) waitOf(c *counter.Check, cost int64) counter.Micros {
 	switch {
 	case c.Penalty != nil || cost == a.cost:

@@ -81,7 +81,7 @@ type gate struct {
 type pass struct {
 	shard *gateShard // nil means that there is no gate
 	id    identity
-	check int // the check of the gate's counter
+	check int // the index of the check of the gate's counter
 }
 
 // The type queued is a request that waits at a gate. The lock of the shard guards the request until

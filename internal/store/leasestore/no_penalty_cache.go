@@ -39,9 +39,10 @@ func (t *absences) known(now counter.Micros, id identity) (absent, look bool) {
 	return true, look
 }
 
-// The method learn records the result of checking for a penalty. If until is positive, there was no
-// penalty, and learn remembers that until then. If until is 0, there is a penalty. A negative until
-// means that the result is unknown. In all cases the check is no longer under way.
+// The method learn records the result of checking for a penalty. If the argument named until is
+// positive, there was no penalty, and the method remembers this until that instant. If the argument
+// is 0, there is a penalty. If it is negative, the result is unknown. In all cases the check is no
+// longer under way.
 func (t *absences) learn(id identity, until counter.Micros) {
 	set, mu := t.lock(id)
 	defer mu.Unlock()
