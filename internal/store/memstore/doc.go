@@ -10,9 +10,9 @@
 // [Options.BytesMax]. A full store gives no client a fresh allowance:
 //
 //   - The store removes a counter only when it is fresh: equal to one never used
-//     ([counter.Limit.Fresh]). A newcomer is a client without a counter. Each newcomer examines a
-//     few counters of its shard, in turn, for one to remove. There is no sweep and no goroutine:
-//     without newcomers no counter is removed.
+//     ([counter.Limit.Fresh]). A newcomer is a client without a counter. For each newcomer, the
+//     store examines the next few counters of the newcomer's shard and removes those that are
+//     fresh. There is no sweep and no goroutine: without newcomers no counter is removed.
 //   - If there is no room, newcomers to a limit of a rule share 1,024 overflow counters, selected
 //     by the hash of their key. Each has the full limit. A client keeps its overflow counter until
 //     that counter is fresh, even if there is room again, because only that counter knows what the
