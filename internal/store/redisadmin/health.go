@@ -16,7 +16,8 @@ import (
 type Health struct {
 	Summary string
 	Nodes   []NodeHealth
-	// for information: also what could not be determined, and which right or setting that needs
+	// for information: also what could not be determined, and the right or setting that would be
+	// needed
 	Notes []string
 	Wrong []string // problems, each with a remedy
 }
