@@ -46,15 +46,15 @@ func (o outcome) strength() int {
 	return [...]int{kept: 1, added: 4, raised: 3, over: 0, unreadable: 2}[o]
 }
 
-// Restored counts the outcomes of a restore.
+// Restored counts the keys of a backup by the outcome of their restore.
 type Restored struct {
 	Made       time.Time // when the backup was begun
-	Added      int       // were not there
-	Raised     int       // had less use than the backup
-	Kept       int       // have as much use as the backup, or more
-	Over       int       // have expired since the backup
-	Unreadable int       // hold something else in Redis, and were left alone
-	Example    string    // one of these
+	Added      int       // keys that were not in Redis
+	Raised     int       // counters that had less use in Redis than in the backup
+	Kept       int       // counters that had at least as much use in Redis as in the backup
+	Over       int       // keys that have expired since the backup
+	Unreadable int       // keys that hold something else in Redis, and were left alone
+	Example    string    // one of the unreadable keys
 }
 
 // Restore merges the counters of a backup into the servers. Restore writes nothing if any byte of

@@ -18,7 +18,7 @@ import (
 	"github.com/penstock/penstock/internal/test/seed"
 )
 
-// logAt is the index of the sliding log in the result of checks.
+// logAt is the index of the sliding log in the result of the function named checks.
 const logAt = 2
 
 // checks returns a check of each algorithm for a client. The windows are so long that none ends
