@@ -29,7 +29,7 @@ func where(t testing.TB, c *redistest.Cluster, s *Store) func(key string) *redis
 // The function masterWithout returns a master of a cluster that does not have the slot.
 func masterWithout(c *redistest.Cluster, slot int) *redistest.Server {
 	from := c.Master(slot)
-	for _, other := range []int{0, slotCount / 2, slotCount - 1} { // these are keys with a slot of each master
+	for _, other := range []int{0, slotCount / 2, slotCount - 1} { // a slot of each master
 		if to := c.Master(other); to != from {
 			return to
 		}

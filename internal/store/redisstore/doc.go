@@ -50,7 +50,7 @@
 // slots costs a second round trip. A token bucket that is checked together with counters on other
 // servers records how close to full it was, as does one whose charges are refundable (see
 // core.Check). The script takes about twice as long for such a bucket. When Redis hangs, callers
-// wait once, for at most [Store.Patience], until the breaker opens.
+// wait for at most [Store.Patience], and only until the breaker opens.
 //
 // # When not to use it
 //
@@ -59,8 +59,8 @@
 //
 // # Permissions
 //
-// Redis 6.2 or newer. [LeastPrivilege] lists the rights that an ACL user needs. A cluster also
-// needs [ClusterPrivilege], and a setup with sentinels [SentinelPrivilege].
+// The store needs Redis 6.2 or newer. [LeastPrivilege] lists the rights that an ACL user needs. A
+// cluster also needs [ClusterPrivilege], and a setup with sentinels [SentinelPrivilege].
 package redisstore
 
 // LeastPrivilege is the part of an ACL SETUSER line after the user's credentials. LeastPrivilege

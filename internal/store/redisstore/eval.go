@@ -18,7 +18,8 @@ type ScriptCall struct {
 
 // EvalAll executes a script for each call, each on the server that holds its keys, in one pipeline
 // for each server. The replies and errors are like those of [Store.DoAll]. After an error of the
-// connection the script can be executed a second time, which must have no further effect.
+// connection, the script can be executed a second time, so a second execution must have no further
+// effect.
 func (s *Store) EvalAll(ctx context.Context, script *lua.Script, calls []ScriptCall) (replies []any, errs []error, err error) {
 	keys, commands := make([]string, len(calls)), make([][]any, len(calls))
 	for i := range calls {
@@ -67,7 +68,7 @@ func (s *Store) evalUnknown(ctx context.Context, script *lua.Script, again []int
 	return err
 }
 
-// Eval is EvalAll for one call.
+// Eval is like [Store.EvalAll], but for one call.
 func (s *Store) Eval(ctx context.Context, script *lua.Script, call ScriptCall) (reply any, err error) {
 	replies, errs, err := s.EvalAll(ctx, script, []ScriptCall{call})
 	if err == nil {

@@ -182,8 +182,8 @@ func contextFailure(ctx context.Context) *Failure {
 }
 
 // errUnanswered marks a command without a reply. If the server rejects the connection itself (a
-// wrong password), go-redis sets no error on the commands of a pipeline, which would appear to be a
-// success.
+// wrong password), go-redis sets no error on the commands of a pipeline, so without this mark they
+// would appear to have succeeded.
 var errUnanswered = errors.New("no reply was read")
 
 // failureOf converts an error of go-redis to a Failure.

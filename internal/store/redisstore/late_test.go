@@ -114,7 +114,7 @@ func TestLateness(t *testing.T) {
 }
 
 // TestStarvationIsExcused: for starvedMax, a late answer to a PING or the lateness of this process
-// excuses a batch without an answer. Afterwards it counts as an outage.
+// excuses a batch without an answer. Later, such a batch counts as an outage.
 func TestStarvationIsExcused(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, Options{URL: server.URL()})

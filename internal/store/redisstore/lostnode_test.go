@@ -65,7 +65,7 @@ func TestClusterLosesANodesFile(t *testing.T) {
 	c := configureSteady(t, redistest.StartCluster(t, "--cluster-require-full-coverage", "no"))
 	running := openCluster(t, c, Options{Timeout: TimeoutMax})
 	limit := limittest.New(t, "10/1m fixed_window")
-	of := map[*redistest.Server]string{} // these are keys of each master
+	of := map[*redistest.Server]string{} // a key of each master
 	for i := 0; len(of) < 3; i++ {
 		of[c.Master(slotOf(key(i)))] = key(i)
 	}

@@ -22,8 +22,8 @@ const (
 	announceEvery = 2 * time.Second
 	missingAfter  = 10 * time.Second
 	// unseenMax is the longest gap between two answers during which Redis is assumed to have been
-	// available. A longer gap means that a turn was missed, possibly because this process was not
-	// running.
+	// available. A longer gap means that an announcement was missed, possibly because this process
+	// was not running.
 	unseenMax = 2 * announceEvery
 	// nodesKey is a sorted set of the nodes by the time of their latest announcement. No rule's key
 	// has this form.
@@ -68,9 +68,9 @@ type nodeCounter struct {
 	name     string // the name of this node
 	estimate nodeEstimate
 
-	asked *node     // the server that answered in the last turn, or nil
+	asked *node     // the server that answered the last announcement, or nil
 	epoch uint64    // the epoch of that server's breaker at that time
-	at    time.Time // the time of the last turn
+	at    time.Time // the time of the last announcement
 }
 
 // The method turn announces this node and updates the count. If Redis does not answer, or its
@@ -120,7 +120,7 @@ func (n *node) announce(name string) (all int64, err error) {
 // throughout; after an interruption the period starts again. The zero nodeEstimate has no readings.
 type nodeEstimate struct {
 	// sorted by increasing time and decreasing number, so the first reading is the maximum, and
-	// there is at most one reading per turn
+	// there is at most one reading per announcement
 	readings []nodeReading
 }
 

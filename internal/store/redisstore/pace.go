@@ -11,8 +11,8 @@ import (
 const (
 	paceMin = 8
 	paceMax = 1 << 13
-	// paceStart is the bound before the first batch. A server that has little of a processor must
-	// answer the first batches of several processes in time.
+	// paceStart is the bound before the first batch. Even a server that gets little processor time
+	// must be able to answer the first batches of several processes in time.
 	paceStart = 32
 )
 

@@ -135,8 +135,8 @@ func (n *node) answersPing() bool {
 }
 
 // The method pongPatience returns how long a late answer to a PING is awaited. The wait ends
-// shortly before the patience of the late batch, so that the breaker opens before the next batch is
-// sent.
+// shortly before the patience of the late batch is over, so that the breaker opens before the next
+// batch is sent.
 func (s *settings) pongPatience() time.Duration { return max(s.patience-2*s.timeout, 2*s.timeout) }
 
 // answeredLate waits for a late answer to a PING, for pongPatience. Like a [readDeadline],

@@ -58,7 +58,7 @@ func newLateConn(t *testing.T, comesBy int) (*lazyConn, *lateConn) {
 	return c, under
 }
 
-// TestReadWaitsForTurns: a reply that arrives in the last turn is used, whatever the wall clock
+// TestReadWaitsForTurns: a reply that arrives in the last interval is used, whatever the wall clock
 // shows.
 func TestReadWaitsForTurns(t *testing.T) {
 	c, under := newLateConn(t, readTurns)
@@ -73,8 +73,8 @@ func TestReadWaitsForTurns(t *testing.T) {
 	}
 }
 
-// TestReadEndsAfterItsTurns: a server that does not answer uses up the turns only once, even if the
-// same deadline is set again.
+// TestReadEndsAfterItsTurns: a server that does not answer uses up the intervals only once, even if
+// the same deadline is set again.
 func TestReadEndsAfterItsTurns(t *testing.T) {
 	c, under := newLateConn(t, 1_000)
 	deadline, room := time.Now().Add(time.Hour), make([]byte, 64)
@@ -96,13 +96,13 @@ func TestReadEndsAfterItsTurns(t *testing.T) {
 	}
 }
 
-// TestReadDeadline tests the turns with a simulated clock.
+// TestReadDeadline tests the intervals with a simulated clock.
 func TestReadDeadline(t *testing.T) {
 	start := time.Unix(1_800_000_000, 0)
 	for _, c := range []struct {
 		name        string
 		timeout     time.Duration // until the deadline
-		newLateConn time.Duration // how late the reader is at each turn
+		newLateConn time.Duration // how late the reader is in each interval
 		want        time.Duration // total wait
 	}{
 		{name: "a process on time waits for the deadline", timeout: 36 * time.Millisecond, want: 36 * time.Millisecond},

@@ -31,8 +31,8 @@ func makeFourChecks(t testing.TB) []counter.Check {
 // goodReply is the reply to the checks of makeFourChecks on fresh counters.
 const goodReply = "1700000000000000 1 0 0 0 0 0 0 1700000000000000 1 1 1700000000000000 0 0 0 0"
 
-// TestMalformedReplies: for replies that the script never sends, the decoder returns errors, does
-// not panic, and never allows.
+// TestMalformedReplies: for replies that the script never sends, the decoder returns an error and
+// does not panic.
 func TestMalformedReplies(t *testing.T) {
 	checks := makeFourChecks(t)
 	decode := func(text string) error {

@@ -49,7 +49,7 @@ const (
 	Hits
 	Misses
 	Uptime   // in seconds
-	Replicas // the number of connected clients
+	Replicas // the number of connected replicas
 	// ReplicaLagBytes and ReplicaLagSeconds are the lag of the replica that lags most. Both numbers
 	// are unknown without a connected replica.
 	ReplicaLagBytes

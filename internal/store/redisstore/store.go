@@ -31,7 +31,8 @@ type Store struct {
 	ring    *ring    // nil in the other modes
 	// failover epoch of the master, or epoch of the cluster; only the discovery goroutine writes it
 	epoch atomic.Int64
-	// the view of a sentinel that remembered an epoch which most others had forgotten
+	// the answer of a sentinel that still counts failovers which most sentinels have forgotten; the
+	// store ignores this answer; nil if there is none
 	outdatedView atomic.Pointer[masterView]
 	// consecutive rounds in which most sentinels knew of fewer failovers
 	behindRounds  atomic.Int64

@@ -71,8 +71,8 @@ func TestManyCallsAreOnePipeline(t *testing.T) {
 	}
 }
 
-// TestTakeAllFailsCallByCall: without Redis each call has its own error, and the queue's bound is
-// enforced.
+// TestTakeAllFailsCallByCall: while Redis does not answer, each call has its own error, and the
+// queue's bound is enforced.
 func TestTakeAllFailsCallByCall(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, Options{URL: server.URL(), Timeout: 20 * time.Millisecond, QueueMax: 16})
