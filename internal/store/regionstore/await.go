@@ -87,11 +87,11 @@ func (s *Store) waitsFor(checks []counter.Check, results []counter.Result, taken
 // Await lets a request wait for loans that its checks lack, and calls take again when units may
 // have arrived. The function named take calls the store, and fills in the results. Await waits
 // until the request is admitted, or lacks units that no other region can lend. The error of Await
-// is that of the last call of take. Before Await, the caller has called take once, unless
-// [Store.Behind] has returned true.
+// is that of the last call of take. The argument named taken reports whether the caller has already
+// called take. The caller may omit that call only if [Store.Behind] has returned true.
 //
-// The wait lasts for at most a second. It ends at the instant named until, if that is not zero and
-// comes earlier. If ctx ends, take is not called.
+// The wait lasts for at most a second. The argument named until can set an earlier end; if it is
+// zero, it is ignored. If ctx ends, take is not called.
 func (s *Store) Await(ctx context.Context, until time.Time, checks []counter.Check, results []counter.Result, taken bool, take func() error) (End, error) {
 	c := s.waitsFor(checks, results, taken)
 	if c == nil && !taken {

@@ -24,7 +24,7 @@ const (
 	changedMax  = 1 << 14 // the number of names between two writes; further ones are left out
 	marksMax    = 1 << 12 // the number of names in one command
 	markTime    = 2 * time.Second
-	lastMarking = time.Second // of a store that closes
+	lastMarking = time.Second // the time for the last write of a store that closes
 )
 
 // ChangedKey holds the set of the counters that have changed. TellerKey exists while an agent tells

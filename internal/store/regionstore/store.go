@@ -86,7 +86,7 @@ const KeyBytesMax = 2048
 type Question struct {
 	Key    []byte          `json:"key"`
 	Limit  string          `json:"limit"` // the limit over all regions
-	Part   int64           `json:"part"`  // the units left of the limit, in the region that asks
+	Part   int64           `json:"part"`  // the part of the limit that belongs to the asking region
 	Want   int64           `json:"want"`
 	Short  bool            `json:"short,omitempty"`  // whether requests are denied
 	Bounds *counter.Bounds `json:"bounds,omitempty"` // the boundaries of a calendar window

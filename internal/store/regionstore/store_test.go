@@ -154,7 +154,9 @@ func TestAFloodLeavesRoomForQuestions(t *testing.T) {
 	for i := range 2 * queueMax {
 		take(fmt.Sprint("made up ", i), 7)
 	}
-	for i := range 20 { // because some may share a place in the table of the last questions
+	// 20 counters, because no question is asked about a counter that shares a place in the table
+	// with a made-up one
+	for i := range 20 {
 		take(fmt.Sprint("other ", i), 9)
 	}
 	close(release)
