@@ -25,7 +25,7 @@ import (
 )
 
 // The variable noon is the instant of the corpus, at which the clock of the run with package core
-// begins. noon is a Saturday, the 81st day of a period of 90 days.
+// begins. That day is a Saturday, and the 81st of a period of 90 days.
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 // coreFront is core with a store in memory. Its clock advances when a request waits.

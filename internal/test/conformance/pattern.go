@@ -11,8 +11,8 @@ import (
 // number is a pattern for an integer, {LOW..HIGH} or {EXACT=LOW..HIGH}; now+N is an instant.
 type number struct {
 	low, high, exact instant
-	// whether there is an exact number; it applies if the clock stood at the corpus' instant: see
-	// Answer.Exact
+	// whether the pattern has an exact number, which is used only if the front's clock stood at the
+	// corpus' instant: see Answer.Exact
 	pinned bool
 }
 
