@@ -35,7 +35,7 @@ func askAligned(e *examiner) {
 			e.at(first + window - 1)
 			e.mustDeny(take(key, l, 1))
 			if e.at(first + window); a == corecounter.SlidingWindow {
-				e.at(first + window + window/5 + 1) // a fifth of the window before has expired
+				e.at(first + window + window/5 + 1) // a fifth of the previous window has expired
 			}
 			r = e.mustAdmit(take(key, l, 1))
 			e.equal("the receipt of the next window", int64(r.Receipt), int64(first+window))

@@ -57,7 +57,7 @@ type line struct {
 	text   string
 }
 
-// repeatMax bounds the repetitions in a story.
+// repeatMax is the greatest number of times that a block of lines is repeated.
 const repeatMax = 10_000
 
 // The function unrollLines returns the lines of a file without comments. Lines between repeat and

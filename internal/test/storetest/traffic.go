@@ -18,7 +18,7 @@ type traffic struct {
 	counters  []*counter
 	penalties []*counter
 	calls     int // number of calls so far
-	// honest traffic has a clock that only goes forward, and limits that do not change.
+	// honest reports whether the clock only goes forward, and limits do not change.
 	honest bool
 }
 
