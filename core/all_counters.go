@@ -56,7 +56,7 @@ func (p *Plan) AllCountersOf(rs *Ruleset, who policy.Identity, a policy.Attribut
 func (p *Plan) pages(add func(from int) (next int)) iter.Seq[[]counter.Check] {
 	return func(yield func([]counter.Check) bool) {
 		for from, more := 0, true; more; more = from != 0 {
-			p.Retry() // reset keeps the directory
+			p.Retry() // resets the plan, but keeps the directory
 			from = add(from)
 			if !yield(p.Checks()) {
 				return
@@ -144,7 +144,7 @@ func (p *Plan) countsElsewhere(r *rule) bool {
 // Counter describes the counter of a check.
 type Counter struct {
 	Ruleset *Ruleset
-	Rule    int    // the rule's index; -1 for the client's penalty, which sets no other field
+	Rule    int    // the rule's index; -1 for the client's penalty, for which only Ruleset and Hidden are set too
 	Policy  string // the limit's name in header fields
 	Whose   string // whose limit it is: "the rule", "tier premium", "this client's own"
 	Hidden  bool   // the limit is not shown to clients

@@ -14,8 +14,8 @@ import (
 	"github.com/penstock/penstock/core/slim"
 )
 
-// samplesMax is the number of rules for which [Compile] tries a sample request. If the rules cannot
-// be indexed, each sample is compared with every rule.
+// samplesMax bounds the number of sample requests that [Compile] tries, over rules and tiers. If
+// the rules cannot be indexed, each sample is compared with every rule.
 const samplesMax = 1_000
 
 // findTooManyChecks returns a problem if tryRequests finds a request that needs more checks than
@@ -60,7 +60,7 @@ func (rs *Ruleset) Busiest(p *policy.Policy) (checks int, request string) {
 // tryRequests plans sample requests, and calls the function tried for each of them until tried
 // returns false. Rules alone do not show whether one request can match two of them. So tryRequests
 // makes a sample request for each rule, or for evenly chosen rules if there are many. tryRequests
-// tries the sample without a tier, and with each tier that has more limits than the rule.
+// tries the sample without a tier, and with each of the tiers of longTiers.
 func (rs *Ruleset) tryRequests(p *policy.Policy, tried func(index int, w sampleRequest, tier string, plan *Plan) bool) {
 	trial := *rs
 	trial.disabled, trial.exempt, trial.block, trial.blocks = false, nil, nil, false

@@ -58,7 +58,7 @@ type rule struct {
 	tag     string // the whole tag, if the rule has one counter for all clients
 	dims    []dimension
 	limits  []ruleLimit
-	tiers   map[string]limitSet // replace limits for clients of a tier; nil if there are none
+	tiers   map[string]limitSet // the limits of clients of a tier, in place of the field limits; nil if there are none
 	slot    uint32              // the slot of ownLimits at which the search for the rule begins
 	costs   []ruleCost
 	sharded bool             // whether the rule has shards

@@ -23,9 +23,9 @@ const (
 	OutcomeBlocked // a block rule matched: 403
 	OutcomeExempt  // the client is exempt, or an allow rule matched
 	OutcomeMissing // a rule says "missing: deny", and the request lacked one of its dimensions: 403
-	// the store did not answer, on_error: allow, and this process has admitted less than the limit
+	// the store did not answer under on_error: allow, and this process admitted less than the limit
 	OutcomeDegradedAllowed
-	// the store did not answer, on_error: deny, or too many requests wait for it: 503
+	// the store did not answer under on_error: deny, or too many requests wait for it: 503
 	OutcomeDegradedDenied
 	// of rules only: another rule denied the request, so this one charged nothing
 	OutcomeUncharged
@@ -34,7 +34,7 @@ const (
 	OutcomePenalized // the client has a penalty: 429
 	// of rules only: a throttle rule delayed the request, then admitted it
 	OutcomeDelayed
-	// the store did not answer, on_error: local, and this process's share had room
+	// the store did not answer under on_error: local, and this process's share had room
 	OutcomeDegradedLocal
 	OutcomeOversized // the path or a header field is too long to be compared: 414 or 431
 	outcomeCount

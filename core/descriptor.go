@@ -88,9 +88,9 @@ func (p *Plan) matchRules(rs *Ruleset) {
 	}
 }
 
-// The method divide assigns to the descriptor the checks that were just added for it. They begin
-// at the index checks, and their uses at the index uses. The method drops checks that another
-// descriptor already has.
+// The method divide assigns to the descriptor the checks that were just added for it. The
+// arguments uses and checks are the indexes at which its uses and checks begin. The method drops
+// checks that another descriptor already has.
 func (p *Plan) divide(d *Descriptor, uses, checks int) {
 	d.parts[0] = int32(len(p.parts))
 	used, asked := uses, checks // the numbers of uses and checks that are kept

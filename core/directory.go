@@ -77,7 +77,7 @@ func (r *records) reset() {
 	r.forget()
 }
 
-// The method forget forgets the records of the policy that was added before.
+// The method forget drops the records that the policy added before has found.
 func (r *records) forget() {
 	r.blocked, r.exempt, r.known, r.overridden = false, false, false, 0
 	clear(r.overrides[:])

@@ -188,7 +188,7 @@ func (p *Plan) explainMethod(f *identify.Finder, method int, looked []Credential
 	return strings.Join(states, ", then "), false
 }
 
-// identifyWay returns a way to identify clients in the words of a policy.
+// identifyWay returns, in the words of a policy, a way to identify clients.
 func identifyWay(f *identify.Finder) string {
 	if f.Name == "" {
 		return policy.IdentifyWords[f.Kind]

@@ -67,8 +67,8 @@ func TestGrantsHoldInTheirWindow(t *testing.T) {
 		parseOwnLimits string
 		window         string
 		at             string
-		first, last    string // a time in the window
-		limit          int    // which is raised
+		first, last    string // the first and the last instant of the window
+		limit          int    // the index of the limit that is raised
 		base           int64
 	}{
 		"an hour":          {nil, []string{"5/1h fixed_window"}, "", "", "2026-11-23T10:20:00Z", "2026-11-23T10:00:00Z", "2026-11-23T10:59:59.999999Z", 0, 5},

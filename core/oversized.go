@@ -52,8 +52,8 @@ func withText(list []string, text string) []string {
 	return append(list, text)
 }
 
-// oversizedFor returns the status for a request with a path, host, method, header or attribute too
-// long for the policy's rules to compare; 0 if there is none.
+// oversizedFor returns the status to deny a request with if its path, host, method, or a header or
+// attribute is too long for the policy's rules to compare; 0 if none is.
 func oversizedFor(r *match.Request, rs *Ruleset) (status int) {
 	c := &rs.compares
 	if r.Long && c.paths {

@@ -39,8 +39,8 @@ func starPolicy(tb testing.TB, n int, named bool) (*Ruleset, *client) {
 		peer: netip.MustParseAddr("192.0.2.1"), now: 1_700_000_000 * counter.Second}
 }
 
-// TestOverridesInHeaders: a client's own limits are shown under the names that the rule's limits
-// would have.
+// TestOverridesInHeaders: a client's own limits are shown under the names that they would have as
+// limits of the rule.
 func TestOverridesInHeaders(t *testing.T) {
 	rs, a := starPolicy(t, 2, true)
 	plan, d := newCounters().ask(t, a, rs)

@@ -21,8 +21,8 @@ const penaltyScope = ":~penalty:"
 // counted from 1. addGuard returns 0 if the policy has no penalties, if no client was found, or if
 // no rule is in play.
 //
-// Policies of one namespace that identify the client in the same way share the client's record. The
-// record is checked once, under the penalty of the policy that was added first.
+// Policies of one namespace that identify the client in the same way share the client's penalty
+// counter. It is checked once, under the penalty of the policy that was added first.
 func (p *Plan) addGuard(rs *Ruleset) int {
 	if rs.penalty == nil || p.clientPart == "" || len(p.matched) == 0 {
 		return 0

@@ -53,7 +53,7 @@ type Plan struct {
 	// dimensions and checks are: 64 keys of 8 escaped values take at most half a megabyte.
 	text    []byte
 	matched []int32 // the rules that match
-	winners []int32 // the winner of each group so far, plus one
+	winners []int32 // the index of the winner of each group so far, plus one
 	// replaced are the rules that other rules of the policy being added replace.
 	replaced []*rule
 	parts    []part     // of descriptors
@@ -124,14 +124,14 @@ func (p *Plan) Reset() {
 // own bound.
 func (p *Plan) Hurry(left *counter.Micros) { p.who.Asker.Left = left }
 
-// AcceptExpired makes tokens valid, until Reset, although they have expired a short time ago.
+// AcceptExpired makes Add accept, until Reset, tokens that expired a short time ago.
 // AcceptExpired is meant for reports of usage: the token of a client can expire during a stream.
 func (p *Plan) AcceptExpired() { p.who.Asker.Past = true }
 
 // Add identifies the client, matches the policy's rules and appends their checks. Adding the same
 // policy again does nothing. A request that needs more than ChecksMax checks in all is denied
-// (503). Compile rejects a policy that can cause this on its own. Once the plan's buffers have
-// grown, Add does not allocate.
+// (503). Compile rejects a policy if it finds a request that the policy alone makes need so many.
+// Once the plan's buffers have grown, Add does not allocate.
 func (p *Plan) Add(rs *Ruleset, a policy.Attributes) {
 	if slices.Contains(p.rulesets, rs) {
 		return

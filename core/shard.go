@@ -28,17 +28,17 @@ import (
 // request. The type is an interface so that a program that calls no store, such as the filter for
 // Envoy, does not link it. In such a program limits and results are never divided into shards.
 type sharding interface {
-	// returns a client's own limits, as ownLimits.limitsFor does
+	// The method own returns a client's own limits, as ownLimits.limitsFor does
 	own(o *ownLimits, r *rule, holdsClient bool) *limitSet
-	// spreads the limits of a set over shards
+	// The method distribute spreads the limits of a set over shards
 	distribute(how shardSpec, limits []ruleLimit)
 	// selectShard selects the shard for the rule that was put in play last
 	selectShard(p *Plan, u *ruleUse)
-	// inserts the shard into the key, at the given offset of the text
+	// The method mark inserts the shard into the key, at the given offset of the text
 	mark(p *Plan, at int, u *ruleUse)
 	// violation returns the violation number of a key
 	violation(p *Plan, key []byte) int64
-	// releases the turns of rules that charged nothing
+	// The method pass releases the turns of rules that charged nothing
 	pass(p *Plan)
 }
 

@@ -15,9 +15,9 @@ import (
 // use.
 type shardRotation struct {
 	split shardSpec
-	// makes each round start at a pseudo-random shard. It is set if the requests of one counter, or
-	// the expensive requests, could arrive in step with the rotation and always use the same
-	// shards.
+	// drawn makes each round start at a pseudo-random shard. It is set if the requests of one
+	// counter, or the expensive requests, could arrive in step with the rotation and always use the
+	// same shards.
 	drawn bool
 	turn  atomic.Uint64
 	// the turn of requests under limits other than the rule's: a tier's, or a client's own. Such a
@@ -116,8 +116,8 @@ func (how shardSpec) overShared(limits []ruleLimit) {
 // and not more than n.
 func partOf(n, parts, least int64) int64 { return min(n, max(n/parts, least)) }
 
-// spreadLimits spreads limits over n shards. If one of them cannot be divided, ok is false and none
-// is changed.
+// spreadLimits spreads limits over n shards. If one of the limits cannot be divided, ok is false
+// and no limit is changed.
 func spreadLimits(limits []ruleLimit, n int64) (ok bool) {
 	shards := make([]shard, len(limits))
 	for i := range limits {
@@ -188,7 +188,7 @@ func (*shardRotation) pass(p *Plan) {
 			t.back.Or(1 << (u.turn % u.shards))
 		}
 	}
-	p.rotation = nil // once
+	p.rotation = nil // so that no turn is released twice
 }
 
 // The method mark inserts the shard into the text at an offset.

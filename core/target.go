@@ -57,7 +57,7 @@ func (rs *Ruleset) ServesTarget(method, path, host string) bool {
 
 // validHost reports whether all servers find the same name in a host, with or without a port.
 func validHost(host string) bool {
-	// an IPv6 address in brackets, which contains colons, optionally with a port
+	// inside: within IPv6 brackets; colons: how many are there; port: after the colon of a port
 	inside, colons, port := false, 0, false
 	for i := 0; i < len(host); i++ {
 		switch c := host[i]; {

@@ -70,7 +70,7 @@ func fillPolicy(t *testing.T, v reflect.Value, n *int) {
 }
 
 // TestFiltersWithoutDirectories: a policy with a directory has a head that filters of earlier
-// releases reject. Such filters would decide without the records of clients.
+// releases reject. Otherwise such filters would decide without the records of clients.
 func TestFiltersWithoutDirectories(t *testing.T) {
 	for _, directory := range []bool{false, true} {
 		data := AppendPolicy(nil, &policy.Policy{Name: "n", Directory: directory}, "v1")

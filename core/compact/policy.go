@@ -19,10 +19,10 @@ const (
 	compactHead       = "penstock policy 4\n"
 	compactHeadUnread = "penstock policy 5\n" // for a policy that sets CostAfter.Unread
 	// compactHeadDirected is compactHeadUnread for a policy with Directory. A filter that does not
-	// know this head would decide without the records of clients.
+	// know this head rejects it. It would decide without the clients' records.
 	compactHeadDirected = "penstock policy 6\n"
 	// compactHeadTraced is for a policy with Traced, and records whether the policy has a
-	// Directory. A filter that does not know this head would send no traces.
+	// Directory. A filter that does not know this head rejects it. It would send no traces.
 	compactHeadTraced = "penstock policy 7\n"
 )
 
@@ -59,7 +59,7 @@ func ReadPolicy(data []byte) (p policy.Policy, version string, err error) {
 	if end < len(compactHead) || len(data) > PolicyBytesMax {
 		return policy.Policy{}, "", codec.ErrMalformed
 	}
-	const digit = len(compactHead) - len("4\n") // the position of the version letter in every head
+	const digit = len(compactHead) - len("4\n") // the position of the version digit in every head
 	form := data[digit]
 	if string(data[:digit]) != compactHead[:digit] || form < compactHead[digit] || form > compactHeadTraced[digit] ||
 		data[digit+1] != '\n' || string(checksum(data[:end])) != string(data[end:]) {

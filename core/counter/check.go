@@ -128,8 +128,8 @@ type Result struct {
 	At        Micros // the store's clock at the decision
 	Granted   int64  // units charged, refunded or recorded; 0 if the call was denied
 	Remaining int64  // units left after this call, never negative
-	// Denied reports whether this check alone would deny the request. A check with a Cost of 0, an
-	// OpRefund or an OpForce never denies.
+	// Denied reports whether this check alone would deny the request. With a Cost of 0, only an
+	// OpUpTo can deny. An OpRefund, OpForce or OpReset never denies.
 	Denied bool
 	// Wait is the time until this check would pass: 0 if it would pass now, [Never] if the cost
 	// exceeds the limit's capacity. An OpUpTo passes once Min units are available. With a Cost of

@@ -197,8 +197,8 @@ func (c *lessees) excess() (most int64, span Micros) {
 	return most, span
 }
 
-// leasedRuns is the number of limits to try. With a tenth of it, most runs do not detect that a
-// clip must forfeit part of a tick.
+// leasedRuns is the number of limits to try. With a tenth of this number, most runs do not detect
+// that a clip must forfeit part of a tick.
 const leasedRuns = 12_000
 
 // runLesseeTraffic runs random traffic with one rule disabled, on several limits, until clients get

@@ -31,7 +31,7 @@ const (
 	WindowMin          = Millisecond   // network jitter would dominate shorter windows
 	WindowMax          = 31 * Day      // longer windows are calendar windows
 	FillMax            = 366 * Day     // the longest time for a token bucket to fill from empty
-	exactMax    int64  = 1 << 53       // the greatest integer range that a Lua number holds exactly
+	exactMax    int64  = 1 << 53       // up to this bound, a Lua number holds every integer exactly
 	Never       Micros = math.MaxInt64 // a wait: the cost can never pass
 )
 

@@ -184,7 +184,7 @@ func refundedLimit(rng *rand.Rand) (Limit, bool) {
 const refundedRuns = 4_000
 
 // refundTraffic runs random traffic with one rule disabled, on several limits, until clients get
-// too many units. refundTraffic returns a description of how they did, or "".
+// too many units. refundTraffic returns a description of how the clients exceeded the limit, or "".
 func refundTraffic(rng *rand.Rand, leases bool, without string) (how string) {
 	for range refundedRuns {
 		l, ok := refundedLimit(rng)

@@ -78,7 +78,7 @@ func TestTheZeroDivisionDividesNothing(t *testing.T) {
 	}
 }
 
-// TestPartsOfABucket: the rates and the bursts of all regions add up.
+// TestPartsOfABucket: the rates of all regions add up to the limit's, and so do their bursts.
 func TestPartsOfABucket(t *testing.T) {
 	l, err := counter.ParseLimit("10/1s burst 25")
 	if err != nil {

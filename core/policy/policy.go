@@ -261,7 +261,7 @@ type Listed struct {
 	Until                      counter.Micros // when the entry ends; 0 means never
 }
 
-// DimensionKind is a property of requests. A rule has a separate counter for each of its values.
+// DimensionKind is a property of requests. A rule that counts by it has one counter for each value.
 type DimensionKind uint8
 
 // The dimensions, in the order of their values in a key. The dimensions of a client come first, so

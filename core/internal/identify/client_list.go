@@ -44,8 +44,8 @@ type Entry struct {
 // next link. The index 0 ends the list.
 type link struct{ entry, next int32 }
 
-// CompileList builds the index of a list. The argument at is the path of its entries in the policy.
-// The result ok is false if an entry has an invalid address range.
+// CompileList builds the index of a list, which is at the given path in the policy. The result ok
+// is false if an entry has an invalid address range.
 func CompileList(at string, entries []policy.Listed) (l *List, ok bool) {
 	if len(entries) == 0 {
 		return nil, true

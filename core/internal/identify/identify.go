@@ -26,7 +26,7 @@ type Finder struct {
 	Label    string // Identity.Kind
 	Hashed   string // Identity.Kind for a hashed ID
 	prefixes PrefixBits
-	// verifier validates the credentials found in the carriers. Verifier is nil if this way needs
+	// Verifier validates the credentials found in the carriers. Verifier is nil if this way needs
 	// no credential.
 	Verifier policy.Verifier
 	costly   policy.CostlyVerifier // Verifier as a CostlyVerifier, if it is one

@@ -87,8 +87,8 @@ func (s readingSet) dots() int {
 	return n
 }
 
-// canRead reports whether the path can be read in this combination of ways, and whether the result
-// may differ from that of other combinations. Dropping escaped parameters includes dropping the
+// canRead reports whether the path can be read in this combination of ways, with a result that may
+// differ from that of other combinations. Dropping escaped parameters includes dropping the
 // others. Empty segments matter only where dot segments are resolved. Some servers that read
 // backslashes resolve dot segments. Others, such as those that use url.parse of Node.js, do not.
 func (s readingSet) canRead(possible readingSet) bool {

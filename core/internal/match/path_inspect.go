@@ -49,8 +49,8 @@ var byteClasses = func() (table [256]byteClass) {
 	return table
 }()
 
-// The function scan returns the classes of the bytes of a text and, in pairs, the classes of pairs
-// of adjacent bytes. The class of a pair is the class of its first byte shifted by one.
+// The function scan returns the classes of the bytes of a text and, as the result pairs, those of
+// pairs of adjacent bytes. The class of a pair is the class of its first byte shifted by one.
 func scan(text string) (seen, pairs byteClass) {
 	last := byteClass(0)
 	for i := 0; i < len(text); i++ {

@@ -23,7 +23,7 @@ func decodedText(s string) string {
 	return string(decoded)
 }
 
-// TestPathSpellingsAgree: all spellings in a line denote one path.
+// TestPathSpellingsAgree: all spellings in an entry of the table denote one path.
 func TestPathSpellingsAgree(t *testing.T) {
 	for want, spellings := range map[string][]string{
 		"/api/search": {"/api/search", "/api//search", "//api/search", "///api///search", "/api/./search", "/./api/search",

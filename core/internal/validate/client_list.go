@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// Lists checks a list of clients. The argument at is its place in the policy.
+// Lists checks the list of clients at a place in the policy, such as "exempt".
 func (v *Verifier) Lists(at string, entries []policy.Listed) {
 	if n := max(identify.ListedClients(entries), len(entries)); n > identify.ListedMax {
 		v.problem(at, strconv.Itoa(n), fmt.Sprintf("are more than %d entries or clients", identify.ListedMax),

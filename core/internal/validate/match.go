@@ -14,7 +14,7 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// Match checks a match. The argument at is its place in the policy, such as "rules[2].match".
+// Match checks the match at a place in the policy, such as "rules[2].match".
 func (v *Verifier) Match(at string, m *policy.Match) {
 	if v.checkBounded(at, ".path", len(m.Path)) && v.checkBounded(at, ".method", len(m.Method)) && v.checkBounded(at, ".host", len(m.Host)) &&
 		v.checkBounded(at, ".header", len(m.Header)) && v.checkBounded(at, ".ip", len(m.IP)) && v.checkBounded(at, ".attr", len(m.Attr)) {

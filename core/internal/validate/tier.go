@@ -81,8 +81,8 @@ func (v *Verifier) verifiesTier() bool {
 	})
 }
 
-// checkLimitList checks a list of limits that apply together. The argument at is its place in the
-// policy.
+// checkLimitList checks a list of limits that apply together. The list is at the given place in
+// the policy.
 func (v *Verifier) checkLimitList(at string, limits []counter.Limit) {
 	for i := range limits {
 		l, place := &limits[i], fmt.Sprintf("%s[%d]", at, i)
