@@ -46,8 +46,8 @@ func (s *stallingStore) TakeAll(ctx context.Context, calls []counter.Call) {
 }
 
 // TestASlowStoreIsAnsweredInTime: if the store does not answer about one client, the other
-// questions of the call are answered before the filter takes the bridge for down, and a question
-// without an answer is denied.
+// questions of the call are answered before the filter considers the bridge unreachable, and a
+// question without an answer is denied.
 func TestASlowStoreIsAnsweredInTime(t *testing.T) {
 	const client, other = "192.0.2.1", "192.0.2.2"
 	synctest.Test(t, func(t *testing.T) {
@@ -88,8 +88,8 @@ func (e notSent) Unwrap() error { return e.error }
 func (notSent) Unsent() bool    { return true }
 
 // TestAFilterLearnsWhetherItMayAskAgain: a question that the store may have charged is answered
-// StatusLate, because the filter repeats one that is answered StatusBusy. An earlier filter does
-// not read StatusLate.
+// StatusLate, because the filter repeats one that is answered StatusBusy. A filter of an earlier
+// release does not read StatusLate.
 func TestAFilterLearnsWhetherItMayAskAgain(t *testing.T) {
 	h := open(t, shop, nil)
 	for _, c := range []struct {

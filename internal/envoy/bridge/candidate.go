@@ -251,7 +251,7 @@ func (c *candidate) warn(v *live.Version, missing []string) {
 	}
 }
 
-// The method size returns the bytes of the request's values.
+// The method size returns the number of bytes of the request's names and values.
 func (d *described) size() int {
 	size := len(d.description.Path) + len(d.description.Method) + len(d.description.Host)
 	for _, values := range []map[string]string{d.Headers, d.Attrs} {

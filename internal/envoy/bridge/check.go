@@ -39,7 +39,7 @@ type call struct {
 	leasing   bool           // whether a question leases or refunds units
 	traced    bool           // whether the questions contain the traces of their requests
 	loans     bool           // whether the filter reads [wire.StatusLoan]
-	lates     bool           // whether it reads [wire.StatusLate]
+	lates     bool           // whether the filter reads [wire.StatusLate]
 	left      counter.Micros // the remaining part of verifyTime
 }
 

@@ -22,8 +22,8 @@ import (
 	"github.com/penstock/penstock/internal/store/memstore"
 )
 
-// TestACallDecidesEachForItself: a call has several questions, each with its own client, and one
-// cannot be answered.
+// TestACallDecidesEachForItself: the questions of a call are decided one by one, for two clients.
+// One question cannot be answered.
 func TestACallDecidesEachForItself(t *testing.T) {
 	h := open(t, shop, nil)
 	bad := h.question("/api/x", "192.0.2.1")
@@ -148,8 +148,8 @@ func TestTheStoreIsOverloaded(t *testing.T) {
 	testThatTheBridgeDenies(t, counter.ErrOverloaded)
 }
 
-// TestARejectedQuestionIsDenied: a request that the store rejects would pass uncounted under
-// on_error: allow.
+// TestARejectedQuestionIsDenied: a request that the store rejects is denied. Otherwise it would
+// pass uncounted under on_error: allow.
 func TestARejectedQuestionIsDenied(t *testing.T) {
 	testThatTheBridgeDenies(t, counter.ErrInvalid)
 }

@@ -166,8 +166,8 @@ func TestWithoutADirectoryNothingIsSent(t *testing.T) {
 	}
 }
 
-// TestAPolicyThatNeedsADirectory: a bridge without Redis rejects such a policy, and names the
-// remedy.
+// TestAPolicyThatNeedsADirectory: a bridge that counts in memory rejects such a policy, and names
+// the remedy.
 func TestAPolicyThatNeedsADirectory(t *testing.T) {
 	h := open(t, shop, nil)
 	h.write(clientele)

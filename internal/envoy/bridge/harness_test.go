@@ -175,7 +175,8 @@ func (h *testBridge) answers(w *httptest.ResponseRecorder, n int) (answers []wir
 	return answers
 }
 
-// The method readUsed returns how much of the limit of a path its client has used.
+// The method readUsed returns how many units of a path's limit the client with the address peer
+// has used.
 func (h *testBridge) readUsed(path, peer string) int64 {
 	h.t.Helper()
 	return h.readUsedIn(h.store.Store, path, peer)

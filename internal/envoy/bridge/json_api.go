@@ -67,8 +67,8 @@ func (b *Bridge) serveJSON(w http.ResponseWriter, r *http.Request, c *call) {
 	_ = json.NewEncoder(w).Encode(answer) // the caller may have left
 }
 
-// answerJSON decides one request described in JSON. Requests of one address may use half of the
-// places for calls, so that other addresses find places.
+// answerJSON decides one request described in JSON. Requests of one address may use at most half
+// of CallsMax, so that requests of other addresses are decided too.
 func (b *Bridge) answerJSON(r *http.Request, c *call) (t jsonDecision, err error) {
 	if !b.enter() {
 		return t, errFull
@@ -81,7 +81,7 @@ func (b *Bridge) answerJSON(r *http.Request, c *call) (t jsonDecision, err error
 	b.metrics.answered.Inc()
 	b.metrics.questions.Observe(1)
 	q := c.next()
-	c.used++ // so that the place is released at the end of the call
+	c.used++ // so that the question is released at the end of the call
 	q.item.Kind, q.item.Ask.Known = 0, 0
 	q.reset(b, b.policy.Current(), micros(time.Now()))
 	q.span = b.options.Tracer.Within(r.Header.Get(core.TraceHeader))

@@ -132,8 +132,8 @@ func TestKeysOfTheDirectory(t *testing.T) {
 	})
 }
 
-// TestKeysNeedADirectory: a bridge without Redis rejects a policy whose keys are in the directory,
-// with the remedy.
+// TestKeysNeedADirectory: a bridge that counts in memory rejects a policy whose keys are in the
+// directory, and names the remedy.
 func TestKeysNeedADirectory(t *testing.T) {
 	h := open(t, shop, nil)
 	h.write(holders)
@@ -142,8 +142,8 @@ func TestKeysNeedADirectory(t *testing.T) {
 	}
 }
 
-// TestKeysWithoutRedis: a key that the bridge knows stays valid. A key that it has not read is
-// invalid, and the filter must not remember that.
+// TestKeysWithoutRedis: while Redis does not answer, a key that the bridge knows stays valid. A
+// key that it has not read is invalid, and the filter must not remember that.
 func TestKeysWithoutRedis(t *testing.T) {
 	server := redistest.Start(t)
 	source := sourceIn(t, server)

@@ -95,7 +95,7 @@ func (q *question) results() []counter.Result {
 	return q.plan.Results()
 }
 
-// The method granted records the units granted beyond the request's own cost, and restores its
+// The method granted records the units granted beyond the request's own cost, and restores the
 // checks for the request's next call.
 func (q *question) granted(err error) {
 	checks, results := q.plan.Checks(), q.plan.Results()

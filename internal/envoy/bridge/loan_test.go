@@ -109,8 +109,8 @@ func (l *lendingBridge) checkEnd(end func() ([]wire.Answer, time.Duration), deni
 }
 
 // TestALoanDelaysNoOtherQuestion: a question that lacks units is sent back at once, and so are
-// those behind it. The other questions of their calls are answered at once. The request waits in a
-// call of its own, until units arrive.
+// later questions about its counter. The other questions of their calls are answered at once. The
+// request waits in a call of its own, until units arrive.
 func TestALoanDelaysNoOtherQuestion(t *testing.T) {
 	withRegion(t, func(l *lendingBridge) {
 		a := l.answers(l.send(l.t.Context(), l.of("192.0.2.1"), l.of("192.0.2.2")), 2)
@@ -220,7 +220,7 @@ func TestPlacesAreBounded(t *testing.T) {
 	})
 }
 
-// TestAJSONCallWaits: a JSON call waits for a loan, and takes no place meanwhile.
+// TestAJSONCallWaits: a JSON call waits for a loan, and does not count towards CallsMax meanwhile.
 func TestAJSONCallWaits(t *testing.T) {
 	withRegion(t, func(l *lendingBridge) {
 		var asking sync.WaitGroup

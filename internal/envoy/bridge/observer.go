@@ -13,8 +13,8 @@ import (
 	"github.com/penstock/penstock/internal/enforce/live"
 )
 
-// Observer counts requests that do not come from filters in the bridge's metrics, such as those
-// over Envoy's rate limit protocol. An Observer also returns the policy that applies to them.
+// Observer counts, in the bridge's metrics, the requests that do not come from filters, such as
+// those over Envoy's rate limit protocol. An Observer also returns the policy that applies to them.
 type Observer struct {
 	b       *Bridge
 	limits  *prometheus.CounterVec  // by result

@@ -261,7 +261,7 @@ func (q *question) count(d *core.Decision) {
 }
 
 // The method judge adds the verdicts on the credentials and the clients' records to the reply,
-// unless the filter has the same ones. Two kinds are valid only for this request, so the filter
+// unless the filter has the same ones. Two of these are valid only for this request, so the filter
 // must not remember them: a verdict on a token that there was no time to check, and the absence of
 // a record while the directory cannot be read.
 func (q *question) judge() {

@@ -20,7 +20,7 @@ import (
 type job struct {
 	core.Settlement
 	due       []counter.Check
-	condition []counter.Check // the checks that no other bridge has made this refund; empty if no other bridge can make it
+	condition []counter.Check // ensures that no other bridge has made this refund; empty if no other bridge can make it
 	key       []byte          // the key of the condition's counter
 	usage     corrections
 }

@@ -30,7 +30,7 @@ type Beginning struct {
 	Status  int
 	Headers [][2]string
 	Ends    bool // whether there is no body
-	Head    bool // the response has no body to read, by the method; see HasNoBody
+	Head    bool // whether the request's method implies that there is no body; see HasNoBody
 	// Aborted reports that the response did not come from the upstream, and that a client might
 	// have caused this: see Aborts.
 	Aborted  bool

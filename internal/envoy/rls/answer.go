@@ -99,7 +99,7 @@ func unitOf(l *counter.Limit) (unit pb.RateLimitResponse_RateLimit_Unit, several
 }
 
 // spanOf returns the span of a unit, 0 for a year and for unknown units. The units of a request
-// have the same numbers as those of a response, but there is no name for a week.
+// have the same numbers as those of a response, but lack a name for a week.
 func spanOf(asked envoytype.RateLimitUnit) counter.Micros {
 	for _, u := range units {
 		if u.unit == pb.RateLimitResponse_RateLimit_Unit(asked) {

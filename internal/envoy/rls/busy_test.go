@@ -119,7 +119,7 @@ func TestABusyMachineAdmitsNobody(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	s.options.Ruleset = func(string) (*core.Ruleset, bool) {
-		<-ctx.Done() // a process that got no processor meanwhile
+		<-ctx.Done() // like a process that gets no processor time until then
 		return rs, true
 	}
 	r, err := s.Service.ShouldRateLimit(ctx, &pb.RateLimitRequest{Domain: "shop",

@@ -121,7 +121,7 @@ func TestTooManyAreNotRead(t *testing.T) {
 	}
 }
 
-// TestNoResponseIsLost: Envoy rejects a response with a string that is not UTF-8.
+// TestNoResponseIsLost: invalid UTF-8 in a response is replaced, because Envoy would reject it.
 func TestNoResponseIsLost(t *testing.T) {
 	c := New(Options{}).Codec()
 	response := &pb.RateLimitResponse{OverallCode: pb.RateLimitResponse_OVER_LIMIT, RawBody: []byte("\xff"),

@@ -102,8 +102,8 @@ func TestRecordsOfDescriptors(t *testing.T) {
 	s.checkAnswer(false, descriptor("remote_address", "192.0.2.7"))
 }
 
-// TestDescriptorsWithoutRecords: without Redis, a new client is decided without a record, and a
-// known one as before.
+// TestDescriptorsWithoutRecords: while Redis does not answer, a new client is decided without a
+// record, and a known one as before.
 func TestDescriptorsWithoutRecords(t *testing.T) {
 	server := redistest.Start(t)
 	d := openDirectory(t, server)
@@ -154,8 +154,8 @@ rules: [{name: api, limit: 1/1m fixed_window, tiers: {gold: 5/1m fixed_window}}]
 `
 
 // TestKeysOfDescriptors: a descriptor is decided by the key that its entry names, the key's client
-// and the record of that client. A key that is revoked, or that does not exist, is denied. Without
-// Redis, a key that was read keeps its state, and any other key is denied.
+// and the record of that client. A key that is revoked, or that does not exist, is denied. While
+// Redis does not answer, a key that was read keeps its state, and any other key is denied.
 func TestKeysOfDescriptors(t *testing.T) {
 	document, err := policyfile.Decode("policy.yaml", policyfile.YAML, []byte(holders))
 	if err != nil {

@@ -21,7 +21,7 @@ const (
 	// waitDefault bounds the wait of a request for its answer if Envoy sends no deadline.
 	waitDefault = 200 * time.Millisecond
 	// loanTimeMin is the time until Envoy's deadline below which a request does not wait for a
-	// loan. The store could not be called again after the wait.
+	// loan. With less time, the store could not be called again after the wait.
 	loanTimeMin = 200 * time.Millisecond
 	// loanTimeMax bounds a request that may wait for a loan if Envoy sends no deadline: the wait
 	// itself takes at most a second.

@@ -17,7 +17,7 @@ import (
 )
 
 // The method report records past usage in the store, whatever was decided. If ctx has ended because
-// the request has waited, the store must answer by the instant last instead.
+// the request has waited, the store must answer by the instant in the argument named last instead.
 func (s *Service) report(ctx context.Context, last time.Time, c *call, asked, denied bool) {
 	if !asked {
 		return

@@ -10,9 +10,9 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 )
 
-// TestTargetsThatAreNotServed: a path or a host that servers could read differently is over its
-// limit, if the policy compares paths or hosts. Nothing is charged. Otherwise "x@shop.example"
-// would reach the server of shop.example uncounted.
+// TestTargetsThatAreNotServed: a request whose path or host servers could read differently is
+// over its limit, if the policy compares paths or hosts. Nothing is charged. Otherwise
+// "x@shop.example" would reach the server of shop.example uncounted.
 func TestTargetsThatAreNotServed(t *testing.T) {
 	s := serve(t, rules(t, `{name: shop, rules: [{name: r, match: {host: shop.example, path: /admin/*}, per: [], limit: 1/1m}]}`), nil)
 	unserved := [][]string{

@@ -46,7 +46,7 @@ type limit struct {
 // any run of characters.
 func (e *entry) wild() bool { return strings.Contains(e.value, "*") }
 
-// domain is the entries of one domain, from any number of files.
+// domain holds the entries of one domain, from any number of files.
 type domain struct {
 	name    string
 	place   string

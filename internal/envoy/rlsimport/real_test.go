@@ -55,7 +55,7 @@ func TestImportedDecidesAsTheRealService(t *testing.T) {
 	if *theService != "" {
 		copyConfigurations(t)
 		if _, err := os.Stat(filepath.Join(testdata, "drawn.txt")); err != nil {
-			writeDrawn(t) // removed, so that they are recorded again
+			writeDrawn(t) // the file was removed so that the answers are recorded again
 		}
 	}
 	paths, err := filepath.Glob(filepath.Join(testdata, "*.txt"))

@@ -21,7 +21,7 @@ type rule struct {
 	limit    *limit   // nil means that nothing is limited
 	last     *entry   // the entry that has the limit
 	priority int      // the position among the rules for the same keys
-	behind   bool     // a rule before it applies to some of its descriptors
+	behind   bool     // an earlier rule applies to some of this rule's descriptors
 }
 
 // generator makes rules of one domain.

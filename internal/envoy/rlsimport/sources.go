@@ -255,9 +255,9 @@ func (w *writer) noteBroader(rules [][]*rule) {
 	}
 }
 
-// The method meet reports whether some request has values for both texts of a key, as [meet] does.
-// In a policy a path ending in a slash and a star matches the path before them, too, and escapes
-// are decoded.
+// The method meet reports whether some request has a value that matches both texts of a key, as
+// [meet] does. In a policy a path ending in a slash and a star matches the path before them, too,
+// and escapes are decoded.
 func (s Sources) meet(key, a, b string) bool {
 	if s[key].kind != "path" {
 		return meet(a, b)

@@ -89,8 +89,8 @@ const ReadsLate = "2"
 // can count on an answer a little later.
 const LoanWait = 800 * counter.Millisecond
 
-// SilentMin is the least time without an answer after which a filter takes a bridge for down, and
-// on_error decides.
+// SilentMin is the least time without an answer after which a filter treats a bridge as
+// unreachable, and on_error decides.
 const SilentMin = counter.Second
 
 // AnswerTime is how long a bridge takes to answer a call, at most, except questions of [KindWait].

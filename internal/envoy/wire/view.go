@@ -15,7 +15,7 @@ import (
 // The filter and the bridge both make their plans from a View, so the plans are the same.
 type View struct {
 	Ask    *Ask
-	Inputs *core.Inputs   // of the policy; it determines the order of the values of Ask
+	Inputs *core.Inputs   // of the policy; they determine the order of the values of Ask
 	At     counter.Micros // the time that is passed to package core
 }
 

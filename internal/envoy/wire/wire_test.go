@@ -268,7 +268,7 @@ func FuzzRead(f *testing.F) {
 			}
 		}
 		if got, err := readAnswers(data); err == nil {
-			// In version 2, which contains the fields of version 1 too.
+			// The answers are written in version 2, which contains the fields of version 1 too.
 			again, err := readAnswers(replyOf(got...))
 			if err != nil || fmt.Sprintf("%+v", again) != fmt.Sprintf("%+v", got) && cmp.Diff(got, again, append(alike, cmpopts.IgnoreUnexported(policy.Overrides{}))...) != "" {
 				t.Fatalf("%v\n%+v\n%+v", err, got, again)
