@@ -2,7 +2,8 @@
 
 package policyfile
 
-// Candidate is a document that decides the requests of a share of the clients in place of another.
+// Candidate is a document that decides the requests of a share of the clients in place of another
+// document.
 type Candidate struct {
 	Document *Document
 	Share    int32    // of ten thousand clients

@@ -18,8 +18,8 @@ import (
 func (d *Document) Compile() (*core.Ruleset, error) { return d.CompileWith(nil) }
 
 // CompileWith compiles the policy. The element verifiers[i] belongs to d.Identify[i]; it is nil or
-// missing if that entry needs no verifier. The error is [policy.Problems], with invalid values and
-// problems of the whole policy, each with its position where known.
+// missing if that entry needs no verifier. The error is [policy.Problems]: the problems of single
+// values and those of the whole policy, each with its position if that is known.
 func (d *Document) CompileWith(verifiers []policy.Verifier) (*core.Ruleset, error) {
 	found := &syntax.Report{Finish: d.NameRules}
 	for i := range d.Identify {
@@ -203,7 +203,7 @@ func concernsOneValue(p policy.Problem) bool {
 	}
 }
 
-// problemRoots returns the parts of the document with problems, such as rules[2].
+// problemRoots returns the parts of the document that have problems, such as rules[2].
 func problemRoots(problems policy.Problems) map[string]bool {
 	roots := make(map[string]bool, len(problems))
 	for _, problem := range problems {

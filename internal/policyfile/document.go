@@ -21,14 +21,14 @@ type Document struct {
 	// client is used. Default: by IP address.
 	Identify []Identify `json:"identify,omitempty"`
 
-	// The proxies in front of this one, as addresses or CIDR ranges. The client's address is the
-	// right-most address that is not in this list, in X-Forwarded-For followed by the peer.
-	// Default: the client's address as determined by the proxy.
+	// The proxies in front of this one, as addresses or CIDR ranges. Of the addresses in
+	// X-Forwarded-For, followed by the peer, the client's is the right-most one that is not in
+	// this list. Default: the client's address as determined by the proxy.
 	TrustedProxies Words `json:"trusted_proxies,omitempty"`
 
 	// The number of proxies in front of this one. The client's address is that many places to the
-	// left of the peer, in X-Forwarded-For followed by the peer. If the chain is shorter, it is the
-	// peer's address. Use this instead of `trusted_proxies`.
+	// left of the peer, in X-Forwarded-For followed by the peer. If the chain is shorter, the
+	// client's address is the peer's. Use this instead of `trusted_proxies`.
 	TrustedHops *int `json:"trusted_hops,omitempty"`
 
 	// Where the user comes from if the client's credential names none: one source, or a list tried
@@ -89,7 +89,7 @@ type Document struct {
 
 	// Whether clients can have tiers, tenants and limits from the directory of the process that
 	// enforces the policy. A process without a directory rejects the policy. Default: false; if the
-	// configuration of the process has a directory, it applies to every policy.
+	// configuration of the process has a directory, that directory applies to every policy.
 	Directory bool `json:"directory,omitempty"`
 
 	// Which decisions are reported as events, and which parts of a request an event shows. An empty

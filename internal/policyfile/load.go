@@ -76,8 +76,8 @@ func decodeFile(path string, data []byte) (*Document, error) {
 	return d, nil
 }
 
-// Decode reads a document; name appears in the positions of problems. The error is
-// [policy.Problems].
+// Decode reads a document. The argument called name appears in the positions of problems. The
+// error is [policy.Problems].
 func Decode(name string, format Format, data []byte) (*Document, error) {
 	found := &syntax.Report{}
 	tree, err := syntax.Parse(name, format, data, found)

@@ -234,7 +234,7 @@ func (s *regionSet) divideRule(path, region string, r *policy.Rule) {
 	}
 }
 
-// The method place notes the region of the rule, which divides clients' own limits.
+// The method place records in the rule how the region divides clients' own limits.
 func (s *regionSet) place(region string, r *policy.Rule) {
 	self := slices.Index(s.names, region)
 	if self < 0 {

@@ -177,7 +177,7 @@ type fieldSet struct {
 	fields map[string]int
 }
 
-var vocabulary sync.Map // reflect.Type → *words
+var vocabulary sync.Map // reflect.Type → *fieldSet
 
 func vocabularyOf(t reflect.Type) *fieldSet {
 	if known, ok := vocabulary.Load(t); ok {

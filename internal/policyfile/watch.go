@@ -57,7 +57,8 @@ type Watcher struct {
 // The calls come from a separate goroutine, never concurrently, and not for the current content. To
 // miss no change, call Watch first and load the file afterwards. A file that is missing briefly is
 // not an error; one that remains missing is reported once. If reading the file or onChange panics,
-// onChange is called with a [*PanicError]. Watch returns an error if the file cannot be watched.
+// onChange is called with a [*PanicError]. Watch returns an error if the file's extension is
+// unknown or the file cannot be read.
 func Watch(path string, onChange func(*Document, error)) (*Watcher, error) {
 	return watch(path, paceDefault, onChange)
 }
@@ -142,7 +143,7 @@ func (w *Watcher) run() {
 		case <-w.done:
 			return
 		case event := <-events:
-			// an event of a watched folder itself: it was moved or removed
+			// an event of a watched folder itself counts too: the folder was moved or removed
 			if !w.route.watches(event.Name) && !w.route.folders[event.Name] {
 				continue
 			}
@@ -245,9 +246,9 @@ func (w *Watcher) guard(step func() error) (err error) {
 	return step()
 }
 
-// callOnChange decodes the content of the file and calls onChange with the result. If the file was
-// not read, it calls onChange with that error. callOnChange returns the error that onChange
-// received.
+// callOnChange decodes the content of the file and calls onChange with the result. If the file
+// could not be read, it calls onChange with the argument err. callOnChange returns the error that
+// onChange received.
 func (w *Watcher) callOnChange(data []byte, err error) error {
 	var d *Document
 	if err == nil {

@@ -12,7 +12,7 @@ import (
 )
 
 // The method leases warns of rules with lease: auto whose limits cannot be leased. A policy-wide
-// lease: auto skips such rules, so leases warns of it only if no rule has a limit that can be
+// lease: auto skips such rules, so the method warns of it only if no rule has a limit that can be
 // leased.
 func (a *adviser) leases() {
 	for i := range a.policy.Rules {

@@ -208,8 +208,8 @@ func instantUnits(l *counter.Limit) int64 {
 	}
 }
 
-// The function nestsWindows reports whether each window of the first limit lies within one of the
-// other. Days begin at a full or half hour in nearly every time zone.
+// The function nestsWindows reports whether each window of the first limit lies within one window
+// of the other limit. Days begin at a full or half hour in nearly every time zone.
 func nestsWindows(l, other *counter.Limit) bool {
 	inner, outer := l.Calendar(), other.Calendar()
 	switch {

@@ -197,8 +197,8 @@ func TestAdviseComparesRules(t *testing.T) {
 	}
 }
 
-// TestAdviseComparesLimits: warnings about limits that another limit makes unreachable, and limits
-// that only look unreachable.
+// TestAdviseComparesLimits: a limit that another limit makes unreachable gets a warning, and a
+// limit that only looks unreachable gets none.
 func TestAdviseComparesLimits(t *testing.T) {
 	for _, test := range []struct {
 		text string

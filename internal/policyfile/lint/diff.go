@@ -99,8 +99,8 @@ func rulesByName(d *policyfile.Document) map[string]*policyfile.Rule {
 	return rules
 }
 
-// The function changedFields returns the names of the fields in which two values differ, in their
-// order.
+// The function changedFields returns the names of the fields in which two values differ, in the
+// order of the fields.
 func changedFields[T any](a, b T) (changed []string) {
 	v, w := reflect.ValueOf(a), reflect.ValueOf(b)
 	fields := policyfile.FieldsOf(v.Type())
@@ -113,8 +113,8 @@ func changedFields[T any](a, b T) (changed []string) {
 	return changed
 }
 
-// The function restartedCounters returns the counters that start at zero. These counters belong to
-// rules that remain, but under other keys.
+// The function restartedCounters returns the counters that start at zero because their keys
+// changed. The counters belong to rules that both documents have.
 func restartedCounters(before, after *policyfile.Document, was, is map[string]*policyfile.Rule) (list []string) {
 	if before.Name != after.Name {
 		return []string{fmt.Sprintf("all: the policy was renamed from %q to %q", before.Name, after.Name)}

@@ -190,8 +190,8 @@ func newMatch(m policyfile.Match) *policyfile.Match {
 	return &m
 }
 
-// The function words returns the words that are not empty; none if one of them is a star, which
-// matches all.
+// The function words returns the words that are not empty; none if one of them is * or /*, which
+// match everything.
 func words(texts ...string) (w policyfile.Words) {
 	for _, text := range texts {
 		if text == "*" || text == "/*" {
@@ -327,7 +327,7 @@ func readRates(r *row) *rule {
 	}{{"requests_per_second", 1}, {"requests_per_minute", 60}, {"requests_per_hour", 60 * 60}, {"requests_per_day", 24 * 60 * 60}} {
 		if units, ok := r.number(rate.column); ok {
 			one.Limit = append(one.Limit, limit(units, rate.seconds, burst, algorithm))
-			burst = 0 // it is that of the shortest window
+			burst = 0 // the burst belongs only to the shortest window
 		}
 	}
 	one.respond(r, "response_status")

@@ -11,8 +11,8 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// ParseJSON reads a JSON document into nodes. If the document is not JSON, it returns nil and adds
-// a problem.
+// ParseJSON reads a JSON document into nodes. If the document is not JSON, ParseJSON returns nil
+// and adds a problem.
 func ParseJSON(name string, data []byte, found *Report) *Node {
 	p := jsonParser{name: name, found: found, lines: lines{data: data}}
 	var whole json.RawMessage

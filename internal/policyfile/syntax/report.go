@@ -24,7 +24,7 @@ const (
 type Report struct {
 	Problems policy.Problems
 	More     int // problems beyond ProblemsMax
-	// Finish completes the problems before they are sorted, for example by the names of rules.
+	// Finish adds what the problems lack, such as the names of rules, before they are sorted.
 	// Finish may be nil.
 	Finish func(policy.Problems)
 }

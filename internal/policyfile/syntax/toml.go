@@ -14,8 +14,8 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// parseTOML reads a TOML document into nodes. If the document cannot be read, it returns nil and
-// adds a problem with the reason.
+// parseTOML reads a TOML document into nodes. If the document cannot be read, parseTOML returns
+// nil and adds a problem with the reason.
 func parseTOML(name string, data []byte, found *Report) *Node {
 	p := tomlParser{name: name, found: found, lines: lines{data: data}, keys: map[*Node]map[string]*Node{}}
 	tree := p.document(data)
@@ -186,7 +186,7 @@ func (p *tomlParser) value(from *unstable.Node, place string, depth int) *Node {
 		n.Kind, n.Text = KindNumber, plainInteger(string(from.Data))
 	case unstable.DateTime, unstable.LocalDateTime, unstable.LocalDate, unstable.LocalTime:
 		n.Kind, n.Text = KindDate, string(from.Data)
-	default: // a float, which no field allows
+	default: // a float; only events.admitted accepts one
 		n.Kind, n.Text = KindNumber, string(from.Data)
 	}
 	n.Place = p.place(from)

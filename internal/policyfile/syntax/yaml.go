@@ -17,9 +17,9 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// parseYAML reads a YAML 1.2 document into nodes. If the document cannot be read, it returns nil
-// and reports a problem. Anchors, aliases, merge keys and tags are rejected: they make a policy
-// hard to read, and aliases can expand to billions of nodes.
+// parseYAML reads a YAML 1.2 document into nodes. If the document cannot be read, parseYAML
+// returns nil and reports a problem. Anchors, aliases, merge keys and tags are rejected: they
+// make a policy hard to read, and aliases can expand to billions of nodes.
 func parseYAML(name string, data []byte, found *Report) *Node {
 	return parseYAMLWith(&yamlParser{name: name, found: found}, data)
 }
