@@ -114,7 +114,7 @@ func (f *fetcher) run(ctx context.Context) {
 }
 
 // The method wait waits for the next periodic fetch or for a requested one, which is made no sooner
-// than pace allows. The method returns false when ctx is done.
+// than f.pace allows. The method returns false when ctx is done.
 func (f *fetcher) wait(ctx context.Context, pause time.Duration) bool {
 	timer := time.NewTimer(min(pause, f.pace.unknown))
 	defer timer.Stop()

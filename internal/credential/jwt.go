@@ -289,8 +289,8 @@ func (j *JWT) VerifyFor(asker *policy.Asker, text string) (*policy.Identity, pol
 	return j.verify(&q, text, p, sum, now)
 }
 
-// The method recall returns the remembered verdict on a token. A token that expired less than the
-// time grace ago is valid.
+// The method recall returns the remembered verdict on a token. The argument grace is how long an
+// expired token remains valid.
 func (j *JWT) recall(text string, sum uint64, now, grace int64) (id *policy.Identity, state policy.CredentialState, ok bool) {
 	if v := j.good.find(sum, text); v != nil && !v.key.gone.Load() {
 		if now < v.from || now-grace >= v.until {
@@ -363,8 +363,8 @@ func signer(t *token, among []*key) *key {
 	return nil
 }
 
-// The method judge reads the claims of a token whose signature is verified. A token that expired
-// less than the time grace ago is valid.
+// The method judge reads the claims of a token whose signature is verified. The argument grace is
+// how long an expired token remains valid.
 func (j *JWT) judge(payload string, now, grace int64) (*policy.Identity, span, policy.CredentialState) {
 	data, ok := decodePart(payload)
 	if !ok {

@@ -74,8 +74,8 @@ func TestLimitsOfAClaim(t *testing.T) {
 	}
 }
 
-// TestSeen: an operator can see the contents of a client's tokens, the newest first, until they
-// expire.
+// TestSeen: an operator can see the contents of a client's tokens until they expire. The token
+// that expires last comes first.
 func TestSeen(t *testing.T) {
 	now := testNow
 	j := openTest(t, JWTOptions{JWKSFile: write(t, "k.json", theIssuer.set), TierClaim: "plan", Now: func() time.Time { return now }})

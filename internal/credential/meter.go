@@ -115,8 +115,8 @@ func (b *bucket) owed(now, most counter.Micros) counter.Micros {
 	return 0
 }
 
-// The method pay adds an amount to the debt, which it raises to at most the argument most. The
-// method never reduces a debt.
+// The method pay adds an amount to the debt, which it raises to at most the argument named most.
+// The method never reduces a debt.
 func (b *bucket) pay(now, amount, most counter.Micros) {
 	for {
 		before := b.Load()

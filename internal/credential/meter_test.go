@@ -97,7 +97,7 @@ func TestANetworkOfManyClientsHasABudget(t *testing.T) {
 				}
 			}
 		}
-		if part := float64(spent) / float64(seconds*counter.Second); part > 0.2 || rejected > others/1000 { // because the hash is random
+		if part := float64(spent) / float64(seconds*counter.Second); part > 0.2 || rejected > others/1000 { // a few, because the hash is random
 			t.Errorf("tokens of %d us use %.2f of a processor, and %d of %d other clients are rejected", cost, part, rejected, others)
 		}
 	}
@@ -272,7 +272,7 @@ func TestTokensThatArriveTogetherDelayNobody(t *testing.T) {
 			others.Go(func() { verify(1) })
 		}
 		synctest.Wait()
-		if !verify(2) || time.Since(begin) > 15*time.Millisecond { // of 20 ms, at two processors, and its own
+		if !verify(2) || time.Since(begin) > 15*time.Millisecond { // 10 ms at two processors use up signedOwed
 			t.Errorf("a token of another address has waited %v", time.Since(begin))
 		}
 	})
