@@ -49,10 +49,11 @@ type Content struct {
 	Document *policyfile.Document `json:"document"`
 }
 
-// Candidate is a revision that some nodes enforce, or that nodes compare with the one in force.
+// Candidate is a revision that is enforced for a share of the nodes or of the clients, or that
+// nodes compare with the one in force.
 type Candidate struct {
 	Content
-	Share int32 `json:"share"` // how many of ten thousand enforce it; 0: none, and all nodes compare it
+	Share int32 `json:"share"` // of ten thousand nodes or clients; 0: it is not enforced, and all nodes compare it
 	// Clients reports whether the share is a share of the clients, on all nodes. Otherwise it is a
 	// share of the nodes.
 	Clients bool `json:"clients,omitempty"`

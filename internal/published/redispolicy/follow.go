@@ -88,8 +88,8 @@ func (f *follower) run() {
 }
 
 // The method look reads the policy, and passes on a new one, or the reason why it is rejected. If
-// always is true, it also passes on a policy that is not new. If Redis does not answer, the policy
-// in force stays.
+// the argument always is true, it also passes on a policy that is not new. If Redis does not
+// answer, the policy in force stays.
 func (f *follower) look(always bool) error {
 	s := f.source
 	s.mu.Lock()

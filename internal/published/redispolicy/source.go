@@ -112,7 +112,7 @@ var errAway = errors.New("redis did not answer for the policy")
 var errMissing = errors.New("none is published in this Redis: publish it with penstock control policy publish, or correct the name")
 
 // Load implements [live.Source]. It returns the policy in Redis. If Redis does not answer, has no
-// policy, or has one that is older than that in the file or is rejected, Load returns the policy in
+// policy, or has one that is rejected or older than the one in the file, Load returns the policy in
 // the file.
 func (s *Source) Load() (*policyfile.Document, error) {
 	s.mu.Lock()

@@ -41,7 +41,8 @@ func ReadAll(ctx context.Context, store *redisstore.Store, policies []string) ([
 	return values, err
 }
 
-// Swap replaces the text of a policy if that is still the text old, and notifies the nodes.
+// Swap replaces the text of a policy if that text still equals the argument old, and notifies the
+// nodes.
 func Swap(ctx context.Context, store *redisstore.Store, policy string, old, text []byte) (swapped bool, err error) {
 	if !bytes.Equal(old, text) {
 		reply, err := store.DoFor(ctx, keyOf(policy), "eval", swapScript, 1, keyOf(policy), old, text)
