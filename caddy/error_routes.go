@@ -19,7 +19,7 @@ import (
 // Denial is the error within the [caddyhttp.HandlerError] of a denied request that error routes
 // may answer.
 type Denial struct {
-	Status int    // 429, 403, 401 or 503, or the status that the rule sets
+	Status int    // 429, 403, 401, 414, 431 or 503, or the status that the rule sets
 	Rule   string // the rule that denied the request; "" if clients must not see its name
 	answer answer
 }

@@ -259,7 +259,8 @@ func (s *settlement) Status() int { return s.status }
 
 // Header implements [core.Answer]. Header looks for the field in the header first, then in the
 // trailers. If the client left before the status was written, the value is marked as unread,
-// because the client did not wait for the response.
+// because the client did not wait for the response. If the field is missing and the client did not
+// wait for the end of the response, the result is the mark alone.
 func (s *settlement) Header(name string) (string, bool) {
 	for _, values := range [][]string{s.header[name], s.later[name], s.later[http.TrailerPrefix+name]} {
 		if len(values) == 0 {

@@ -102,10 +102,13 @@ type Store struct {
 	// The name that the server certificate must be valid for. Default: the host of the URL.
 	ServerName string `json:"server_name,omitempty"`
 
-	// How long a check may take before on_error decides: 1ms to 10s. Default: 50ms.
+	// The time within which Redis should answer a check: 1ms to 10s. A request waits longer for a
+	// late answer, up to half a second. While Redis does not answer, or is always late, on_error
+	// decides. Default: 50ms.
 	Timeout caddy.Duration `json:"timeout,omitempty"`
 
-	// The maximum number of waiting checks. Further checks are decided by on_error. Default: 8192.
+	// The maximum number of checks that wait to be sent to one server. Requests beyond it are
+	// answered 503. Default: 16384.
 	QueueMax int `json:"queue_max,omitempty"`
 
 	// Whether to cache a denial while it holds, for one second at most. A client over its limit

@@ -8,8 +8,8 @@
 // of this package. A caller sends a token, whose role determines what the caller may do. An error
 // is a problem document (RFC 9457). An invalid write is answered 422 with the place, the value and
 // the remedy, and changes nothing. A write whose If-Match does not name the present revision is
-// answered 412. Lists are paged by key. A body has at most 64 KiB. At most 64 requests are served
-// at a time, and at most half of them are batches of nodes.
+// answered 412. Lists are paged by key. A body has at most 64 KiB, except those with policies and
+// batches. At most 64 requests are served at a time, and at most half of them are batches of nodes.
 //
 // A token is verified before the body is read. A caller without a valid token does not keep callers
 // with one from being served: a token that was not seen before is verified in a separate queue. In

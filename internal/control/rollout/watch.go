@@ -30,7 +30,7 @@ type trial struct {
 	last map[string]count
 	sums count
 
-	// For a candidate that is to be promoted.
+	// The fields below are for a candidate that is to be promoted.
 	unsaved     bool  // whether the database lacks some of the totals above
 	savedMicros int64 // when they were stored, by the clock of Redis
 }
