@@ -34,8 +34,8 @@ func TestModuleRefundsNothingThatAClientAborts(t *testing.T) {
 	seen.abortAllWays(t, s.address, abortsOfEnvoy())
 }
 
-// abortsOfEnvoy returns the ways that Envoy has an equivalent for. Caddy's request_body denies
-// large bodies; this Envoy does not.
+// abortsOfEnvoy returns the ways to abort that apply to Envoy. It leaves out a large body, which
+// Caddy's request_body denies, and Envoy does not.
 func abortsOfEnvoy() (ways []abort) {
 	for _, way := range aborts {
 		if way.path == "" {

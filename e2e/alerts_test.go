@@ -94,8 +94,8 @@ func startAlerting(t *testing.T, redis *redistest.Server, keys *keysFile, truste
 		"POLICY="+file.path)
 }
 
-// The function provokedAlerts returns the alerts that TestAlertsFire provokes, first with and then
-// without Redis. The test fails unless these are all alerts.
+// The function provokedAlerts returns the alerts that TestAlertsFire provokes, first while Redis
+// runs, and then while it is down. The test fails unless these are all alerts.
 func provokedAlerts(t *testing.T) (withRedis, without []string) {
 	t.Helper()
 	withRedis = []string{"PenstockRedisClusterNotOK", "PenstockPolicyRefused", "PenstockPoliciesDiffer", "PenstockKeysRefused",

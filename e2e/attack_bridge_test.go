@@ -245,8 +245,8 @@ func TestAttacksOnTheBridgesPorts(t *testing.T) {
 	b.mustRun()
 }
 
-// The method checks asks the bridge for its health over a new connection: by gRPC, or at /readyz on
-// the port that serves it.
+// The method named checks asks the bridge for its health over a new connection: by gRPC, or at
+// /readyz on the port that serves it.
 func (b *attackedBridge) checks(address string) bool {
 	transport := &http.Transport{Protocols: new(http.Protocols)}
 	transport.Protocols.SetUnencryptedHTTP2(true)

@@ -113,7 +113,7 @@ func (a *attackRun) rawStream(then func(*rawConnection, *quic.Stream), frames ..
 	then(c, s)
 }
 
-// rawHost returns a host that both fronts serve.
+// rawHost returns a host that all quicFronts serve.
 func (a *attackRun) rawHost() string { return "localhost:" + portOf(a.front.quic) }
 
 // rawGet sends a GET with further fields.

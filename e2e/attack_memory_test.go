@@ -12,11 +12,12 @@ import (
 	"time"
 )
 
-// killAbove is the memory at which the test kills a process. Otherwise a row with unbounded growth
-// would exhaust the machine's memory. If a process is killed, the row fails.
+// killAbove is the memory at which the test kills a process. Otherwise an attack that makes a
+// process grow without bound would exhaust the machine's memory. If a process is killed, the test
+// of the attack fails.
 const killAbove = 1 << 20 // KB
 
-// memoryWatch samples the memory of a front's processes while a row runs.
+// memoryWatch samples the memory of a front's processes during an attack.
 type memoryWatch struct {
 	front *front
 	end   chan struct{}

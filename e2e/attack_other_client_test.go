@@ -19,10 +19,9 @@ import (
 // otherClientPause is the pause between two requests of the other client.
 const otherClientPause = 20 * time.Millisecond
 
-// otherUncountedMax bounds the requests of the other client that are allowed uncounted: that many,
-// or that many per hundred requests if this is more. A machine that is busy with other work misses
-// deadlines of 50 ms. A row whose attack opens a circuit breaker leaves most requests uncounted,
-// and fails.
+// At most otherUncountedMax requests of the other client may be allowed uncounted, or that many of
+// each hundred if this is more. A machine that is busy with other work misses deadlines of 50 ms.
+// An attack that opens a circuit breaker leaves most requests uncounted, and its test fails.
 const otherUncountedMax = 4
 
 // otherClient is a client far below its limit. An otherClient sends requests at a steady pace while
@@ -44,9 +43,9 @@ type experience struct {
 }
 
 // newOtherClient waits until the front decides, and returns a client with the given address. A
-// previous row might have opened circuit breakers, and each Envoy worker has its own, so the check
-// uses several connections. The client is connected at that point, so that only requests are
-// measured.
+// previous attack might have opened circuit breakers, and each Envoy worker has its own, so the
+// check uses several connections. The client that is returned has a connection already, so that
+// only requests are measured.
 func newOtherClient(t testing.TB, f *front, from string) *otherClient {
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {

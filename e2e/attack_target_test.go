@@ -216,8 +216,9 @@ func hasID(r *http.Request) bool {
 	return found && strings.Trim(number, "0123456789 \t") == ""
 }
 
-// foldedKeys sends the row's API key from many addresses. All these requests belong to one client,
-// because servers read the same header in all of them.
+// foldedKeys sends the API key of this attack from many addresses, each time followed by another
+// number of folded empty lines. All these requests belong to one client, because servers read the
+// same header in all of them.
 func foldedKeys(a *attackRun) {
 	home := a.from
 	defer func() { a.from = home }()

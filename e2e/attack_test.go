@@ -20,8 +20,8 @@ import (
 // allAttacks is set by "make attack".
 var allAttacks = flag.Bool("attack", false, "run all attacks in all sizes on all fronts, and print what was seen")
 
-// The type attack is one attempt to exceed a limit. An attack is a row of
-// docs/explanation/what-an-attacker-may-try.md.
+// The type attack is one attempt to exceed a limit. The comments here also call it a row, because
+// it is a row of the tables in docs/explanation/what-an-attacker-may-try.md.
 type attack struct {
 	name string
 	// path is what the attacker requests. The test's policy admits limit requests to it.

@@ -94,7 +94,7 @@ func (u *countingUpstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answerOddly(w, r, rest)
 	case "refund", "count":
 		if _, err := io.Copy(io.Discard, r.Body); err != nil {
-			return // whether the body was incomplete
+			return // the body was incomplete
 		}
 		repeat(w, r, first == "count")
 		_, _ = io.WriteString(w, "ok")

@@ -123,8 +123,8 @@ func (d *directedEnvoy) status(t *testing.T, path, user string) int {
 }
 
 // The method awaitStatus sends requests of a user until one of them gets the given status, and logs
-// the time. Denials are remembered meanwhile. The promise is one second, but a busy machine may
-// take longer. After that, the method waits until the other workers answer with the status, too.
+// the time. A remembered denial can delay the change by up to a second, and a busy machine by more.
+// Then the method waits until the other workers answer with the status, too.
 func (d *directedEnvoy) awaitStatus(t *testing.T, what, path, user string, status int) {
 	t.Helper()
 	began := time.Now()
@@ -263,8 +263,8 @@ func aBlockEndsLeases(t *testing.T, d *directedEnvoy) {
 	t.Logf("200 denials without an admission after %v", time.Since(began))
 }
 
-// blocksOutliveRedisAndTheBridge checks that the bridge's records stay in force without Redis, and
-// the filter's records without the bridge. A new client is served.
+// blocksOutliveRedisAndTheBridge checks that the bridge's records stay in force while Redis is
+// down, and the filter's records while the bridge is down. A new client is served.
 func blocksOutliveRedisAndTheBridge(t *testing.T, d *directedEnvoy) {
 	d.edit(t, "block", "header.x-user:bob")
 	d.awaitStatus(t, "a blocked client is denied", "/free", "bob", 403)
@@ -322,8 +322,8 @@ func aFloodAdmitsNoBlockedClient(t *testing.T, d *directedEnvoy) {
 	}
 }
 
-// TestABridgeThatNeedsADirectory tests that a bridge without Redis rejects a policy that needs a
-// directory, with the remedy.
+// TestABridgeThatNeedsADirectory tests that a bridge that counts in memory rejects a policy that
+// needs a directory, and names the remedy.
 func TestABridgeThatNeedsADirectory(t *testing.T) {
 	t.Parallel()
 	file := newRenamedFile(t, filepath.Join(t.TempDir(), "policy.yaml"))

@@ -37,7 +37,7 @@ func (p *policyPlane) candidate() int64 {
 	return found.Publication.Candidate
 }
 
-// The method lastChange fails the test unless the last change contains texts.
+// The method lastChange fails the test unless the last change contains all the given texts.
 func (p *policyPlane) lastChange(wants ...string) {
 	p.t.Helper()
 	_, text := p.send("GET", "/v1/changes?limit=1", "")

@@ -50,8 +50,8 @@ func (u *keyUser) make(name string) (first, second string) {
 	return made.Key, next.Key
 }
 
-// The method uses returns the times at which the keys of a name were last used, by the hashes of
-// the keys.
+// The method named uses returns the times at which the keys of a name were last used, by the hashes
+// of the keys.
 func (u *keyUser) uses(name string) map[string]time.Time {
 	u.t.Helper()
 	var shown struct {

@@ -121,7 +121,7 @@ func (p *process) limit(user string) string {
 
 // TestPoliciesFromTheControlPlane publishes a policy to two Caddys, a bridge and a native module.
 // The test then covers a revision that does not compile, a forged policy, an emptied Redis, and a
-// start without Redis.
+// start while Redis is down.
 func TestPoliciesFromTheControlPlane(t *testing.T) {
 	t.Parallel()
 	p := startPolicies(t)
@@ -174,8 +174,8 @@ func TestPoliciesFromTheControlPlane(t *testing.T) {
 	p.testForgery(nodes)
 }
 
-// The method explains explains a request of a client that has its own limit in the
-// directory.
+// The method named explains tests the explanation of a request of a client that has its own limit
+// in the directory.
 func (p *policyPlane) explains() {
 	t := p.t
 	t.Helper()

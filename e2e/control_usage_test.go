@@ -92,7 +92,7 @@ func (c *controlPlane) awaitEndpoint(rule, endpoint string, admitted, denied int
 			c.t.Fatalf("%d %s %v", status, text, err)
 		}
 		a, d := 0, 0
-		for _, e := range answer.Endpoints { // two at midnight
+		for _, e := range answer.Endpoints { // two if midnight has passed during the test
 			if e.Endpoint != endpoint || e.P99 <= 0 || e.P50 > e.P99 {
 				c.t.Fatalf("%+v", e)
 			}
@@ -165,7 +165,7 @@ func TestUsageIsExactInPostgreSQL(t *testing.T) {
 	control.awaitEndpoint("api", "/api", 2, 8)
 
 	node.write(strings.Replace(caddyfile, "events", "events {\n\t\t\tip none\n\t\t}", 1))
-	if err := node.reload(); err != nil { // because the previous configuration still has the spool open
+	if err := node.reload(); err != nil { // the previous configuration has the spool open meanwhile
 		t.Fatal(err)
 	}
 	for range 4 {

@@ -63,8 +63,8 @@ func (f *trio) edit(text string) {
 	}
 }
 
-// The method follow waits until all nodes report the same version, different from the argument
-// before, and returns it.
+// The method follow waits until all nodes report the same version, which differs from the argument
+// named before, and returns it.
 func (f *trio) follow(before string) (version string) {
 	f.t.Helper()
 	eventually.Until(f.t, patience, "all nodes follow the edit", func() bool {

@@ -25,7 +25,7 @@ func TestEnvoyExample(t *testing.T) {
 	runExample(t, "filter")
 }
 
-// TestEnvoyModuleExample does the same with "make run-envoy FRONT=module".
+// TestEnvoyModuleExample does what [TestEnvoyExample] does, with "make run-envoy FRONT=module".
 func TestEnvoyModuleExample(t *testing.T) {
 	t.Parallel()
 	runExample(t, "module")
@@ -76,7 +76,8 @@ func runExample(t *testing.T, front string) {
 	}
 }
 
-// TestEnvoyExampleSaysWhichPortIsTaken: the message appears before anything is started.
+// TestEnvoyExampleSaysWhichPortIsTaken: the message that a port is in use appears before any
+// process is started.
 func TestEnvoyExampleSaysWhichPortIsTaken(t *testing.T) {
 	t.Parallel()
 	x := newCheckout(t)

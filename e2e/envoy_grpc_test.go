@@ -19,8 +19,8 @@ import (
 )
 
 // discoveredFilter configures the filter by ECDS, as in docs/guides/envoy.md. The default
-// configuration applies while the control plane is unavailable. The cluster of the control plane
-// must be static.
+// configuration applies while the bridge, which sends the configuration, is unavailable. The
+// cluster of the bridge must be static.
 const discoveredFilter = `{name: penstock, config_discovery: {
     type_urls: [type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm],
     config_source: {resource_api_version: V3, initial_fetch_timeout: 1s,
@@ -34,8 +34,8 @@ const builtInFilter = `{name: envoy.filters.http.ratelimit, typed_config: {
     enable_x_ratelimit_headers: DRAFT_VERSION_03,
     rate_limit_service: {transport_api_version: V3, grpc_service: {envoy_grpc: {cluster_name: RPC_CLUSTER}, initial_metadata: [{key: authorization, value: "Bearer ` + bridgeToken + `"}]}}}}`
 
-// TestEnvoyOverGRPC tests the bridge as the control plane of the filter, and as the service behind
-// Envoy's own filter.
+// TestEnvoyOverGRPC tests the bridge as the server that configures the filter by ECDS, and as the
+// service behind Envoy's own filter.
 func TestEnvoyOverGRPC(t *testing.T) {
 	t.Parallel()
 	discovered, builtIn := &site{filter: discoveredFilter, set: "poll: 60m"}, &site{filter: builtInFilter}
@@ -45,8 +45,8 @@ func TestEnvoyOverGRPC(t *testing.T) {
 }
 
 // followsDiscovery: the bridge sends Envoy the policy. Edits take effect soon and close no
-// connection. If the filter rejects a configuration, Envoy keeps the previous one. Without the
-// bridge, the last policy stays in force.
+// connection. If the filter rejects a configuration, Envoy keeps the previous one. While the bridge
+// is down, the last policy stays in force.
 func (s *site) followsDiscovery(t *testing.T) {
 	s.goesWithoutPolicy(t, "allow")
 	settings := filepath.Join(t.TempDir(), "settings")

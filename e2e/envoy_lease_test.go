@@ -105,8 +105,8 @@ func TestOverTheLimitInTheFilter(t *testing.T) {
 	}
 }
 
-// TestBridgeKilledWithUnitsOut: without the bridge, the workers use the units that they hold, and
-// then on_error decides. When the bridge is back, limits apply again. The limit is never exceeded.
+// TestBridgeKilledWithUnitsOut: while the bridge is down, the workers use the units that they hold,
+// and then on_error decides. When it is back, limits apply again. The limit is never exceeded.
 func TestBridgeKilledWithUnitsOut(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)

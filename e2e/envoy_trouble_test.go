@@ -159,8 +159,8 @@ func compactPolicy(t testing.TB, policy string) string {
 	return base64.StdEncoding.EncodeToString([]byte(a.body))
 }
 
-// isAbsentAtStart: before the first bridge starts, requests are not limited, or all are denied.
-// Then a bridge starts.
+// isAbsentAtStart: before the first bridge starts, on_error lets all requests through, or denies
+// all. After a bridge has started, the limit applies.
 func (s *site) isAbsentAtStart(t *testing.T, word string) {
 	s.goesWithoutPolicy(t, word)
 	s.startBridge(t, renamedPolicy(onError(word)))
@@ -370,7 +370,7 @@ func (s *site) checkToken(t *testing.T, word string) {
 	s.awaitLimit(t)
 }
 
-// showsAWrongToken: the bridge sends no policy and decides nothing.
+// showsAWrongToken: to a filter without its token, a bridge sends no policy, and decides nothing.
 func (s *site) showsAWrongToken(t *testing.T, word string) {
 	b := newBridge(t, onError(word), "--token", bridgeToken)
 	b.listen = s.bridge

@@ -100,7 +100,8 @@ const eventsCaddyfile = `{
 `
 
 // TestCaddyReportsDenials: every denial is in the events, which go to a file and, after a reload,
-// to Caddy's own log. If events cannot be written, requests go on, and a metric counts the events.
+// to Caddy's own log. If events cannot be written, requests are still decided, and a metric counts
+// the events.
 func TestCaddyReportsDenials(t *testing.T) {
 	t.Parallel()
 	const limit, denials = 5, 150
@@ -158,7 +159,7 @@ func TestCaddyReportsDenials(t *testing.T) {
 }
 
 // TestEnvoyReportsDenials: every denial of the filter and of the rate limit service is in the
-// events of their bridge, and requests go on if the events cannot be written.
+// events of their bridge, and requests are decided even if the events cannot be written.
 func TestEnvoyReportsDenials(t *testing.T) {
 	t.Parallel()
 	const limit, denials = 5, 150

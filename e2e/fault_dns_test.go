@@ -31,7 +31,7 @@ func newNamedGroup(t testing.TB) *nodeGroup {
 	return g
 }
 
-// newNamedPair also starts a replica, which can take over the name.
+// newNamedPair does what newNamedGroup does, and starts a replica, which can take over the name.
 func newNamedPair(t testing.TB) *nodeGroup {
 	t.Helper()
 	g := newNamedGroup(t)
@@ -46,7 +46,7 @@ func newNamedPair(t testing.TB) *nodeGroup {
 }
 
 // losesName returns a function that makes the resolver fail, and then closes all open connections,
-// which do not need the name.
+// which would work without the name.
 func losesName(m dnstest.Mode) func(g *nodeGroup) {
 	return func(g *nodeGroup) {
 		g.resolver.SetMode(m)

@@ -30,8 +30,8 @@ type fault struct {
 	always bool
 	// edits reports whether the fault itself edits the policy.
 	edits bool
-	// policy changes the policy of a column, whose rules have the given further fields; nil leaves
-	// it unchanged.
+	// policy changes the policy of a column. The argument words has the further fields of the
+	// policy's rules. If the function is nil, the policy is unchanged.
 	policy func(policy, words string) string
 }
 

@@ -45,7 +45,8 @@ type traffic struct {
 	all  sync.WaitGroup
 }
 
-// The load: clients per node and path. Each sends one request at a time and then pauses.
+// faultClients is the number of clients for each node and path. Each sends one request at a time
+// and then pauses.
 const faultClients = 2
 
 // faultPause returns the pause of a client. It is longer under "make test", so that the load is an
@@ -123,8 +124,8 @@ func (l *traffic) end() []exchange {
 }
 
 // awaitAnswered waits until each node has answered more requests on each path than there are
-// clients. Only requests that were sent after the instant since count. This shows that no client is
-// blocked until the fault ends.
+// clients. Requests that were sent before the instant named since do not count. This shows that no
+// client is blocked until the fault ends.
 func (l *traffic) awaitAnswered(t testing.TB, since time.Time, nodes int, paths []string) {
 	t.Helper()
 	eventually.Until(t, patience, "everybody is answered while the fault lasts", func() bool {
@@ -146,8 +147,8 @@ func (l *traffic) awaitAnswered(t testing.TB, since time.Time, nodes int, paths 
 }
 
 // awaitDecided waits until every node has decided ten requests in a row on every path. It looks
-// only at requests that were sent after the instant since. The result took is the time from that
-// instant to the end of the last request that was not decided.
+// only at requests that were sent after the instant named since. The result took is the time from
+// that instant to the end of the last request that was not decided.
 func (l *traffic) awaitDecided(t testing.TB, since time.Time, nodes int, paths []string) (took time.Duration) {
 	t.Helper()
 	const inARow = 10

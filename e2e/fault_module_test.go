@@ -17,7 +17,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The function modules runs an Envoy with the native module for each node.
+// The function modules returns a function that runs an Envoy with the native module for each node.
 func modules(t testing.TB, _ int) func(g *nodeGroup, number int, policy string) {
 	upstream := startUpstream(t, nil)
 	return func(g *nodeGroup, _ int, policy string) {

@@ -19,7 +19,7 @@ import (
 // groupNodes is how many nodes of one front share a Redis in a test of faults.
 const groupNodes = 2
 
-// The paths. Their limits are equal, except for requests that the store does not answer.
+// The paths of the load. The rules of the two paths differ only in their names and in on_error.
 const (
 	allowPath = "/open" // the path under on_error: allow
 	denyPath  = "/shut" // the path under on_error: deny
@@ -204,7 +204,7 @@ func (c *column) policy() string {
 	return strings.NewReplacer("LIMIT", strconv.Itoa(faultLimit()), "WORDS", c.words).Replace(faultPolicy)
 }
 
-// The function caddies runs a Caddy for each node.
+// The function caddies returns a function that runs a Caddy for each node.
 func caddies(testing.TB, int) func(f *nodeGroup, number int, policy string) {
 	return func(f *nodeGroup, _ int, policy string) {
 		var running []*process

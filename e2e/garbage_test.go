@@ -120,7 +120,7 @@ type attackedFront struct {
 	keys          []*signer     // the signers that the front trusts
 	scrape        func() string // a function that returns the metrics
 	kinds         int           // how many kinds of forgeries to try
-	part          byte          // the part of the addresses that was used last
+	part          byte          // the third number in the addresses of the last flood
 }
 
 // The method tokens returns the number of tokens with the given state.
@@ -233,7 +233,7 @@ func (a *attackedFront) visits(t *testing.T, from string, every time.Duration, d
 type floodResult struct {
 	front, name                  string
 	attackers, requests          int
-	statuses                     map[int]int   // the number of requests of the flood
+	statuses                     map[int]int   // the number of requests of the flood, by status
 	lasting, took                time.Duration // the duration of the flood on an idle machine, and its actual duration
 	remembered, fresh, anonymous *visit
 	verified, unchecked          int // tokens found invalid, and tokens not checked

@@ -156,8 +156,8 @@ func TestModuleAdminFollowsUpdates(t *testing.T) {
 	e.mustRun()
 }
 
-// TestModuleReportsDenials: every denial is in the events, and requests go on if the events cannot
-// be written.
+// TestModuleReportsDenials: every denial is in the events, and requests are decided even if the
+// events cannot be written.
 func TestModuleReportsDenials(t *testing.T) {
 	t.Parallel()
 	const limit, denials = 5, 150
@@ -314,8 +314,8 @@ rules:
 	}
 }
 
-// TestModuleCountsInEnvoy: Envoy's own statistics show what the module has decided. Without Redis,
-// on_error allow admits the limit and no more.
+// TestModuleCountsInEnvoy: Envoy's own statistics show what the module has decided. While Redis is
+// down, on_error: allow admits the limit and no more.
 func TestModuleCountsInEnvoy(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)

@@ -236,8 +236,8 @@ func TestPenaltiesEscalate(t *testing.T) {
 	}
 }
 
-// TestWhatIsNoViolation: a client that exceeds a shadow limit, or a limit that all clients share,
-// commits no violation.
+// TestWhatIsNoViolation: a client that exceeds a limit that only logs, or a limit that all clients
+// share, commits no violation.
 func TestWhatIsNoViolation(t *testing.T) {
 	t.Parallel()
 	nodes, _ := startPenalties(t)

@@ -129,10 +129,10 @@ func (l *lending) awaitAnswers(region string) {
 	})
 }
 
-// TestAWayBetweenRegionsIsCut: the way between two regions is cut in both directions, or one region
-// cannot connect to the other, or nothing that one region sends arrives. All requests are decided,
-// and never more than the limit are admitted. When the way is whole, a new client gets the whole
-// limit within seconds.
+// TestAWayBetweenRegionsIsCut: the network between two regions is cut in both directions, or one
+// region cannot connect to the other, or nothing that one region sends arrives. All requests are
+// decided, and never more than the limit are admitted. When the network works again, a new client
+// gets the whole limit within seconds.
 func TestAWayBetweenRegionsIsCut(t *testing.T) {
 	t.Parallel()
 	l := startLending(t, lendingPolicy)

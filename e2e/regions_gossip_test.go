@@ -57,9 +57,9 @@ func (l *lending) takeAll(region, user string, n int) (admitted int) {
 	return admitted
 }
 
-// TestRegionsTellEachOther: with across: gossip, each of three regions decides by its own Redis and
-// the whole limit, and the agents, 200 ms apart, tell each other what was counted. What is used in
-// all regions counts in each. The limit is exceeded only by requests that other regions admit
+// TestRegionsTellEachOther: with across: gossip, each of three regions enforces the whole limit by
+// its own Redis, and the agents, 200 ms apart, tell each other what was counted. A unit used in one
+// region counts in all. The limit is exceeded only by requests that other regions admit
 // before their agents have told it. A region that is cut off keeps deciding, and catches up later.
 // A region whose agent was killed, or whose Redis has lost its data, catches up too.
 func TestRegionsTellEachOther(t *testing.T) {

@@ -43,7 +43,7 @@ const addressRoute = `{match: {prefix: /}, route: {cluster: upstream, timeout: 3
 
 // TestRegionsAddUp: three regions, each with a Redis of its own, share one limit. Caddy enforces it
 // in one, Envoy's filter and the rate limit service in the second, the native module in the third.
-// Under more load than the whole limit in each of them, each admits exactly its part.
+// Each region gets more requests than its part of the limit, and admits exactly its part.
 func TestRegionsAddUp(t *testing.T) {
 	t.Parallel()
 	const each = 700 // requests to each front

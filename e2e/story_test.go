@@ -44,7 +44,7 @@ type story struct {
 // storyFront is a way to the upstream.
 type storyFront struct{ name, address string }
 
-// startStory starts the processes. With TCP, Redis listens at an address that may be printed.
+// startStory starts the processes. The transcript has names in place of their addresses.
 func startStory(t *testing.T, redis *redistest.Server) *story {
 	t.Helper()
 	s := &story{t: t, redis: redis, targets: map[string][]string{"redis": {"--redis", redis.URL()}}}

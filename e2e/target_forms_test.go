@@ -11,7 +11,8 @@ import (
 // these are :method, :path and :authority.
 type requestForm struct {
 	method, target string
-	// each further line becomes a line of the HTTP/1 header; "-" means no Host at all
+	// host is the value of Host. Each further line of it becomes a line of the HTTP/1 header; "-"
+	// means no Host at all.
 	host string
 }
 

@@ -72,8 +72,8 @@ type monitor struct {
 	address string
 }
 
-// startPrometheus runs Prometheus with the example configuration, on Caddys and bridges, every
-// second. startPrometheus applies the replacer edit to the rules.
+// startPrometheus runs Prometheus with the example configuration, which scrapes Caddys and bridges
+// every second. The argument edit replaces parts of the rules.
 func startPrometheus(t *testing.T, edit *strings.Replacer, caddys, bridges []string) *monitor {
 	t.Helper()
 	dir, list := t.TempDir(), func(addresses []string) string {

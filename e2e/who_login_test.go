@@ -207,7 +207,7 @@ func TestRedisFailsWithLoginsOpen(t *testing.T) {
 			})
 			outage.end(redis)
 			stands := p.exhaustLogins(t, redis, page)
-			// the login without Redis is charged at most once
+			// the login that was admitted while Redis was down is charged at most once
 			if stands < outage.least || stands > 4 {
 				t.Errorf("%d units stood, want %d to 4", stands, outage.least)
 			}
@@ -217,7 +217,7 @@ func TestRedisFailsWithLoginsOpen(t *testing.T) {
 
 // exhaustLogins waits until Redis counts again, and then tries wrong passwords until all are
 // denied. exhaustLogins returns how many units were charged before. Requests that a node admitted
-// without Redis are charged with the first try.
+// while Redis was down are charged with the first try.
 func (p *process) exhaustLogins(t *testing.T, redis *redistest.Server, page *loginPage) (stood int64) {
 	t.Helper()
 	eventually.Until(t, patience, "requests are counted again", func() bool {
