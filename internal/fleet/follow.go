@@ -23,7 +23,7 @@ const (
 	// FollowedMax is the number of nodes whose events are read: those with the latest heartbeats.
 	FollowedMax = 256
 	// followFor is how long other nodes send the events that an [events.Filter] selects, after the
-	// last call of Follow with it.
+	// last call of Follow with that filter.
 	followFor = 10 * time.Second
 	// placeBytesMax bounds a place.
 	placeBytesMax = FollowedMax * (idBytesMax + 22)
@@ -123,8 +123,9 @@ func Follow(ctx context.Context, store *redisstore.Store, own *Node, q *EventQue
 	return page, nil
 }
 
-// ownEvents returns the events of this node alone, for the time when Redis does not answer. These
-// include the event that reports the outage. The places of other nodes stay as they were.
+// ownEvents returns the events of this node alone, for a call that could not use Redis. The
+// argument named why is the reason. The events include the event that reports the outage. The
+// places of other nodes stay as they were.
 func ownEvents(page *EventPage, own *Node, places map[string]uint64, q *EventQuery, why error) (*EventPage, error) {
 	if own == nil || own.sources.Events == nil {
 		return nil, why

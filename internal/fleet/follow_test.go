@@ -92,8 +92,8 @@ func (r *reader) readUntil(want ...string) {
 	})
 }
 
-// TestFollow tests that a reader gets the events of all nodes once, those from before its first
-// page and those from after it, and that each filter selects independently.
+// TestFollow tests that a reader gets each event of all nodes once, both the events from before its
+// first page and the later ones, and that each filter selects independently.
 func TestFollow(t *testing.T) {
 	server := redistest.Start(t)
 	store := open(t, server)
@@ -124,7 +124,8 @@ func TestFollow(t *testing.T) {
 }
 
 // TestReadersTakeTurns tests that a call that cannot use Redis because of other readers returns
-// only the events of its own node, or an error if it has none. In both cases it gives the reason.
+// only the events of its own node. Without such a node, it returns an error. In both cases it gives
+// the reason.
 func TestReadersTakeTurns(t *testing.T) {
 	store := open(t, redistest.Start(t))
 	w := new(writes)
@@ -153,7 +154,7 @@ func TestReadersTakeTurns(t *testing.T) {
 }
 
 // TestOwnEventsWithoutRedis tests that a node shows its own events while Redis does not answer, and
-// keeps its place among those of others.
+// that the reader's places in the events of other nodes stay as they were.
 func TestOwnEventsWithoutRedis(t *testing.T) {
 	store, err := redisstore.New(redisstore.Options{URL: "redis://" + freeport.Address(t), Timeout: redisstore.TimeoutMax})
 	if err != nil {

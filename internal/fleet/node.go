@@ -119,8 +119,8 @@ func (n *Node) Record(now time.Time) *Record {
 	return r
 }
 
-// The method rates returns the rules with their totals and their figures for the last minute, those
-// with most denials first.
+// The method rates returns the rules with their totals and their figures for the last minute, the
+// rules with the most denials first.
 func (n *Node) rates(now time.Time, totals []Total) []Rule {
 	present := snapshot{at: now, totals: make(map[ruleName]Total, len(totals))}
 	for _, t := range totals {
