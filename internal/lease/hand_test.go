@@ -58,8 +58,8 @@ func TestPutBack(t *testing.T) {
 	checkRefund(t, &c, 404*ms, 7)
 }
 
-// TestTheHandHoldsTwoCharges: when a third charge arrives, the slot that expires first is refunded
-// or, if its charge is the same, keeps its earlier deadline.
+// TestTheHandHoldsTwoCharges: when a third charge arrives, the slot that expires first is refunded.
+// If that slot holds units of the same charge, it keeps its earlier deadline.
 func TestTheHandHoldsTwoCharges(t *testing.T) {
 	var c Counter
 	grants(t, &c, &fixed, 0, 100*ms, 5, begins)

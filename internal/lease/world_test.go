@@ -45,7 +45,7 @@ type scene struct {
 	slowest  counter.Micros
 	refunded float64 // the fraction of admitted requests that are refunded because of their response
 	// crowded is the fraction of requests that another limit denies, in the same call or after
-	// these units were reserved.
+	// the request's units were reserved.
 	crowded  float64
 	drift    float64 // the greatest difference in speed between a node's clock and the store's
 	mistake  mistake
