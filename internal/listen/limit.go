@@ -38,8 +38,8 @@ const fullLogEvery = time.Minute
 // new connections share that eighth. When that eighth is full, the next connection replaces the
 // first new connection that is idle: the server waits for its bytes, and none have been sent either
 // way for a second. If none is idle, the next connection replaces the oldest new one. If the
-// address of the next connection has many new ones, it replaces one of the same address. So a
-// client that makes its call at once always gets a place.
+// address of the next connection has many new connections, the next connection replaces one of
+// these. So a client that makes its call at once always gets a place.
 //
 // One address may have at most three quarters of the established connections. Connections over a
 // Unix socket have no address, and no such limit. A Limit is safe for concurrent use.
