@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// numbered returns a made-up hash of a key, which contains the number n.
+// numbered returns a made-up hash of a key. The hash contains the number n.
 func numbered(n int) (hash [32]byte) {
 	binary.BigEndian.PutUint64(hash[:], uint64(n))
 	return hash
