@@ -17,7 +17,7 @@
 //   - A region gives away units only if it could have admitted requests for them at that moment.
 //     So what it has admitted fits in the share that is left.
 //   - A [Transfer] states the reading of the sender's clock. The receiver uses its units only from
-//     the same reading of its own clock. So a clock that is wrong delays the use of units and
+//     the same reading of its own clock on. So a clock that is wrong delays the use of units and
 //     never doubles them.
 //   - A transfer is applied once. It is repeated until it is acknowledged, and its serial number
 //     tells a repetition from a new transfer. A [Share], which includes the transfers not yet

@@ -13,8 +13,9 @@ import (
 	"github.com/penstock/penstock/internal/test/seed"
 )
 
-// The function named over returns by how many units the uses exceed the limit at most, as one
-// counter that all regions shared would have counted them by the readings of their clocks.
+// The function named over returns the greatest number of units by which the uses exceed the limit.
+// It counts them as one counter that all regions shared would have, by the readings of the regions'
+// clocks.
 func over(limit counter.Limit, uses []use) int64 {
 	byClock := func(a, b use) int { return cmp.Compare(a.at, b.at) }
 	if !slices.IsSortedFunc(uses, byClock) {

@@ -13,8 +13,9 @@ type rival struct {
 	name string
 	// decide decides a request, and reports whether it waited for another region.
 	decide func(now counter.Micros, region int, cost int64) (admitted, waited bool)
-	// every is the interval of exchange, 0 for none. exchange is called once per interval; it
-	// returns the number of messages, and what happens when they arrive, half a round trip later.
+	// The field every is the interval of exchange, 0 for none. The function named exchange is
+	// called once per interval. It returns the number of messages, and the function to call when
+	// they arrive, half a round trip later.
 	every    counter.Micros
 	exchange func() (messages int64, arrive func())
 }

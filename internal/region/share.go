@@ -43,14 +43,15 @@ type Share struct {
 	early [RegionsMax]Transfer
 }
 
-// Forgotten is what a region keeps of all the shares that it has forgotten: for each region the
-// greatest serial number of their transfers from it, and for the region itself the greatest of
-// their transfers to others. It must be as durable as the shares.
+// Forgotten is what a region keeps of all the shares that it has forgotten: for each other region
+// the greatest serial number of the transfers that these shares received from it, and for the
+// region itself the greatest serial number of those that they sent. It must be as durable as the
+// shares.
 type Forgotten [RegionsMax]uint64
 
 // NewShare returns the share of a counter that no region has used: all of the limit at its home,
-// nothing elsewhere. The limit must not be a calendar window, nor a
-// token bucket that takes more than 31 days to fill.
+// nothing elsewhere. The limit must not have a calendar window, and must not be a token bucket that
+// takes more than 31 days to fill.
 func NewShare(limit counter.Limit, self, home int, forgotten Forgotten) (Share, error) {
 	if self < 0 || self >= RegionsMax || home < 0 || home >= RegionsMax {
 		return Share{}, fmt.Errorf("region %d with home %d: regions are numbered from 0 to %d",
@@ -92,7 +93,7 @@ func (s *Share) Spare(now counter.Micros) int64 {
 	return max(0, s.decide(counter.OpLook, 0).Remaining-s.fraction())
 }
 
-// The method fraction returns 1 if a sliding window counts a part of the window before, and
+// The method fraction returns 1 if a sliding window counts a part of the previous window, and
 // otherwise 0. The algorithm rounds this part down: a single counter once, but the shares once in
 // each region. So a region keeps a unit unused unless it has the whole limit.
 func (s *Share) fraction() int64 {
@@ -123,8 +124,8 @@ func (s *Share) Give(now counter.Micros, to int, units int64) (Transfer, bool) {
 
 // Receive applies a transfer, unless it was applied before. It reports false if the transfer may
 // belong to a share that this region has forgotten. The sender then renumbers it, if it still waits
-// for an acknowledgment: it cannot have been applied, because a share is forgotten only after the
-// senders have confirmed that they know that all its transfers were applied.
+// for an acknowledgment: the transfer cannot have been applied, because a share is forgotten only
+// after the senders have confirmed that they know that all its transfers were applied.
 func (s *Share) Receive(now counter.Micros, t Transfer) bool {
 	if t.Serial <= s.forgotten[t.From] {
 		return false
