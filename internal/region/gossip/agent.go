@@ -45,7 +45,7 @@ type Store interface {
 // Policy is what an agent must know of a policy.
 type Policy struct {
 	Namespace string          // the beginning of its keys
-	Rules     map[string]bool // those with across: gossip
+	Rules     map[string]bool // the rules with across: gossip
 	Interval  time.Duration   // 0 without such rules
 	Keep      time.Duration   // for how long a change matters: two of the longest windows
 }
@@ -307,7 +307,8 @@ func (a *Agent) evalAll(ctx context.Context, script *lua.Script, calls []redisst
 	return nil
 }
 
-// ofCounter reports whether an error is that of one counter, so that others can succeed.
+// ofCounter reports whether an error concerns one counter only, so that calls for other counters
+// can succeed.
 func ofCounter(err error) bool {
 	for _, prefix := range []string{"OOM ", "STALE ", "CORRUPT ", "WRONGTYPE ", "ERR "} {
 		if strings.HasPrefix(err.Error(), prefix) {

@@ -9,15 +9,15 @@
 // its own units and those it has heard of, in the window, leave room for it. All regions together
 // exceed a limit by at most what the other regions admit within the delay: the time from a request
 // until its units have been charged elsewhere. While the regions reach each other, the delay is at
-// most the sum of [regionstore.MarkEvery], an interval, and the time to tell first what changed
-// before and then the change itself: counters are told in the order of their first change that was
-// not read.
+// most the sum of [regionstore.MarkEvery], an interval, and the time to tell the earlier changes
+// and then the change itself. Counters are told in the order of their first change that has not
+// been read.
 //
-// A message has a region's own units of a counter in a window, which only grow, except for refunds.
-// The receiver charges the number by which they exceed what it has charged for that region and
-// window before, in one atomic script. So messages may be lost, repeated, late and out of order,
-// and two agents of a region do no harm. What a region has told is not taken back: if units are
-// refunded after they were told, the others count them until the window ends.
+// A message has a region's own units of a counter in a window. Their number only grows, except for
+// refunds. In one atomic script, the receiver charges the units that it has not yet charged for
+// that region and window. So messages may be lost, repeated, late and out of order, and two agents
+// of a region do no harm. What a region has told is not taken back: if units are refunded after
+// they were told, the others count them until the window ends.
 //
 // A message is repeated until the other region has answered. An agent needs no state of its own:
 // the counters that have changed are kept, in order, in a bounded set in the region's Redis. One
@@ -35,7 +35,7 @@
 //
 // A counter that has changed costs two scripts for each other region: one to read it, in its own
 // region, and one to charge it there. In a message, a counter takes about five bytes, and the part
-// of its name that differs from the name before it.
+// of its name that differs from the previous name.
 //
 // # When not to use it
 //

@@ -29,7 +29,7 @@ const version = 1
 type Told struct {
 	Name         string         // as of [regionstore.Changed]
 	Start        counter.Micros // of the window
-	Used, Before int64          // the region's own units in the window, and in the one before
+	Used, Before int64          // the region's own units in the window, and in the previous one
 }
 
 // message is what a region tells another one.
@@ -41,7 +41,7 @@ type message struct {
 var errMessage = errors.New("the message is cut off, or out of bounds")
 
 // The method encode sorts the counters, and returns the message as bytes. Of each name, the message
-// has only the part that differs from the name before.
+// has only the part that differs from the previous name.
 func (m *message) encode() []byte {
 	slices.SortFunc(m.counters, func(a, b Told) int { return strings.Compare(a.Name, b.Name) })
 	b := append([]byte{version}, byte(len(m.from)))

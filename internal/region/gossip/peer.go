@@ -13,8 +13,8 @@ import (
 	"github.com/penstock/penstock/internal/region/loan"
 )
 
-// answerBytesMax bounds an answer of another region, which has an index of each counter that it was
-// told too early.
+// answerBytesMax bounds an answer of another region. The answer has an index for each counter that
+// the region was told too early.
 const answerBytesMax = 8*pageMax + 1<<10
 
 // Peer is another region. Make one with [NewPeer].
@@ -26,7 +26,7 @@ type Peer struct {
 
 	// Only the goroutine that tells the region uses the fields below.
 	cursor          int64  // the instant of the last change that the region knows
-	ownEpoch, epoch string // of this region and of that one, when the cursor was set
+	ownEpoch, epoch string // the epochs of this region and of the peer, when the cursor was set
 	broken          bool   // whether the last message failed
 
 	told, failed atomic.Uint64

@@ -20,8 +20,8 @@ import (
 	"github.com/penstock/penstock/internal/test/seed"
 )
 
-// TestWhatIsToldIsBounded: another region charges only counters of rules with across: gossip, each
-// up to its limit, under its own name.
+// TestWhatIsToldIsBounded: what another region tells is charged only to counters of rules with
+// across: gossip, to each up to its limit, and under the name of that region.
 func TestWhatIsToldIsBounded(t *testing.T) {
 	w := newWorld(t, seed.Random(t), "20/10s fixed_window", 2)
 	p := w.places[0]
