@@ -76,8 +76,8 @@ type Agent struct {
 	pauses  []pause // by the hash of a key
 	running sync.WaitGroup
 	places  chan struct{}   // one for each question that is being asked
-	asks    *sources.Counts // of these questions
-	lends   *sources.Counts // of the questions of other regions that are being answered
+	asks    *sources.Counts // counts these questions by source
+	lends   *sources.Counts // counts the questions of other regions that are being answered
 
 	listening atomic.Bool
 	counts    counts
@@ -359,7 +359,8 @@ func (a *Agent) tally(q *Question, receipt counter.Micros, units int64) {
 	}
 }
 
-// takeBack restores what another region returns of a loan of this agent, once.
+// takeBack restores what another region returns of a loan of this agent. It does so one time for
+// each loan.
 func (a *Agent) takeBack(ctx context.Context, r *returned) (Loan, error) {
 	own := a.o.Policy()
 	lent, err := a.lendingOf(&own, &r.Question)

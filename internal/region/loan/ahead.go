@@ -27,7 +27,7 @@ const (
 )
 
 // The type tally has what a region has lent of a counter, less what it has borrowed and restored,
-// in the window that begins at receipt and in the one before.
+// in the window that begins at the instant receipt and in the previous one.
 type tally struct {
 	receipt, since counter.Micros // since is the first window of the tally
 	lent, before   int64
@@ -66,10 +66,11 @@ func (t tally) own(part *counter.Limit, look *counter.Result) float64 {
 	return own * scale
 }
 
-// The method named spare returns how many units the region's own requests will probably not use: of
-// all units of the present window that the region has not lent yet, and of the units that are
-// available now. The result named idle is true if the region does not use the counter at all. If,
-// in addition, the borrower denies requests, the region keeps a single unit.
+// The method named spare returns how many units the region's own requests will probably not use.
+// The result named all counts all units of the present window that the region has not lent yet. The
+// result named now counts only the units that are available at present. The result named idle is
+// true if the region does not use the counter at all. If, in addition, the borrower denies
+// requests, the region keeps a single unit.
 func (t tally) spare(part *counter.Limit, look *counter.Result, short bool) (all, now int64, idle bool) {
 	own := t.own(part, look)
 	keep := max(1, part.Count()/sparedParts)
@@ -178,7 +179,7 @@ func lendAhead(ctx context.Context, store counter.Store, part *counter.Limit, q 
 }
 
 // lendLater adds to a loan units that become available later in the present window, while the
-// weight of the window before decreases. They are charged at once, beyond what is available, so
+// weight of the previous window decreases. They are charged at once, beyond what is available, so
 // that no request of this region gets them.
 //
 // Before they are charged, a look at the counter shows how fast units become available: if n of

@@ -22,7 +22,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// farTrip is the time between two regions and back.
+// farTrip is the time that a message to another region and its answer take together.
 const farTrip = 200 * time.Millisecond
 
 // patience is far longer than anything takes on a slow machine.

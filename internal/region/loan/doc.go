@@ -20,10 +20,10 @@
 // A region that hardly uses a counter lends in advance what its own requests will probably not use
 // until the window ends, and the borrower's agent holds what its counter cannot take yet. In a
 // sliding window of at most a minute, most of these units become available only while the weight of
-// the window before decreases. The lender charges them at once, beyond what is available, after
-// which its counter admits nothing, and the borrower restores each of them no earlier than the
-// lender's counter could have admitted a request for it. If the lender needs units after all, it
-// recalls what is still held.
+// the previous window decreases. The lender charges them at once, beyond what is available, so its
+// counter then admits nothing. The borrower restores each of them no earlier than the lender's
+// counter could have admitted a request for it. If the lender needs units after all, it recalls
+// what is still held.
 //
 // Regions whose policies divide limits differently lend each other nothing. So while the shares
 // change, no region admits more than the larger of its parts before and after the change.

@@ -154,7 +154,7 @@ func taken(t *testing.T, store counter.Store, c counter.Check) int {
 }
 
 // TestFigures checks and prints what loans cost, in requests that one counter would have admitted.
-// No request waits, so the others are decided as by one counter without leaving their region.
+// No request waits: all other requests are decided as by one counter, without leaving their region.
 func TestFigures(t *testing.T) {
 	for _, c := range []struct {
 		traffic

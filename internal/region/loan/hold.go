@@ -46,7 +46,7 @@ func (h *heldLoan) end() {
 // portion is a part of a held loan that was taken out of a hold, to be restored.
 type portion struct {
 	of         *heldLoan
-	now, later int64 // of the units that were usable at once, and of the others
+	now, later int64 // how many units were usable at once, and how many only later
 }
 
 func (h *heldLoan) usable(at counter.Micros) (now, later int64) {

@@ -63,7 +63,7 @@ func TestARegionWithAWrongClockHoldsNothing(t *testing.T) {
 					}
 					want := int64(900)
 					if limit == "2000/1m" {
-						want = 8 // of the window before, nearly all still counts
+						want = 8 // nearly all units of the previous window still count
 					}
 					if !idle.takes(want) {
 						t.Errorf("the lender does not have %d units", want)
@@ -78,7 +78,7 @@ func TestARegionWithAWrongClockHoldsNothing(t *testing.T) {
 // their loans, which can be recalled.
 func TestWhatACounterDoesNotTakeCanBeReturned(t *testing.T) {
 	l, _ := pair(t)
-	l.now += 30 * counter.Second // half of the window before still counts, and nothing of this one
+	l.now += 30 * counter.Second // half of the previous window's units still count, and none of this window's
 	q := &Question{Key: l.key, Limit: l.whole.String(), Part: l.part.Count(), Want: 1, Shares: equalShares}
 	start := l.now - l.now%counter.Minute
 	for id, units := range map[string]int64{"a": 300, "b": 400} {
@@ -295,7 +295,7 @@ func TestALongWindowIsNotLentForLater(t *testing.T) {
 }
 
 // TestARecallReachesTheOtherAgent: the agent of a region that is asked to send units back may not
-// be the one that holds them. That one returns them, too.
+// be the one that holds them. The agent that holds them returns them nevertheless.
 func TestARecallReachesTheOtherAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		holder, idle := pair(t)

@@ -30,7 +30,7 @@ type Question = regionstore.Question
 
 // Loan is what a region lends. The zero Loan lends nothing.
 type Loan struct {
-	ID      string         `json:"id,omitempty"` // by which the lender takes it back
+	ID      string         `json:"id,omitempty"` // identifies the loan when the lender takes it back
 	Units   int64          `json:"units"`
 	Receipt counter.Micros `json:"receipt"` // names the window
 	// At is the reading of the lender's clock. The borrower restores the units from the same
@@ -109,8 +109,8 @@ func Lend(ctx context.Context, store counter.Store, here policy.Division, namesp
 }
 
 // Restore restores a loan to the counter of this region. It returns the number of units that count.
-// The caller calls it again for the rest of a loan, which has fewer units, or after an
-// [*EarlyError], and not after another error.
+// The caller may call it again for the rest of a loan, which has fewer units, and after an
+// [*EarlyError], but not after any other error.
 func Restore(ctx context.Context, store counter.Store, here policy.Division, namespace string, q *Question, l Loan) (int64, error) {
 	whole, err := check(q, namespace)
 	if err != nil {

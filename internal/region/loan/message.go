@@ -40,7 +40,7 @@ func Receive(w http.ResponseWriter, r *http.Request, places chan struct{}, bytes
 		return nil, nil, false
 	}
 	select {
-	case places <- struct{}{}: // after the body, which may come slowly
+	case places <- struct{}{}: // only after the body was read, because it may come slowly
 		return text, func() { <-places }, true
 	default:
 		http.Error(w, "too many messages", http.StatusServiceUnavailable)

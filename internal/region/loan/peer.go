@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// version is the version of the protocol between agents, with which each path begins. Agents ignore
+// version is the version of the protocol between agents. Each path begins with it. Agents ignore
 // fields that they do not know, so a field may be added if an agent that ignores it keeps the
 // promise of the package. Otherwise, the version changes. An agent answers other paths with 404 and
 // its own version.

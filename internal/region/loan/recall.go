@@ -21,9 +21,9 @@ const (
 	recallMax  = 16      // loans of one counter
 )
 
-// recalls are the loans for later of this agent. After such a loan, the counter has been charged
-// with more than is available, so it admits nothing, even if units are borrowed. If requests of
-// this region need units, the agent recalls what the borrower still holds.
+// recalls are the loans of this agent that have units for later. After such a loan, the counter has
+// been charged with more than is available, so it admits nothing, even if units are borrowed. If
+// requests of this region need units, the agent recalls what the borrower still holds.
 type recalls struct {
 	sources *sources.Counts
 

@@ -54,7 +54,7 @@ func (o *outcome) note(r *counter.Result, waited bool, window counter.Micros) {
 }
 
 // The type four has four regions with equal shares. A message from one of them to another and the
-// answer take 200 ms.
+// answer together take 200 ms.
 type four struct {
 	limit  counter.Limit
 	key    []byte

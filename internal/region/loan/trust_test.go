@@ -27,7 +27,7 @@ type lender struct {
 	*Agent
 	t     *testing.T
 	now   counter.Micros
-	clock func() counter.Micros // that of the store; nil if it stands still at now
+	clock func() counter.Micros // the clock of the store; nil if it stands still at now
 	key   []byte
 	whole counter.Limit
 	part  counter.Limit
