@@ -183,7 +183,8 @@ func (e Entry) settled(l *counter.Limit, b *counter.Bounds, at counter.Micros) b
 	return ok && start >= e.Since
 }
 
-// windowsAt returns the beginnings of the window of an instant and of the window before.
+// windowsAt returns the beginnings of the window that contains an instant and of the previous
+// window.
 func windowsAt(l *counter.Limit, b *counter.Bounds, at counter.Micros) (start, before counter.Micros, ok bool) {
 	if l.Calendar() == 0 {
 		start = at - at%l.Window()
