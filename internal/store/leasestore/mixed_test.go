@@ -41,8 +41,8 @@ func readCalls(s *Store, t testing.TB, checks ...counter.Check) (asked []string,
 	return asked, results
 }
 
-// TestOnlyUnheldLimitsCallTheStore: the store is called only for limits that are not held, if a
-// request has held limits, an exact one, a log_only one and a penalty, in any order.
+// TestOnlyUnheldLimitsCallTheStore: if a request has held limits, an exact one, a log_only one and
+// a penalty, in any order, the store is called only for those that are not held.
 func TestOnlyUnheldLimitsCallTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, l, books := newFar(t, time.Millisecond), limittest.New(t, "100000/1h"), &ledger{}

@@ -65,10 +65,11 @@ type Store struct {
 
 var _ counter.Batcher = (*Store)(nil)
 
-// pools are the pools of a store, apart from it, and what is in them does not refer to the store.
-// The runtime refers to a pool for two collections of garbage after its last use, so a pool within
-// a store would keep the tables of the store. The heap would then grow with each replacement of a
-// store, and the next collection would begin later each time.
+// The type pools holds the pools of a store. It is allocated apart from the store, and nothing in
+// the pools refers to the store. The runtime refers to a pool for two garbage collections after its
+// last use. So pools that are fields of the store would keep its tables for that time. The heap
+// would then grow with each replacement of a store, and each time the next collection would begin
+// later.
 type pools struct {
 	batches  sync.Pool // of *batch
 	attempts sync.Pool // of *attempt
