@@ -27,7 +27,7 @@ func grantLimiter(t *testing.T, s *redistest.Server, more string) {
 	}
 }
 
-// limiterOptions returns options for a server's user of [grantLimiter].
+// limiterOptions returns options for a server, with the user that [grantLimiter] creates.
 func limiterOptions(t *testing.T, s *redistest.Server, more string) Options {
 	t.Helper()
 	grantLimiter(t, s, more)
