@@ -15,7 +15,7 @@ import (
 )
 
 // BenchmarkHalfAMillion writes a backup of 500,000 counters, and restores it into an empty Redis
-// and into one that has them:
+// and into one that has the counters already:
 //
 //	go test -run '^$' -bench HalfAMillion -benchtime 1x ./internal/store/redisbackup
 func BenchmarkHalfAMillion(b *testing.B) {
