@@ -201,7 +201,7 @@ func (c *lazyConn) connect() (*net.Conn, error) {
 	return &conn, nil
 }
 
-// dialBy dials until a deadline, which is measured like that of a Read.
+// dialBy dials until a deadline. The deadline is measured like that of a Read.
 func (c *lazyConn) dialBy(ctx context.Context, deadline time.Time) (net.Conn, error) {
 	ctx, cancel := context.WithDeadline(ctx, deadline.Add(readLateMax))
 	defer cancel()

@@ -176,7 +176,7 @@ func TestRemediesBefore7(t *testing.T) {
 }
 
 // TestErrorsOfRights: the errors of an ACL are distinguished from others, even if they occur inside
-// a script before Redis 7.
+// a script of a Redis before 7.
 func TestErrorsOfRights(t *testing.T) {
 	for _, c := range []struct {
 		err  error

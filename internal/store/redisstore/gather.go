@@ -82,8 +82,8 @@ func (t *splitCall) collect() {
 }
 
 // The function stricter changes a result so that it allows only what another result for the same
-// check allows too. The receipt is unchanged. It may name a charge that only one of the two servers
-// has; a refund restores nothing on the other.
+// check allows too. The receipt is unchanged. The receipt may name a charge that only one of the
+// two servers has; a refund restores nothing on the other server.
 func stricter(r, other *counter.Result) {
 	r.Denied = r.Denied || other.Denied
 	r.Overflow = r.Overflow || other.Overflow

@@ -15,8 +15,8 @@ import (
 
 // TestABusyServerIsNotAway: calls that time out while the server answers PINGs do not open the
 // breaker, because a single client can cause them. Calls that wait in the queue are sent, and a
-// value that was not read in time is not missing because of an outage. The breaker opens as soon as
-// the server does not answer PINGs either, and closes when the server works again.
+// value that is not read in time does not count as an outage. The breaker opens as soon as the
+// server does not answer PINGs either, and closes when the server works again.
 func TestABusyServerIsNotAway(t *testing.T) {
 	server := redistest.Start(t)
 	p := newProxy(t, server)
