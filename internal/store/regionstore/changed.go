@@ -249,8 +249,8 @@ func (s *changes) wake() {
 	}
 }
 
-// ChangesLeft returns how many times a changed counter was left out, because too many had changed,
-// and how many names were removed that this region's agent may not have read.
+// ChangesLeft returns two numbers: how many times a changed counter was left out because too many
+// had changed, and how many names were removed although this region's agent may not have read them.
 func (s *Store) ChangesLeft() (left, removed uint64) {
 	return s.changes.left.Load(), s.changes.removed.Load()
 }

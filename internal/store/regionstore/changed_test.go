@@ -46,9 +46,9 @@ func (m *marker) seen() (names []string, writes int) {
 	return slices.Sorted(slices.Values(m.names)), m.writes
 }
 
-// TestChangedCountersAreNamed: the names of counters that regions tell each other, and that may
-// have changed, are written, each once however often the counter changed. They are written again
-// after an error, and when the store closes.
+// TestChangedCountersAreNamed: the names of counters that may have changed, and that regions tell
+// each other, are written. Each name is written once, however often its counter changed. The names
+// are written again after an error, and when the store closes.
 func TestChangedCountersAreNamed(t *testing.T) {
 	_, whole := limits(t)
 	inner, m := &granting{}, new(marker)

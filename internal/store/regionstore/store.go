@@ -173,7 +173,7 @@ type Store struct {
 // ticket is a question that is to be sent.
 type ticket struct {
 	question Question
-	line     *line // that of the requests that wait, or nil
+	line     *line // the line of the requests that wait, or nil
 	source   sources.Source
 }
 

@@ -19,7 +19,7 @@ const writeoffEvery = time.Second
 // writeoffs is what a process knows of the state of the regions.
 type writeoffs struct {
 	started atomic.Bool                    // whether the state was ever read
-	own     atomic.Pointer[writeoff.Entry] // of this region; nil if it was never written off
+	own     atomic.Pointer[writeoff.Entry] // the entry of this region; nil if it was never written off
 
 	mu     sync.Mutex
 	state  writeoff.State
