@@ -325,7 +325,7 @@ func askReset(e *examiner) {
 		if !isZero(keptSlot(c, e.holds(e, &c), e.now)) {
 			e.Fatalf("%s: of a forgotten counter there is kept %+v", a, e.holds(e, &c))
 		}
-		// The call has a debt, counts the window before, and has a denial.
+		// The counter has a debt, a sliding window counts the previous one, and the call is denied.
 		e.takeOne(force(key, l, 20))
 		e.setClock(90 * corecounter.Second)
 		r = e.take(reset(key, l), take("never", l, 11))[0]

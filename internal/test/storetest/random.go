@@ -35,7 +35,7 @@ type pair struct {
 	// limits wrote the same state, a store may use the instant of any of them.
 	written map[string][]storedState
 	// fresh has the keys whose state has equalled a new counter at some instant since it was
-	// written. The store might have dropped it.
+	// written. The store might have dropped such a state.
 	fresh map[string]bool
 }
 
