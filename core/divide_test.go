@@ -155,7 +155,8 @@ func TestShardsOfARegion(t *testing.T) {
 }
 
 // TestToldLimitsAreWhole: with gossip, each region has the whole of a client's own windows and of
-// the client's grants. Of a client's own limit that cannot be told, each region has only its part.
+// the client's grants. Of an own limit that gossip does not support, each region has only its
+// part.
 func TestToldLimitsAreWhole(t *testing.T) {
 	d := policy.Division{Shares: [policy.RegionsMax]uint16{3, 7}}
 	rs := mustCompile(t, policy.Policy{Name: "n", Identify: []policy.Identify{{Kind: policy.IdentifyHeader, Name: "X-User", Unverified: true}},

@@ -71,7 +71,7 @@ func TestForwardedAllocates(t *testing.T) {
 	}
 }
 
-// BenchmarkIdentifyForwarded measures finding a client behind proxies, in turns. The baseline is
+// BenchmarkIdentifyForwarded measures finding a client behind proxies. The baseline is
 // the peer of the connection, without proxies.
 func BenchmarkIdentifyForwarded(b *testing.B) {
 	ways := []benchpair.Way{wayToIdentify(b, "peer/IPv4", policy.Policy{}, get("198.51.100.77", "/")),

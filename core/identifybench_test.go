@@ -74,7 +74,7 @@ func TestIdentifyAllocates(t *testing.T) {
 	}
 }
 
-// BenchmarkIdentify measures identifying a client, in turns. The first way is the baseline: an
+// BenchmarkIdentify measures ways to identify a client. The first way is the baseline: an
 // address that the front provides.
 func BenchmarkIdentify(b *testing.B) {
 	var ways []benchpair.Way

@@ -56,7 +56,7 @@ func TestQuotaReports(t *testing.T) {
 	}
 }
 
-// TestQuotaAlike compares decisions under random limits and requests with the definition of quota.
+// TestQuotaAlike compares decisions, for random limits and requests, with what quota promises.
 func TestQuotaAlike(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

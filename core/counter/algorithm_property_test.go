@@ -261,8 +261,8 @@ func TestTokenBucketSustainsItsRate(t *testing.T) {
 }
 
 // TestTokenBucketSustainsItsRateWithASmallBurst: a bucket that is emptied whenever it is full
-// sustains its rate, however small its burst. It may lose a thousandth each to the clock's
-// resolution, the rounding of the rate, and waiting in ticks.
+// sustains its rate, however small its burst. It may lose three thousandths: one to the clock's
+// resolution, one to the rounding of the rate, and one to waiting in ticks.
 func TestTokenBucketSustainsItsRateWithASmallBurst(t *testing.T) {
 	rng := seed.Random(t)
 	for range 2_000 {

@@ -117,8 +117,8 @@ func (c *Check) isViolation(r *Result, guard int) bool {
 }
 
 // completePenalty completes the penalty check whose number, counted from 1, is guard. The argument
-// admitted reports whether the call is admitted, and recording whether it is denied by something
-// other than a penalty.
+// admitted reports whether the call is admitted; the argument recording, whether it is denied by
+// something other than a penalty.
 func completePenalty(now Micros, guard int, checks []Check, slots []Slot, results []Result, admitted, recording bool) {
 	c, s, r := &checks[guard-1], &slots[guard-1], &results[guard-1]
 	p := c.Penalty

@@ -10,7 +10,7 @@ import (
 	"github.com/penstock/penstock/internal/test/request"
 )
 
-// oddAddresses are texts that only some parsers accept as addresses.
+// oddAddresses are addresses, and texts that are almost addresses.
 func oddAddresses() []string {
 	return []string{"", ".", ":", "::", ":::", "1.2.3.4", "1.2.3", "1.2.3.4.", ".1.2.3.4", "1..3.4", "1.2.3.4.5", "01.2.3.4", "1.2.3.256", "0.0.0.0",
 		"1.2.3.00", "1.2.3.-4", "1.2.3.4 ", "::1", "1::", "::1::", "1:2:3:4:5:6:7:8", "1:2:3:4:5:6:7", "1:2:3:4:5:6:7:8:9", "1:2:3:4:5:6:7::",

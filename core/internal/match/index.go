@@ -14,11 +14,11 @@ import (
 //
 // The index lists each condition under only one of its parts, the one that it shares with the
 // fewest conditions. A part is its paths, hosts, address ranges, methods, the values of one header
-// or attribute, or the values of one client field. A request looks up its own path, host, address,
-// method, client, and the indexed headers. A Matcher then compares the other parts of each
-// condition that was found. So the work grows with the number of conditions found, not with the
-// number of all conditions. Two costs remain: each indexed header name takes one lookup, and
-// conditions that share all their parts with many others are compared one by one.
+// or attribute, or the values of one client field. A Matcher looks up a request's path, host,
+// address, method, client, and indexed headers. It then compares the other parts of each condition
+// that was found. So the work grows with the number of conditions found, not with the number of
+// all conditions. Two costs remain: each indexed header name takes one lookup, and conditions that
+// share all their parts with many others are compared one by one.
 type Matcher struct {
 	conditions []Condition
 	compare    []partSet // the parts to compare after each condition is found
