@@ -32,8 +32,8 @@ func (q *question) take(ctx context.Context) (gone bool, err error) {
 	return q.bridge.enforcer.TakeOrWait(ctx, context.Background(), enforce.Times{Wait: time.Now().Add(loanWait)}, q.first, q.results())
 }
 
-// waitForLoan answers the only question of a call. The context waiting ends with that of the
-// caller, and when the bridge stops. The method reports false if the caller has disconnected.
+// waitForLoan answers the only question of a call. The context waiting ends when the context
+// caller ends, and when the bridge stops. The method reports false if the caller has disconnected.
 func (q *question) waitForLoan(caller, waiting context.Context) (answered bool) {
 	gone, err := q.take(waiting)
 	switch {

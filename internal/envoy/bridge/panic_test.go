@@ -89,8 +89,8 @@ func fusedBridge(t *testing.T, change func(*Options)) (*testBridge, *fusedStore,
 	return h, store, log
 }
 
-// TestAPanicOfTheStore: a panic of the store fails only the question that caused it, in a batch or
-// in a wait, and only one settlement.
+// TestAPanicOfTheStore: a panic of the store fails only the question or the settlement that caused
+// it, in a batch too, and while a question waits.
 func TestAPanicOfTheStore(t *testing.T) {
 	h, store, log := fusedBridge(t, nil)
 	api, slow := h.question("/api/x", "192.0.2.1"), h.question("/slow", "192.0.2.1")

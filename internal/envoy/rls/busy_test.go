@@ -111,8 +111,8 @@ func TestTheAnswerComesBeforeEnvoyGivesUp(t *testing.T) {
 	}
 }
 
-// TestABusyMachineAdmitsNobody: a request whose time is over before the store was asked is denied.
-// No such request calls the store, so on_error must not decide.
+// TestABusyMachineAdmitsNobody: a request is denied if its deadline passes before the store is
+// asked. No such request calls the store, so on_error must not decide.
 func TestABusyMachineAdmitsNobody(t *testing.T) {
 	rs := rules(t, perAddress)
 	s := serve(t, rs, nil)

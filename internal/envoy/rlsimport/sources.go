@@ -56,7 +56,7 @@ func ParseSources(texts []string) (Sources, error) {
 	return s, nil
 }
 
-// String returns the source as match and per name it.
+// String returns the name that the source has in match and in per.
 func (s source) String() string {
 	if s.name != "" {
 		return s.kind + ":" + s.name
