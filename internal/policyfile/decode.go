@@ -307,5 +307,5 @@ func Join(path, key string) string {
 func Index(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
 
 // DecodePart decodes a tree into a pointer to a struct whose fields have json tags: a Document that
-// is not checked as a whole, or other settings that are written beside one.
+// is not checked as a whole, or settings that are written beside a Document.
 func DecodePart(n *syntax.Node, into any, found *syntax.Report) { decodeInto(n, into, found) }

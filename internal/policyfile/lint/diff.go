@@ -80,8 +80,8 @@ func Diff(before, after *policyfile.Document) (c Changes) {
 	return c
 }
 
-// The function commonNames returns the names of the document's rules that are also in others, in
-// the document's order.
+// The function commonNames returns the names of the document's rules that the map others has too,
+// in the document's order.
 func commonNames(d *policyfile.Document, others map[string]*policyfile.Rule) (names []string) {
 	for i := range d.Rules {
 		if name := d.Rules[i].Name; others[name] != nil {
