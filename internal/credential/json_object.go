@@ -80,7 +80,7 @@ func hasHalfSurrogate(data []byte) bool {
 	}
 }
 
-// unitBytes is the length of \u00e9.
+// unitBytes is the length of an escape such as \u00e9.
 const unitBytes = 6
 
 // escapedUnit returns the UTF-16 unit of the escape at the beginning of data, or -1.

@@ -45,8 +45,8 @@ const (
 	// no longer verified.
 	owedMax = 2
 
-	// freeOfCharge is the cost up to which a token is not charged. It is the cost of the rest of a
-	// request.
+	// freeOfCharge is the cost up to which a token is not charged. That is about what the rest of
+	// a request costs.
 	freeOfCharge counter.Micros = 20
 	// costMax bounds the charge for one token, at a few times the cost of the most expensive one.
 	// The verification of a token that took longer was interrupted by other work on the machine.
