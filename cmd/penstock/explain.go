@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/core/policy"
 	"github.com/penstock/penstock/internal/credential"
@@ -106,24 +107,12 @@ func (q *question) explain(cmd *cobra.Command) error {
 		return err
 	}
 	defer store.Close() //nolint:errcheck // nothing was written
-	verifiers, closer, err := q.verifiers(cmd, document, asked, now)
+	reasons := make([]string, len(document.Identify))
+	rules, closer, err := q.compile(cmd, document, asked, now, reasons)
 	if err != nil {
 		return err
 	}
 	defer closer.Close() //nolint:errcheck // nothing was written
-	reasons := make([]string, len(verifiers))
-	for i, v := range verifiers {
-		switch v := v.(type) {
-		case *credential.JWT:
-			verifiers[i] = patient{v}
-		case *credential.Keys:
-			verifiers[i] = reasoning{v, &reasons[i]}
-		}
-	}
-	rules, err := document.CompileWith(verifiers)
-	if err != nil {
-		return err
-	}
 	records, unread := q.records(document, store)
 	told, err := explain.Run(cmd.Context(), &explain.Question{Rules: rules, Request: asked, Records: records, Store: store, StoreName: store.name, Wait: lookTimeout})
 	if err != nil {
@@ -141,14 +130,32 @@ func (q *question) explain(cmd *cobra.Command) error {
 	return printJSON(cmd.OutOrStdout(), told)
 }
 
-// The method verifiers opens the verifiers of the policy. If the client is named, they need no
-// credential.
-func (q *question) verifiers(cmd *cobra.Command, d *policyfile.Document, a *explain.Request, now time.Time) ([]policy.Verifier, io.Closer, error) {
+// The method compile compiles the policy. If the client is named, it needs no credential. The
+// method stores in reasons why an API key is no longer valid, by the entry of identify. The caller
+// closes the closer.
+func (q *question) compile(cmd *cobra.Command, d *policyfile.Document, a *explain.Request, now time.Time, reasons []string) (
+	*core.Ruleset, io.Closer, error) {
 	if q.named != (operator.Words{}) {
-		return q.assert(cmd, d, a)
+		return q.compileNamed(cmd, d, a)
 	}
-	return credential.OpenAll(d, credential.OpenOptions{Folder: filepath.Dir(q.policy),
+	verifiers, closer, err := credential.OpenAll(d, credential.OpenOptions{Folder: filepath.Dir(q.policy),
 		Now: func() time.Time { return now }, Logger: slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))})
+	if err != nil {
+		return nil, nil, err
+	}
+	for i, v := range verifiers {
+		switch v := v.(type) {
+		case *credential.JWT:
+			verifiers[i] = patient{v}
+		case *credential.Keys:
+			verifiers[i] = reasoning{v, &reasons[i]}
+		}
+	}
+	rules, err := d.CompileWith(verifiers)
+	if err != nil {
+		_ = closer.Close() // nothing was written
+	}
+	return rules, closer, err
 }
 
 // The type patient is a token verifier that waits for its keys.

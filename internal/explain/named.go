@@ -14,34 +14,56 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// Name makes a request come from a named client. Name returns, for each entry of identify, a
-// verifier that accepts any credential as the client's. It also returns the profile of the client
-// under the policy.
-func (r *Request) Name(p *operator.Policy, client *operator.Client, words operator.Words) ([]policy.Verifier, *operator.Profile, error) {
-	f, err := client.In(p)
-	if err != nil {
-		return nil, nil, err
+// Named is a policy under which requests of named clients are explained. The policy is compiled
+// once, before the client is known.
+type Named struct {
+	operator.Policy
+	// standIns are the verifiers of the ruleset; nil for entries that need none. Those of Policy
+	// know the API keys.
+	standIns []*standIn
+}
+
+// The type standIn is a verifier that is chosen after the policy was compiled.
+type standIn struct{ policy.Verifier }
+
+// Compile compiles a policy. The element verifiers[i] knows the API keys of d.Identify[i]; it may
+// be nil. Until [Request.Name] chooses other verifiers, every credential is unknown.
+func Compile(d *policyfile.Document, verifiers []policy.Verifier) (*Named, error) {
+	n := &Named{Policy: operator.Policy{Document: d, Verifiers: verifiers}, standIns: make([]*standIn, len(d.Identify))}
+	compiled := make([]policy.Verifier, len(d.Identify))
+	for i := range d.Identify {
+		if d.Identify[i].Verified() != "" {
+			n.standIns[i] = &standIn{Unknowing{}}
+			compiled[i] = n.standIns[i]
+		}
 	}
-	verifiers := make([]policy.Verifier, len(p.Document.Identify))
-	carried := false
-	for i := range verifiers {
-		entry := &p.Document.Identify[i]
-		if entry.JWT == nil && entry.APIKey == nil {
+	var err error
+	n.Ruleset, err = d.CompileWith(compiled)
+	return n, err
+}
+
+// Name makes a request come from a named client. From then on, the policy accepts any credential as
+// the client's. Name returns the profile of the client under the policy.
+func (r *Request) Name(n *Named, client *operator.Client, words operator.Words) (*operator.Profile, error) {
+	f, err := client.In(&n.Policy)
+	if err != nil {
+		return nil, err
+	}
+	for i, v := range n.standIns {
+		if v == nil {
 			continue
 		}
-		verifiers[i] = Unknowing{}
-		if kind, _, _ := strings.Cut(client.String(), ":"); !carried && (entry.JWT != nil) == (strings.TrimSuffix(kind, policy.HashSuffix) == "user") &&
+		entry := &n.Document.Identify[i]
+		if kind, _, _ := strings.Cut(client.String(), ":"); (entry.JWT != nil) == (strings.TrimSuffix(kind, policy.HashSuffix) == "user") &&
 			(entry.APIKey != nil) == (kind == "api_key") {
 			if err := r.addCredential(entry); err != nil {
-				return nil, nil, err
+				return nil, err
 			}
-			verifiers[i], carried = asserting{f}, true
+			v.Verifier = asserting{f}
+			return f, nil
 		}
 	}
-	if carried {
-		return verifiers, f, nil
-	}
-	return verifiers, f, r.claim(client, words)
+	return f, r.claim(client, words)
 }
 
 // Unknowing is a verifier for entries whose credentials the program does not have.

@@ -95,13 +95,9 @@ func (a *API) explain(ctx context.Context, in *explainRequest) (*explanationAnsw
 	}
 	defer leave()
 	records := &recordSource{ledger: a.o.Ledger}
-	verifiers, unknown, err := a.verify(ctx, d, in, asked, records)
+	p, unknown, err := a.compile(ctx, d, in, asked, records)
 	if err != nil {
 		return nil, err
-	}
-	rules, err := d.CompileWith(verifiers)
-	if err != nil {
-		return nil, a.problem(fmt.Errorf("%w: %w", ledger.ErrRows, err))
 	}
 	records.addresses = []netip.Addr{asked.Description.Peer, asked.Description.Remote}
 	empty, err := memstore.New(memstore.Options{CountersMax: 1 << 10})
@@ -109,7 +105,7 @@ func (a *API) explain(ctx context.Context, in *explainRequest) (*explanationAnsw
 		return nil, err
 	}
 	defer empty.Close() //nolint:errcheck // nothing was written
-	q := &explain.Question{Rules: rules, Request: asked, Records: records, Store: empty, Wait: recordsWait}
+	q := &explain.Question{Rules: p.Ruleset, Request: asked, Records: records, Store: empty, Wait: recordsWait}
 	if in.Body.Counters {
 		q.Store, q.StoreName = region.Counters, cmp.Or(region.Name, "Redis")
 	}
@@ -196,23 +192,30 @@ func invalidQuery(location, value, text string) error {
 	return huma.Error422UnprocessableEntity("the question is not valid", &huma.ErrorDetail{Message: text, Location: location, Value: value})
 }
 
-// verify returns the verifiers of a policy. API keys of the directory are verified. The control
-// plane has no other credentials, so a client who has one must be named.
-func (a *API) verify(ctx context.Context, d *policyfile.Document, in *explainRequest, asked *explain.Request, records *recordSource) (
-	[]policy.Verifier, []string, error) {
+// compile compiles a policy. API keys of the directory are verified. The control plane has no other
+// credentials, so a client who has one must be named. unknown says what cannot be known of a named
+// client.
+func (a *API) compile(ctx context.Context, d *policyfile.Document, in *explainRequest, asked *explain.Request, records *recordSource) (
+	p *operator.Policy, unknown []string, err error) {
 	words := operator.Words{Client: in.Body.Client, User: in.Body.User, Tier: in.Body.Tier, Tenant: in.Body.Tenant}
 	if words.Client == "" {
 		if cmp.Or(words.User, words.Tier, words.Tenant) != "" {
 			return nil, nil, invalidField("client", "", "user, tier and tenant are those of a client: name it")
 		}
-		verifiers, err := verifiersOf(d)
-		return verifiers, nil, err
+		if p, err = policyOf(d); err != nil {
+			return nil, nil, a.problem(fmt.Errorf("%w: %w", ledger.ErrRows, err))
+		}
+		return p, nil, nil
 	}
 	client, err := operator.Parse(words)
 	if err != nil {
 		return nil, nil, invalidField("client", words.Client, err.Error())
 	}
-	p, err := policyOf(d)
+	verifiers, err := verifiersOf(d)
+	if err != nil {
+		return nil, nil, err
+	}
+	named, err := explain.Compile(d, verifiers)
 	if err != nil {
 		return nil, nil, a.problem(fmt.Errorf("%w: %w", ledger.ErrRows, err))
 	}
@@ -221,19 +224,18 @@ func (a *API) verify(ctx context.Context, d *policyfile.Document, in *explainReq
 		return nil, nil, err
 	}
 	defer clients.Close() //nolint:errcheck // nothing was written
-	client = (&operator.Desk{Directory: clients}).WithKey(ctx, client, []operator.Policy{*p})
+	client = (&operator.Desk{Directory: clients}).WithKey(ctx, client, []operator.Policy{named.Policy})
 	if err := records.failure(); err != nil {
 		return nil, nil, a.problem(err)
 	}
-	verifiers, profile, err := asked.Name(p, client, words)
+	profile, err := asked.Name(named, client, words)
 	if err != nil {
 		return nil, nil, invalidField("client", words.Client, err.Error())
 	}
-	var unknown []string
 	for _, gap := range profile.Unknown {
 		unknown = append(unknown, gap.What+": "+gap.Why)
 	}
-	return verifiers, unknown, nil
+	return &named.Policy, unknown, nil
 }
 
 // verifiersOf returns verifiers that know the API keys of the directory.
