@@ -110,7 +110,7 @@ func newControlArchive() *cobra.Command {
 			"penstock control serve --archive does the same every hour. These commands use the database and the bucket themselves.\n" +
 			"A partition is dropped only after its files were read back whole and have its rows.",
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	cmd.AddCommand(newArchiveList(), newArchiveRun(), newArchiveVerify(), newArchiveRestore(), newArchiveOff())
+	cmd.AddCommand(newArchiveList(), newArchiveRun(), newArchiveVerify(), newArchiveQuery(), newArchiveRestore(), newArchiveOff())
 	return cmd
 }
 
