@@ -169,11 +169,19 @@ func (r *Reports) Events(ctx context.Context, q EventQuery) ([]Event, error) {
 	// An absent filter is left out of the query, so that each combination of filters has a plan
 	// with a suitable index.
 	query, args := "", []any{q.From, q.To, before.At, before.Event, q.Limit}
-	for column, value := range map[string]string{"client": q.Client, "rule": q.Rule, "kind": q.Kind, "region": q.Region} {
-		if value != "" {
-			args = append(args, value)
-			query += " AND " + column + " = $" + string(rune('0'+len(args)))
+	for _, filter := range [...]struct{ column, value string }{{"client", q.Client}, {"rule", q.Rule}, {"region", q.Region}} {
+		if filter.value != "" {
+			args = append(args, filter.value)
+			query += fmt.Sprintf(" AND %s = $%d", filter.column, len(args))
 		}
+	}
+	switch q.Kind {
+	case "":
+	case "admitted", "degraded", "dropped": // a parameter could not use the index of these kinds
+		query += " AND kind = '" + q.Kind + "'"
+	default:
+		args = append(args, q.Kind)
+		query += fmt.Sprintf(" AND kind = $%d", len(args))
 	}
 	rows, err := r.Pool.Query(ctx, "SELECT at, event, kind, policy, version, rule, limited, decision, status, client, tier, coalesce(abbrev(ip), ''), method, path, "+
 		"state, reason, node, region, seconds, share, events, retry_after_ms, latency_us FROM rate_limit_events WHERE at >= $1 AND at < $2 AND (at, event) < ($3, $4)"+query+

@@ -47,6 +47,54 @@ func openOne(t *testing.T) *pgxpool.Pool {
 	return one
 }
 
+// rowsRead returns how many rows of a table and its partitions were read so far.
+func rowsRead(t *testing.T, pool *pgxpool.Pool, table string) (rows int64) {
+	t.Helper()
+	if _, err := pool.Exec(t.Context(), "SELECT pg_stat_force_next_flush()"); err != nil {
+		t.Fatal(err)
+	}
+	if err := pool.QueryRow(t.Context(), "SELECT sum(seq_tup_read + idx_tup_fetch)::bigint FROM pg_stat_user_tables WHERE relname LIKE $1 || '%'", table).Scan(&rows); err != nil {
+		t.Fatal(err)
+	}
+	return rows
+}
+
+// TestEventsReadTheirRowsOnly tests that a page of events reads about as many rows as it has: of a
+// client under a rule that few of its events have, and of a kind that is rare.
+func TestEventsReadTheirRowsOnly(t *testing.T) {
+	t.Parallel()
+	pool := openOne(t)
+	now := time.Now().UTC().Truncate(time.Second)
+	for _, statement := range []string{
+		"INSERT INTO rate_limit_events (at, kind, policy, version, rule, limited, decision, status, client, tier, method, path, state, reason, node, seconds, share, events) " +
+			"SELECT now() - i * interval '10 ms', CASE WHEN i % 500 = 0 THEN 'degraded' ELSE 'denied' END, 'shop', '', 'r' || i / 100 % 4, '', 'denied', 429, " +
+			"'user:' || i % 100, '', '', '', '', '', '', 0, 1, 1 FROM generate_series(1, 20000) i",
+		"ANALYZE rate_limit_events",
+	} {
+		if _, err := pool.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const page = 30
+	for _, q := range []EventQuery{{Client: "user:1", Rule: "r3"}, {Client: "user:1", Rule: "r3", Before: &EventKey{At: now.Add(-time.Minute)}},
+		{Kind: "degraded"}, {Kind: "degraded", Client: "user:0"}, {Kind: "denied"}} {
+		q.From, q.To, q.Limit = now.Add(-time.Hour), now.Add(time.Hour), page
+		before := rowsRead(t, pool, "rate_limit_events")
+		events, err := (&Reports{pool}).Events(t.Context(), q)
+		if err != nil || len(events) != page {
+			t.Fatalf("%+v: %d events, %v", q, len(events), err)
+		}
+		for i, e := range events {
+			if q.Client != "" && e.Client != q.Client || q.Rule != "" && e.Rule != q.Rule || q.Kind != "" && e.Kind != q.Kind || i > 0 && e.At.After(events[i-1].At) {
+				t.Fatalf("%+v has %+v", q, e)
+			}
+		}
+		if n := rowsRead(t, pool, "rate_limit_events") - before; n > 3*page {
+			t.Errorf("%+v: a page of %d rows reads %d", q, page, n)
+		}
+	}
+}
+
 // TestUsageOfAClientReadsItsRowsOnly tests that the usage of one client is found by an index,
 // whatever else is asked, even when PostgreSQL no longer plans the query for the values of its
 // parameters.
@@ -65,16 +113,7 @@ func TestUsageOfAClientReadsItsRowsOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	read := func() (rows int64) {
-		t.Helper()
-		if _, err := pool.Exec(t.Context(), "SELECT pg_stat_force_next_flush()"); err != nil {
-			t.Fatal(err)
-		}
-		if err := pool.QueryRow(t.Context(), "SELECT sum(seq_tup_read + idx_tup_fetch)::bigint FROM pg_stat_user_tables WHERE relname LIKE 'client_usage%'").Scan(&rows); err != nil {
-			t.Fatal(err)
-		}
-		return rows
-	}
+	read := func() int64 { return rowsRead(t, pool, "client_usage") }
 	now := time.Now().UTC()
 	month := time.Date(now.Year(), now.Month(), 1, 0, 0, 0, 0, time.UTC)
 	for _, q := range []UsageQuery{{}, {Policy: "shop", Rule: "api"}, {ByRegion: true}, {Region: "eu"}, {After: &UsageKey{Client: "user:5", Policy: "shop"}}} {
