@@ -39,13 +39,19 @@ type policyPlane struct {
 
 func startPolicies(t *testing.T) *policyPlane {
 	t.Helper()
+	return startPoliciesOf(t, pgtest.Database(t))
+}
+
+// startPoliciesOf does what startPolicies does, over a given database.
+func startPoliciesOf(t *testing.T, database string) *policyPlane {
+	t.Helper()
 	p := &policyPlane{redis: redistest.Start(t), folder: t.TempDir()}
 	file := filepath.Join(p.folder, "policy.key")
 	p.public = strings.TrimSpace(penstock(t, "control", "policy", "key", file).mustSucceed(t))
 	if again := penstock(t, "control", "policy", "key", file).mustSucceed(t); strings.TrimSpace(again) != p.public {
 		t.Errorf("the key is %s, and then %s", p.public, again)
 	}
-	p.controlPlane = startControl(t, pgtest.Database(t), p.redis.URL(), "", "--policy-key", file)
+	p.controlPlane = startControl(t, database, p.redis.URL(), "", "--policy-key", file)
 	return p
 }
 
