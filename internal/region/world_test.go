@@ -52,7 +52,7 @@ type world struct {
 type place struct {
 	share   *Share
 	agent   *Agent
-	offset  counter.Micros // of its clock from true time
+	offset  counter.Micros // of its clock, from true time
 	ticking bool
 	lost    bool
 	backup  Share
