@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Peer returns how many counters another region was told, and when it was heard last; the zero time
-// means never.
+// Peer returns how many times another region was told about a counter, and when that region's last
+// message arrived. The zero time means that none has arrived.
 func (a *Agent) Peer(name string) (told uint64, heardAt time.Time) {
 	for _, p := range a.o.Peers {
 		if p.Name == name {
