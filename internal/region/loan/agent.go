@@ -106,14 +106,14 @@ type pause struct {
 	asking bool          // a question is under way
 	short  bool          // the last question was one of a region that denied requests
 	until  time.Time     // the end of the pause
-	length time.Duration // of the pause
+	length time.Duration // how long the pause is
 	empty  bool          // the last question brought nothing
 
-	far       time.Time     // until then no other region is asked
-	farLength time.Duration // of that time
+	far       time.Time     // until this time no other region is asked
+	farLength time.Duration // the last such time after a question in vain, which doubles; 0 after units were lent
 	farShort  bool          // the last question to them was one of a region that denied requests
 	denied    time.Time     // when a question said that requests are denied
-	scarce    time.Time     // until then no request waits: see [Agent.deem]
+	scarce    time.Time     // until this time no request waits: see [Agent.deem]
 	moves     int           // questions in a row that brought too little
 }
 

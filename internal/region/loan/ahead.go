@@ -31,7 +31,7 @@ const (
 type tally struct {
 	receipt, since counter.Micros // since is the first window of the tally
 	lent, before   int64
-	at             time.Time // of the last loan
+	at             time.Time // the time of the last loan
 }
 
 // The method roll returns the tally at a later window.

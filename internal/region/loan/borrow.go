@@ -12,8 +12,8 @@ import (
 )
 
 // The method borrow restores what the agent holds. If that does not last, borrow asks all other
-// regions, and restores what they lend. It returns the number of these units: 0 if the region must
-// not use any.
+// regions, and restores what they lend. It returns the number of restored units, which is 0 if the
+// region must not use any.
 func (a *Agent) borrow(ctx context.Context, q *Question, r *round) int64 {
 	if a.isShut(ctx, q) {
 		return 0

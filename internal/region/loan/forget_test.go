@@ -234,7 +234,8 @@ func (w *losses) borrowOf(p, lost *site) {
 	})
 }
 
-// tellAll lets all that reach each other know the same.
+// tellAll has all regions that can reach each other exchange what they know, until they know the
+// same.
 func (w *losses) tellAll() {
 	for range 2 {
 		for _, a := range w.sites {

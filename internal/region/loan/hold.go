@@ -33,7 +33,7 @@ const (
 type heldLoan struct {
 	peer  *Peer
 	loan  Loan  // its Units are usable from its At on
-	taken int64 // of the units that become usable later
+	taken int64 // how many of the later units were taken
 }
 
 func (h *heldLoan) left() int64 { return h.loan.Units + h.loan.Later - h.taken }
@@ -66,9 +66,9 @@ type hold struct {
 	source    sources.Source
 	window    counter.Micros
 	loans     []*heldLoan
-	end       time.Time // when nothing is usable any more, with room for clocks that differ
+	end       time.Time // the end of the loans' use, with a margin for clocks that differ
 	perSecond float64   // the units that were restored, as a rate
-	at        time.Time // of the rate
+	at        time.Time // when perSecond was computed
 }
 
 // holds are what an agent holds, by the keys of the counters. Questions of one source occupy at

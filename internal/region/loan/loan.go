@@ -21,8 +21,8 @@ const lentMille = 500
 // Otherwise regions that are all short of units would pass the same units around.
 const keptParts = 16
 
-// A region that has 1/lowParts of its part or less lends a region that does not deny requests yet
-// only what its own requests will probably not use.
+// A region that has 1/lowParts of its part or less is low. To a region that does not deny requests
+// yet, it then lends only what its own requests will probably not use.
 const lowParts = 4
 
 // Question asks a region for units of a counter.

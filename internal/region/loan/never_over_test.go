@@ -241,7 +241,8 @@ func btoi(b bool) int {
 // The method named over returns by how many units the uses exceed the limit in an aligned window,
 // and by how many they would exceed it in one sliding window.
 func (w *world) over() (aligned, weighted int64) {
-	slices.SortFunc(w.uses, func(a, b use) int { return cmp.Compare(a.at, b.at) }) // of the uses at one instant, the last decides
+	// if several uses have the same instant, the last one decides
+	slices.SortFunc(w.uses, func(a, b use) int { return cmp.Compare(a.at, b.at) })
 	window := w.whole.Window()
 	var start counter.Micros
 	var current, previous int64

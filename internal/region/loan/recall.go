@@ -36,7 +36,7 @@ type recalls struct {
 type recallable struct {
 	loans  []Loan
 	source sources.Source
-	end    time.Time // of the window
+	end    time.Time // the end of the window
 }
 
 // The method add adds a loan, if there is room for it. Loans of other windows are forgotten.
