@@ -12,7 +12,7 @@ import (
 )
 
 // TestOneUseOfAPart: a region and its steward use a part in different windows, which begin at the
-// change. A sliding window also counts the window before.
+// change. A sliding window also counts the units of the previous window.
 func TestOneUseOfAPart(t *testing.T) {
 	const hour = counter.Hour
 	lost, back := Entry{Generation: 1, Since: 10*hour + 1, Steward: "us"}, Entry{Generation: 2, Since: 10*hour + 1}
