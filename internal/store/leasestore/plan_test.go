@@ -53,8 +53,8 @@ func (p *rig) visit(rs *core.Ruleset, v visit) (a answerParts) {
 	return a
 }
 
-// TestTheCacheChangesNoAnswer sends random traffic to a store with remembered denials and to one
-// without.
+// TestTheCacheChangesNoAnswer sends the same random traffic to two stores, of which only one
+// remembers denials: their answers must be equal.
 func TestTheCacheChangesNoAnswer(t *testing.T) {
 	random := seed.Random(t)
 	for name, limits := range map[string][]string{
