@@ -81,8 +81,8 @@ func newDialer(a address, config *tls.Config, timeout, patience time.Duration) *
 	d := &dialer{plain: config == nil, timeout: timeout, patience: patience, conns: map[*lazyConn]struct{}{}}
 	d.dial = func(ctx context.Context) (net.Conn, error) {
 		// Each dial has its own resolver. Concurrent look-ups of one name in a shared resolver
-		// share one DNS query. If that query is lost, all of them wait until it is repeated after
-		// about 10 s, even if DNS has recovered.
+		// share one DNS query. If that query is lost, all of them wait until it is repeated, by
+		// default after 5 s, even if DNS has recovered.
 		socket := &net.Dialer{KeepAlive: 30 * time.Second, Resolver: &net.Resolver{PreferGo: d.askDNS != nil, Dial: d.askDNS}}
 		if d.plain {
 			return socket.DialContext(ctx, a.network, a.target)

@@ -105,14 +105,14 @@ type lane struct {
 	pipe     redis.Pipeliner
 	first    [1]*call      // the argument of batchOne
 	calls    []*call       // the calls of the batch
-	checks   int           // of the batch
+	checks   int           // number of checks in the batch
 	commands []redis.Cmder // of the batch
 	again    []*call       // calls of the batch to send a second time
 	taken    []*call       // calls taken from the queue
 	epoch    uint64        // the breaker's epoch when the batch began
 	trial    bool          // whether the batch contains the call that the breaker tries
 	sent     time.Duration // when the batch began, by the store's clock
-	deadline time.Time     // of the batch
+	deadline time.Time     // the deadline of the batch
 }
 
 func newLane(n *node) *lane {

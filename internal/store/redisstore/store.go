@@ -20,8 +20,10 @@ import (
 type Store struct {
 	settings settings
 	reporter reporter
-	calls    *sync.Pool // of *call; apart, because the runtime would keep the store with its pool
-	batches  atomic.Uint64
+	// of *call; a pointer, because the runtime keeps an unused pool for a while, and would keep the
+	// store with it
+	calls   *sync.Pool
+	batches atomic.Uint64
 	// counter.Micros; tests set it to the instant at which to decide; 0 means the server's clock
 	pinned atomic.Int64
 
