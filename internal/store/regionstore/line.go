@@ -75,7 +75,7 @@ type line struct {
 	more     bool      // one of them said that another question might bring units
 	moving   bool      // one of them said that units are under way between other regions
 	moves    int       // how often the line has asked again for such units
-	refused  time.Time // until when no request should wait if the line is closed, as an agent said
+	refused  time.Time // as an agent said: if the line is closed, no request should wait before this time
 }
 
 // waiter is a request that waits.
@@ -302,8 +302,8 @@ func (l *lines) receive(message string) {
 }
 
 // The method end ends the question of a line when all agents that heard it are done. Requests that
-// still wait call the store once more. If the other regions have no more units, that is their last
-// call. The caller holds the lock.
+// still wait call the store once more. If the other regions have no more units, these requests do
+// not call the store again after that. The caller holds the lock.
 func (l *lines) end(n *line) {
 	switch {
 	case n.heard < 0 || n.done < n.heard:
@@ -380,7 +380,7 @@ func (l *lines) wake(n *line, units int64) {
 }
 
 // The method call tells a request to call the store. If the request has not noticed the previous
-// signal yet, it will notice only one.
+// signal yet, the two signals count as one.
 func (w *waiter) call() {
 	select {
 	case w.wake <- struct{}{}:

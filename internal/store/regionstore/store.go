@@ -159,7 +159,7 @@ type Store struct {
 	seed    maphash.Seed
 	asked   []atomic.Int64 // by the hash of a key: the millisecond of the last question
 	queue   chan ticket
-	sources *sources.Counts // of the questions in the queue
+	sources *sources.Counts // number of questions in the queue, by source
 	ctx     context.Context
 	cancel  context.CancelFunc
 	running sync.WaitGroup

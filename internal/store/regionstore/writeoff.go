@@ -163,7 +163,7 @@ func (s *Store) takeShut(ctx context.Context, e *writeoff.Entry, calls []counter
 		}
 	}
 	if !e.Forgotten() {
-		s.inner.TakeAll(ctx, looks) // for the reading of the store's clock
+		s.inner.TakeAll(ctx, looks) // to read the store's clock
 	}
 	for i := range asked {
 		shut := shutCalls[i].shut[:0]
