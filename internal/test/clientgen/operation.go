@@ -17,7 +17,7 @@ type call struct {
 	condition bool
 	answerOf  string // the type of the answer; "" for none
 	tagged    bool
-	lines     []string // of the method that put the parameters into the request
+	lines     []string // lines of the method, which put the parameters into the request
 }
 
 // The method operation writes the methods of an operation.
