@@ -47,7 +47,7 @@ func Run(t *testing.T, front string, stories []Story, begin func(t testing.TB, s
 }
 
 // RunWrong runs the stories with wrong expectations. RunWrong fails the test if the front's answers
-// satisfy one of them, because the check of answers is then too weak.
+// satisfy one of them, because that shows that the check of answers is too weak.
 func RunWrong(t *testing.T, front string, stories []Story, begin func(t testing.TB, s *Story) Asker) {
 	for i := range stories {
 		s := &stories[i]

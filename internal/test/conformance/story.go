@@ -41,7 +41,7 @@ type Exchange struct {
 	Times   int // the number of times it is sent
 	Request Request
 	Want    Want
-	Other   map[string]Other // by front: its differing answer
+	Other   map[string]Other // the differing answers, by front
 }
 
 // Other is an answer of a front that differs by design, with the reason.

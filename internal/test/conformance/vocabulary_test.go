@@ -210,7 +210,7 @@ func TestEveryWordMatters(t *testing.T) {
 	}
 }
 
-// The function choices returns the words that have a fixed choice of values, with their values.
+// The function choices returns the words whose value is one of a fixed set, with these sets.
 func choices(t *testing.T) map[string][]string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "reference", "policy.md"))
@@ -223,7 +223,7 @@ func choices(t *testing.T) map[string][]string {
 		"Rule.missing":      firstCells(t, string(text), "missing"),
 		"Rule.on_error":     onError,
 		"Document.on_error": onError,
-		// without the dimensions that have a name, such as header:NAME
+		// the later rows are dimensions that contain a name, such as header:NAME
 		"Rule.per":                  firstCells(t, string(text), "per")[:9],
 		"Document.enforce":          {"all", "first"},
 		"Document.headers":          {"x-ratelimit", "ietf", "none"},
