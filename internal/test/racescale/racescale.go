@@ -23,7 +23,7 @@ const ExamVariable = "PENSTOCK_EXAM"
 const (
 	raceDivisor  = 10 // under the race detector
 	shortDivisor = 20 // with -short
-	longDivisor  = 5  // of a long walk, except in make exam
+	longDivisor  = 5  // for a long walk, except in make exam
 )
 
 // Fewer returns n, a tenth of it under the race detector, or a twentieth with -short, but no less
