@@ -74,11 +74,11 @@ func (s *Sentinel) runSentinels(master *Server) {
 	}
 	for _, sentinel := range s.Sentinels {
 		sentinel.await()
-		// By default sentinels query servers every ten seconds and publish to one another every
-		// two; an older Redis, without this command, stays slow. After four publish periods they
-		// treat an unexpected master as a stray one. The leading sentinel pings once a second, and
-		// elects only a replica that answered within the last five pings. So the periods must not
-		// be shorter.
+		// By default, sentinels query servers every ten seconds and publish to one another every
+		// two seconds. An older Redis has no command to change this. After four publish periods
+		// they treat an unexpected master as a stray one. The leading sentinel pings once a second,
+		// and elects only a replica that answered within the last five pings. So the periods must
+		// not be shorter.
 		_ = sentinel.client.Do(context.Background(), "sentinel", "debug", "info-period", 200, "publish-period", 800,
 			"ask-period", 100, "ping-period", 500).Err()
 	}
