@@ -74,7 +74,7 @@ func askClockBackHour(e *examiner) {
 		e.mustAdmit(take(key, l, 3)) // its count was kept
 		e.mustDeny(take(key, l, 1))
 		e.setClock(2*corecounter.Minute + 30*corecounter.Second)
-		e.mustAdmit(take(key, l, 10)) // and has expired two windows later
+		e.mustAdmit(take(key, l, 10)) // two windows later, the charge has expired
 	}
 }
 

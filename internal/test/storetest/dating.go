@@ -132,7 +132,7 @@ func askZone(e *examiner) {
 		l := utc.limit(3)
 		begins := utc.boundary(instantUTC(2024, 6, 12, 12), 1)
 		e.mustAdmit(e.today(begins+corecounter.Hour, utc, take(unit, l, 2)))
-		// In the western zone the period before is not over: its units are kept.
+		// In the western zone, the previous period has not ended: its units are kept.
 		e.mustDeny(west.dated(take(unit, l, 2), e.now))
 		e.mustAdmit(west.dated(take(unit, l, 1), e.now))
 		e.mustDeny(e.today(west.boundary(begins, 1)-1, west, take(unit, l, 1)))

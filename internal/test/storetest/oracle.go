@@ -14,8 +14,8 @@ import (
 // the promises.
 type oracle struct {
 	history   map[string][]event
-	calendars map[string]*calendar // of the counters in calendar windows
-	records   map[string]*record   // of the penalties
+	calendars map[string]*calendar // the windows of counters in calendar windows
+	records   map[string]*record   // the records of penalties
 }
 
 func newOracle() *oracle {
@@ -36,7 +36,7 @@ func (o *oracle) period(key string, l *corecounter.Limit, at corecounter.Micros)
 type event struct {
 	at    corecounter.Micros
 	units int64
-	age   corecounter.Micros // of a lease; otherwise 0
+	age   corecounter.Micros // the age of a lease; otherwise 0
 }
 
 // The method room returns the units that are available at an instant, negative in debt.

@@ -171,8 +171,8 @@ func askNoViolation(e *examiner) {
 	if r[0].Denied || r[0].Violations != 0 || r[1].Violations != 1 {
 		e.Fatalf("a denial in another client's record: %+v, want a violation only there", r)
 	}
-	// A denial is not a violation if the penalty is only looked at, or while another penalty is in
-	// force.
+	// A denial is not a violation if the check of the penalty is a look, or while another penalty
+	// is in force.
 	k := withGuard(take("full", full, 1), 1, 1)
 	e.take(penaltyCheck(corecounter.OpLook, "p", &w.penalty), k)
 	w.imposed(w.current(), 0, 0)

@@ -32,11 +32,11 @@ func askRefundToWindow(e *examiner) {
 	e.left("marks", log, 60) // the first mark has expired, the second has not
 	e.setClock(90 * corecounter.Second)
 	e.mustAdmit(take("prev", sliding, 10))
-	e.left("prev", sliding, 40) // used: half of the 100 of the window before, and 10
+	e.left("prev", sliding, 40) // used: half of the 100 units of the previous window, and 10 units of this one
 	e.equal("what the window before takes back", e.takeOne(refund("prev", sliding, 40, receipts[0].Receipt)).Granted, 40)
-	e.left("prev", sliding, 60) // used: half of the 60 of the window before, and 10
+	e.left("prev", sliding, 60) // used: half of the 60 units of the previous window, and 10 units of this one
 	e.setClock(120 * corecounter.Second)
-	e.left("prev", sliding, 90) // the 10 are still there
+	e.left("prev", sliding, 90) // the 10 units still count
 }
 
 func askLateRefund(e *examiner) {

@@ -21,7 +21,7 @@ type Story struct {
 
 // Step is one call of a story.
 type Step struct {
-	Line    int    // in the file
+	Line    int    // the line in the file
 	Text    string // as written
 	At      corecounter.Micros
 	Checks  []corecounter.Check
@@ -47,7 +47,7 @@ type storyReader struct {
 	things   map[string]storyObject
 	receipts map[string]bool
 	now      time.Time
-	zone     *time.Location     // of the calendar limits named from here on
+	zone     *time.Location     // the zone of the calendar limits that follow
 	caller   corecounter.Micros // by how much the caller's clock is ahead of the store's
 }
 

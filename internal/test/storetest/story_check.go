@@ -16,7 +16,7 @@ type storyObject struct {
 	limit    corecounter.Limit
 	calendar *calendar            // of a calendar limit, otherwise nil
 	penalty  *corecounter.Penalty // of a penalty, otherwise nil
-	number   int64                // in the order of the story; the ID of its violations
+	number   int64                // its position in the story, which is also the ID of its violations
 }
 
 // The method name stores an object under its name; a known name keeps its number.

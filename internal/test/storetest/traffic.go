@@ -39,7 +39,7 @@ type counter struct {
 type charge struct {
 	receipt corecounter.Micros
 	units   int64
-	age     corecounter.Micros // of a lease
+	age     corecounter.Micros // the age of a lease
 }
 
 const (

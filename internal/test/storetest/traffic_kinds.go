@@ -141,7 +141,7 @@ func (tr *traffic) dated(c *counter, k corecounter.Check) corecounter.Check {
 	case !tr.honest && c.calendar.bounds(at)[0] == at && dice < 15:
 		at = c.calendar.boundary(at, -3) // stale from exactly now on
 	case dice < 12:
-		at = c.calendar.bounds(at)[0] - 1 // the period before
+		at = c.calendar.bounds(at)[0] - 1 // in the previous period
 		if dice < 5 {
 			at = c.calendar.bounds(at)[0] - 1
 		}
