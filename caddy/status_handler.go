@@ -33,11 +33,12 @@ func init() {
 // `reset` is the same time as X-RateLimit-Reset. A client that has exhausted a limit gets
 // `retry_after`, and one with a penalty gets `penalized`, both in seconds. The response omits
 // limits that are hidden from clients, and limits whose key needs a property that the status
-// request lacks. Status reads at most 64 counters of each policy.
+// request lacks. Status reads at most 64 counters of each policy, apart from further shards of the
+// last rule among them.
 //
-// Each status request costs one store call for each policy. One address (IPv6: 64 bits) gets at
-// most 50 answers a second, and 429 to further requests. At most 64 requests are answered at a
-// time, and further ones get 503.
+// Each status request costs one store call for each policy, and more calls for many shards. One
+// address (IPv6: 64 bits) gets at most 50 answers a second, and 429 to further requests. At most 64
+// requests are answered at a time, and further ones get 503.
 type Status struct {
 	// The site whose handlers to report, with the same value as in those handlers. The Caddyfile
 	// writes the addresses of the site here. Default: the name of the server.

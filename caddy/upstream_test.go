@@ -125,8 +125,8 @@ func TestAnAnswerThatBreaksOffCostsTheDefault(t *testing.T) {
 	waitUntil(t, "a cost that could not be read is counted", func() bool { return s.countUnreadable() == before+1 })
 }
 
-// TestARejectedResponseIsNotRefunded: the upstream repeats what the client sent, until Caddy
-// rejects its response and answers 502.
+// TestARejectedResponseIsNotRefunded: the header of the response is too large, as if the upstream
+// repeated what the client sent, so Caddy rejects the response and answers 502.
 func TestARejectedResponseIsNotRefunded(t *testing.T) {
 	s := start(t, `{
 	}

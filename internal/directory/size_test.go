@@ -103,8 +103,8 @@ func holdsMadeUp(t *testing.T, d *directory.Directory, n int) {
 	}
 }
 
-// The function fill writes typical records: most have a tier, one in four has limits with a reason,
-// and one in twenty is blocked.
+// The function fill writes typical records: all have a tier, one in five also has limits with a
+// reason, and one in twenty is blocked.
 func fill(t *testing.T, source *redisdir.Source, records int) {
 	t.Helper()
 	const part = 10_000

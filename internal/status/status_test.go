@@ -12,8 +12,8 @@ import (
 	"github.com/penstock/penstock/internal/test/request"
 )
 
-// TestStatusDistinguishesLimitsOfOneName: shards of one limit are merged, but limits of two rules
-// with the same name are not.
+// TestStatusDistinguishesLimitsOfOneName: shards of one limit are merged, but limits of the same
+// name that belong to two rules are not.
 func TestStatusDistinguishesLimitsOfOneName(t *testing.T) {
 	limit := func(count int64, window counter.Micros) counter.Limit {
 		l, err := counter.NewLimit(counter.FixedWindow, count, window, 0)

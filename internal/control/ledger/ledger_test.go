@@ -172,7 +172,8 @@ func TestReplacementsEndInTheFuture(t *testing.T) {
 	}
 }
 
-// TestOneOfTwoWins tests that of two conditional writes to the same revision, exactly one succeeds.
+// TestOneOfTwoWins tests that of several conditional writes to the same revision, exactly one
+// succeeds.
 func TestOneOfTwoWins(t *testing.T) {
 	t.Parallel()
 	l := open(t)

@@ -14,7 +14,7 @@
 // to four times that time. The generation marks that the records are complete.
 //
 // Records that were in Redis before the first start are imported. From then on the rows are
-// authoritative: a record that another program has written is replaced within [lookEvery].
+// authoritative: a record that another program has written is replaced within about [lookEvery].
 //
 // The records of API keys and their names are published in the same way. What was changed by SQL is
 // added to the history first. Rows that are no valid record are not published: the record in Redis
