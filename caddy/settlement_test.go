@@ -233,7 +233,9 @@ func TestTheCostOfAnErrorIsReported(t *testing.T) {
 	}
 }
 
-// TestAnAbandonedBody: a body that its client abandons costs the maximum, or the cost read so far.
+// TestAnAbandonedBody: a successful response to HEAD, a 304 and a part of a document cost the
+// maximum, because the whole document is not there to read. A 204, or a 404 to HEAD, costs the
+// default.
 func TestAnAbandonedBody(t *testing.T) {
 	part := func(status int, fields ...string) answeringUpstream {
 		return func(w http.ResponseWriter, _ *http.Request) error {
@@ -288,8 +290,8 @@ func TestAClientThatLeavesGetsNothingBack(t *testing.T) {
 }
 
 // TestAClientThatLeavesBeforeTheHeader: encode holds the header of a response back until its body
-// begins. If the client leaves in between, the cost is the maximum, or the cost in the header if
-// that is more.
+// begins. If the client leaves in between, the cost is the one for unread responses (`unread`), or
+// the cost in the header if that is more.
 func TestAClientThatLeavesBeforeTheHeader(t *testing.T) {
 	const unread = `"cost_after":{"header":"X-Cost","estimate":10,"max":1000,"unread":100}`
 	for name, c := range map[string]struct {

@@ -28,7 +28,9 @@ func init() {
 // covers the limits of the `penstock` app and of the site's `penstock` handlers. Place it before
 // these handlers, so that they do not charge the status request:
 //
-//	{"client":"192.0.2.7","identity":"ip","limits":[{"policy":"api","limit":100,"window":"60s","remaining":97,"reset":1764547260}]}
+//	{"client":"192.0.2.7","identity":"ip","limits":[
+//	  {"policy":"api","limit":100,"window":"60s","remaining":97,"reset":1764547260}
+//	]}
 //
 // `reset` is the same time as X-RateLimit-Reset. A client that has exhausted a limit gets
 // `retry_after`, and one with a penalty gets `penalized`, both in seconds. The response omits

@@ -338,7 +338,7 @@ func TestBadKeyRecords(t *testing.T) {
 }
 
 // TestKeysWhileRedisIsAway tests that, while Redis does not answer, a key that was used before
-// stays valid, any other key is unknown, and no request waits for long.
+// stays valid, and any other key is unknown.
 func TestKeysWhileRedisIsAway(t *testing.T) {
 	server := redistest.Start(t)
 	source := inRedis(t, server.URL())

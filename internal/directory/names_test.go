@@ -14,9 +14,9 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// TestIdentifiersOfAnyBytes tests that identifiers of 255 bytes of any values are different
-// clients. A client that can be named has its own record, history and place in the list. A client
-// that is not UTF-8 cannot be named, and has no other client's record.
+// TestIdentifiersOfAnyBytes tests that long identifiers of any bytes are different clients. A
+// client that can be named has its own record, history and place in the list. A client that is not
+// UTF-8 cannot be named, and has no other client's record.
 func TestIdentifiersOfAnyBytes(t *testing.T) {
 	long := func(text string) string { return strings.Repeat(text, 255)[:255] }
 	named := []string{long("é")[:254], long("\x00"), long("\r\n"), long("{~directory}"), long("*?[^]\\"), long(":"), long("\ufffd"), long("\x1b[2J"), long(" ")}
