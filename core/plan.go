@@ -119,9 +119,9 @@ func (p *Plan) Reset() {
 }
 
 // Hurry limits the time that verifiers may spend on credentials of requests added until Reset.
-// Verifiers subtract the time that they use from the variable that left points to. Plans that are
-// decided one after the other can share this variable. Without Hurry, each verifier applies its
-// own bound.
+// Verifiers subtract the time that they use from the variable to which the argument left points.
+// Plans that are decided one after the other can share this variable. Without Hurry, each
+// verifier applies its own bound.
 func (p *Plan) Hurry(left *counter.Micros) { p.who.Asker.Left = left }
 
 // AcceptExpired makes Add accept, until Reset, tokens that expired a short time ago.

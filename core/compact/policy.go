@@ -19,10 +19,10 @@ const (
 	compactHead       = "penstock policy 4\n"
 	compactHeadUnread = "penstock policy 5\n" // for a policy that sets CostAfter.Unread
 	// compactHeadDirected is compactHeadUnread for a policy with Directory. A filter that does not
-	// know this head rejects it. It would decide without the clients' records.
+	// know this head rejects it, and so never decides without records.
 	compactHeadDirected = "penstock policy 6\n"
 	// compactHeadTraced is for a policy with Traced, and records whether the policy has a
-	// Directory. A filter that does not know this head rejects it. It would send no traces.
+	// Directory. A filter that does not know this head, and would send no traces, rejects it.
 	compactHeadTraced = "penstock policy 7\n"
 )
 
