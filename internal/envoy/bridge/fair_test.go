@@ -24,8 +24,8 @@ func (s *slowStore) Take(ctx context.Context, checks []counter.Check, results []
 }
 
 // TestOneAddressLeavesCalls: if one client causes more calls in JSON than the bridge decides at the
-// same time, each for a different counter, half of them are answered 503. Calls for another client
-// are decided.
+// same time, each for a different counter, the calls beyond half of CallsMax are answered 503.
+// Calls for another client are decided.
 func TestOneAddressLeavesCalls(t *testing.T) {
 	store := &slowStore{answer: make(chan struct{})}
 	h := open(t, "name: keyed\nrules:\n  - {name: keyed, per: [\"header:X-Id\"], unverified: true, limit: 3/1h}\n", func(o *Options) {

@@ -95,8 +95,8 @@ func (q *question) results() []counter.Result {
 	return q.plan.Results()
 }
 
-// The method granted records the units granted beyond the request's own cost, and restores the
-// checks for the request's next call.
+// The method named granted records the units granted beyond the request's own cost, and restores
+// the checks for the request's next call.
 func (q *question) granted(err error) {
 	checks, results := q.plan.Checks(), q.plan.Results()
 	for _, t := range q.lease.taken {
@@ -123,7 +123,7 @@ func (q *question) handOut(t takenCheck, c *counter.Check, r *counter.Result) {
 	q.bridge.metrics.unitsLeased.Add(float64(back.Cost))
 }
 
-// The method fetched answers a question that only leases units.
+// The method named fetched answers a question that only leases units.
 func (q *question) fetched(err error) {
 	if err != nil {
 		if q.answer.Status = wire.StatusUnavailable; core.Overloads(err) {

@@ -93,7 +93,7 @@ func (l *lendingBridge) wait(ctx context.Context, peer string) func() (answers [
 	}
 }
 
-// The method asked waits until the agent is asked.
+// The method named asked waits for the next question to the agent, and returns it.
 func (l *lendingBridge) asked() *regionstore.Question {
 	q := <-l.region.Questions
 	return &q

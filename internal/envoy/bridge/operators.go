@@ -49,7 +49,7 @@ func (b *Bridge) operators() *operator.API {
 		Follow: b.options.Follow}
 }
 
-// The method operated returns the policy in force and the candidate, in the form that the
+// The method named operated returns the policy in force and the candidate, in the form that the
 // operators' API needs.
 func (b *Bridge) operated() []operator.Policy {
 	all := []operator.Policy{operatedOf(b.policy, b.options.PolicyFile)}

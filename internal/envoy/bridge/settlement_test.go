@@ -43,8 +43,8 @@ func (h *testBridge) awaitUsed(want int64) {
 	eventually.Until(h.t, 10*time.Second, "it is settled", func() bool { return h.readUsed("/ai", "192.0.2.1") == want })
 }
 
-// TestSettlement: the cost is more, less, absurd, or missing. Each receipt is valid once, also
-// under a former policy.
+// TestSettlement: the cost in a response is more or less than the reserved units, absurd, or
+// missing. Each receipt is valid once, also under a former policy.
 func TestSettlement(t *testing.T) {
 	h := open(t, shop, nil)
 	if a := h.ask(h.question("/api/x", "192.0.2.1"))[0]; a.Receipt != "" {

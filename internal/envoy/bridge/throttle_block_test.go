@@ -31,7 +31,7 @@ type queuingBridge struct {
 	begin  time.Time
 }
 
-// withQueue runs a story in which the unit of the first second is already used.
+// withQueue runs a test whose bridge has already admitted one request in the first second.
 func withQueue(t *testing.T, story func(*queuingBridge)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

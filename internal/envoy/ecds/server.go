@@ -73,7 +73,8 @@ func (s *Server) Register(server *grpc.Server) {
 	extension.RegisterExtensionConfigDiscoveryServiceServer(server, s)
 }
 
-// The method now returns the current edition, and a channel that is closed when it is replaced.
+// The method named now returns the current edition, and a channel that is closed when the edition
+// is replaced.
 func (s *Server) now() (edition, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

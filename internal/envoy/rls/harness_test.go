@@ -63,7 +63,7 @@ func (s *served) Invalid(error)  { s.count(&s.wrong) }
 func (s *served) Busy()          { s.count(&s.busy) }
 func (s *served) Panicked(any)   { s.count(&s.panics) }
 
-// The method between wraps the service's store.
+// The method named between wraps the service's store.
 func (s *served) between(before func(counter.Store) counter.Store) {
 	s.options.Store = before(s.options.Store)
 	s.enforcer = enforce.New(s.options.Store, s.metrics)
@@ -86,7 +86,7 @@ func (s *served) sum(c prometheus.Collector) (sum int) {
 	return sum
 }
 
-// The method failed returns the number of failed store calls.
+// The method named failed returns the number of failed store calls.
 func (s *served) failed() int { return s.sum(s.metrics.StoreErrors) }
 
 // The function rules compiles a policy in YAML.

@@ -27,7 +27,7 @@ type overrides struct {
 	known map[override]*core.Ruleset
 }
 
-// The method alone returns the policy without its rules, for a domain that no rule
+// The method named alone returns the policy without its rules, for a domain that no rule
 // matches.
 func (o *overrides) alone(policy *core.Ruleset) *core.Ruleset {
 	asked := overrideOf(policy)

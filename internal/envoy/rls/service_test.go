@@ -376,7 +376,7 @@ func (s failingStore) Take(context.Context, []counter.Check, []counter.Result) e
 // TestStoreOverloaded: the request is denied regardless of on_error, with a time to retry.
 func TestStoreOverloaded(t *testing.T) { testThatTheStoreDenies(t, counter.ErrOverloaded) }
 
-// TestARejectedRequestIsDenied: likewise if the store rejects the request's checks.
+// TestARejectedRequestIsDenied: a request is denied, too, if the store rejects its checks.
 func TestARejectedRequestIsDenied(t *testing.T) { testThatTheStoreDenies(t, counter.ErrInvalid) }
 
 func testThatTheStoreDenies(t *testing.T, err error) {

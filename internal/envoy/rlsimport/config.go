@@ -237,7 +237,7 @@ func (r *reader) entry(n *syntax.Node, path string, depth int) *entry {
 	return e
 }
 
-// The method lost notes the fields of an entry that have no counterpart in a policy.
+// The method named lost notes the fields of an entry that have no counterpart in a policy.
 func (r *reader) lost(words map[string]*syntax.Node, path string) {
 	for _, word := range []struct{ name, why, remedy string }{
 		{"detailed_metric", "is left out: metrics are by rule, never by values of a request", "look at the busiest clients instead"},

@@ -78,8 +78,8 @@ func modelChild(tree []*node, pair [2]string) *node {
 type model struct {
 	tree     []*node
 	counters map[string]int64
-	// always makes the model charge a counter that denies, as envoyproxy/ratelimit does. If always
-	// is false, a request charges all its counters or none.
+	// The field always makes the model charge a counter that denies, as envoyproxy/ratelimit does.
+	// If the field is false, a request charges all its counters or none.
 	always bool
 }
 
