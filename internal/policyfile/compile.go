@@ -136,8 +136,8 @@ func (d *Document) compile(verifiers []policy.Verifier, found *syntax.Report) *c
 	return ruleset
 }
 
-// The method written returns the document's path for a path of the policy. The two differ only for
-// the places of credentials.
+// The method named written returns the document's path for a path of the policy. The two differ
+// only for the places of credentials.
 func (d *Document) written(path string) string {
 	for i := range d.Identify {
 		rest, ok := strings.CutPrefix(path, Index("identify", i)+".from[")

@@ -229,7 +229,7 @@ func TestWatchSurvivesAFileThatIsGone(t *testing.T) {
 	wantName(t, reports, "two")
 }
 
-// twoFolders makes two folders. In each, a policy with the folder's name is at the given path.
+// twoFolders makes two folders. Each has a policy at the given path, named like the folder.
 func twoFolders(t *testing.T, path string) (folder, other string) {
 	t.Helper()
 	dir := t.TempDir()

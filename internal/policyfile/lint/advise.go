@@ -320,7 +320,7 @@ func (a *adviser) tierWindows(at string, d *policyfile.Rule) {
 	}
 }
 
-// The function anyMissing reports whether at least one of the counters is missing from others.
+// The function anyMissing reports whether the list others lacks one of the counters.
 func anyMissing(counters, others []shape) bool {
 	return slices.ContainsFunc(counters, func(c shape) bool { return !containsCounter(others, c) })
 }

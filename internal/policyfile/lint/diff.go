@@ -237,7 +237,7 @@ type shape struct {
 	calendar  bool
 }
 
-// containsCounter reports whether a counter is among others.
+// containsCounter reports whether a list of counters contains a counter.
 func containsCounter(counters []shape, one shape) bool {
 	return slices.ContainsFunc(counters, func(c shape) bool { return c.key == one.key })
 }
