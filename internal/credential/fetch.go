@@ -81,7 +81,7 @@ func sameHost(next *http.Request, before []*http.Request) error {
 	return nil
 }
 
-// The method wanted requests an early fetch. The method never blocks.
+// The method named wanted requests an early fetch. The method never blocks.
 func (f *fetcher) wanted() {
 	select {
 	case f.want <- struct{}{}:

@@ -54,7 +54,7 @@ func (o *JWTOptions) validate() error {
 	return nil
 }
 
-// The method fetched reports whether the keys come from the network.
+// The method named fetched reports whether the keys come from the network.
 func (o *JWTOptions) fetched() bool { return o.JWKSURL != "" || o.IssuerURL != "" }
 
 // validateIssuer checks the URL of an issuer.

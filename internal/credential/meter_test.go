@@ -210,8 +210,8 @@ func TestALateChargeKeepsTheDebt(t *testing.T) {
 	}
 }
 
-// TestAGate: the gate admits as many callers as it has slots. Further callers wait in order, at
-// most for the time that each of them passes.
+// TestAGate: the gate admits as many callers as it has slots. Further callers wait in order, each
+// for at most the time that its call of enter states.
 func TestAGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &newMeter(2).gates[1]
