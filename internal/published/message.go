@@ -112,7 +112,7 @@ type header struct {
 	Signature  []byte `json:"signature"`
 }
 
-// The method signed returns the bytes that a signature covers.
+// The method named signed returns the bytes that a signature covers.
 func (h *header) signed(body []byte) []byte {
 	text := fmt.Appendf(nil, "penstock policy %d\x00%s\x00%d\x00", h.Format, h.Policy, h.Generation)
 	return append(text, body...)

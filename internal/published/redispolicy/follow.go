@@ -59,7 +59,7 @@ func (f *follower) listen() {
 	}
 }
 
-// The function about returns a span, give or take a tenth.
+// The function named about returns a random duration that differs from span by at most a tenth.
 func about(span time.Duration) time.Duration { return span - span/10 + rand.N(span/5) }
 
 func (f *follower) run() {
