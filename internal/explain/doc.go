@@ -5,9 +5,9 @@
 //
 // # Promise
 //
-// Package core decides the request, by the code of a proxy. [Run] charges nothing. An explanation
-// contains no credential. If a record cannot be read, Run returns an error instead of an
-// explanation without the record.
+// Package core decides the request, with the same code as in a proxy. [Run] charges nothing. An
+// explanation contains no credential. If a record cannot be read, Run returns an error instead of
+// an explanation without the record.
 //
 // # Price
 //
