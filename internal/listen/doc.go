@@ -17,5 +17,5 @@
 //
 // # When not to use it
 //
-// The sites of a web server are for browsers.
+// Do not use it for the sites of a web server: they are for browsers.
 package listen
