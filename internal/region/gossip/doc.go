@@ -27,9 +27,9 @@
 //
 // # Bounds
 //
-// What another region tells of a counter counts up to the limit. A message has at most [pageMax]
-// counters, which must belong to the policy's rules with across: gossip. The set has at most
-// [regionstore.ChangedMax] counters.
+// If another region tells more units of a counter than the limit, only as many as the limit count.
+// A message has at most [pageMax] counters, which must belong to the policy's rules with across:
+// gossip. The set has at most [regionstore.ChangedMax] counters.
 //
 // # Price
 //
