@@ -35,12 +35,12 @@
 // An agent keeps nothing that must survive it. Units that are returned to an agent that was started
 // since then, or to another agent of the region, are lost until their window ends. So are the units
 // that a killed agent held: at most a twentieth of the limit if the window is longer than a minute.
-// Two agents of a region ask for more than one does, and keep the promise.
+// If a region has two agents, they ask for more units than one would, but the promise holds.
 //
-// In a sliding window, a loan also moves what the window counts in the next one. Each region on its
-// own rounds down what it counts of the previous window. So the weighted sum over all regions can
-// exceed the limit by less than one unit for each region but one. What is admitted in an aligned
-// window cannot exceed the limit.
+// In a sliding window, lent units still count in the next window, at the lender, although requests
+// of the borrower used them. Each region on its own rounds down what it counts of the previous
+// window. So the weighted sum over all regions can exceed the limit by less than one unit for each
+// region but one. What is admitted in an aligned window cannot exceed the limit.
 //
 // # Price
 //
