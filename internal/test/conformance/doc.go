@@ -8,7 +8,8 @@
 // Every front gets the same requests under the same policies and must give the same answers,
 // including each header about limits: a header that no expectation names must be absent. Where a
 // front differs by design, the corpus states it next to the request, and the run lists it. Every
-// front also gets a few stories with wrong expectations, and fails if it meets one of them.
+// front also gets a few stories with wrong expectations. If its answers satisfy one of them, the
+// test fails.
 //
 // # Price
 //
