@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command differs prints the tests of packages that do less under the race detector, joined by "|".
-// Its arguments are a pattern and the folders of the packages.
+// Command differs finds the tests that do less under the race detector, and prints their names
+// joined by "|". Its arguments are a pattern and the folders of the packages.
 //
-// A test is printed if its source matches the pattern, or if it uses a function, variable or
-// constant of the package's tests that is found in the same way. Names are compared without types,
-// so a test may be printed needlessly, but none is missing. In a file whose build constraint
-// matches, all tests are printed.
+// A test is printed if its source matches the pattern. It is also printed if it uses a function,
+// variable or constant of the package's tests whose source matches, directly or through others.
+// Names are compared without types, so a test may be printed needlessly, but none is missing. In a
+// file whose build constraint matches, all tests are printed.
 //
 //	go run ./internal/test/differs AllocsPerRun ./caddy
 package main
