@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package loantest simulates a region, for tests of requests that wait for loans. The units of its
-// counters are in memory, and a test says what its agent does.
+// counters are in memory, and the test determines what its agent does.
 package loantest
 
 import (
