@@ -13,7 +13,7 @@
 //
 //	rl1:~node:{~fleet}:ID    a node's record, as JSON
 //	rl1:~fleet:{~fleet}      a sorted set of the nodes by the time of their last heartbeat
-//	rl1:~follow:{~fleet}     a sorted set of the filters of those who follow events, by the time each ends
+//	rl1:~follow:{~fleet}     a sorted set of the filters for events, by the time each ends
 //	rl1:~events:{~fleet}:ID  a node's latest events, as JSON, only while somebody follows them
 //
 // [Follow] returns the latest events of all nodes. While its events are being followed, a node
