@@ -197,7 +197,8 @@ func TestBatchesLeaveRoomForPeople(t *testing.T) {
 	}
 }
 
-// TestCallersShareALook tests that many callers of /readyz, who need no token, cause one look.
+// TestCallersShareALook tests that callers of /readyz, who need no token, share a look that is
+// under way.
 func TestCallersShareALook(t *testing.T) {
 	t.Parallel()
 	begun, end := make(chan struct{}), make(chan struct{})

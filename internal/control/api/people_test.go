@@ -187,7 +187,7 @@ func TestPeopleHaveTheRoleOfTheirGroups(t *testing.T) {
 	s.checkAnswer(s.askAsPerson(admin, "POST", "/v1/tokens", fmt.Sprintf(`{"name":"admin","role":"viewer","expires_at":%q,%s}`, expires, reason)), 201, `"created_by":"oidc:admin"`)
 }
 
-// TestTokensOfPeopleAreChecked tests that each part of a token that is wrong is refused.
+// TestTokensOfPeopleAreChecked tests that a token is rejected if any part of it is wrong.
 func TestTokensOfPeopleAreChecked(t *testing.T) {
 	t.Parallel()
 	key, foreign := signer.EC(t, "one", elliptic.P256()), signer.EC(t, "one", elliptic.P256())

@@ -36,8 +36,8 @@ func (s *served) walkThresholds() {
 	}
 }
 
-// TestThresholdsThatAreNone tests that an invalid threshold is denied with its place, that nothing
-// is written, and that a process without webhooks accepts no threshold.
+// TestThresholdsThatAreNone tests that an invalid threshold is rejected with its place, that
+// nothing is written, and that a process without webhooks accepts no threshold.
 func TestThresholdsThatAreNone(t *testing.T) {
 	t.Parallel()
 	s := serve(t)

@@ -92,8 +92,9 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// TestAReplayIsDenied tests that the checks of the guide deny a message that somebody sends again,
-// and one whose body, time or identifier was changed.
+// TestAReplayIsDenied tests that, with the checks of the guide, a message that somebody sends again
+// counts once, and that an old message and one whose body, time or identifier was changed are
+// rejected.
 func TestAReplayIsDenied(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t)

@@ -215,8 +215,8 @@ func (r *receiver) awaitMessages(want ...string) {
 	}
 }
 
-// TestEachShareIsToldOnce tests that each client that has used a share of a quota causes one notice
-// per month, although several processes look at the same time.
+// TestEachShareIsToldOnce tests that a client causes one notice per month for each share of a quota
+// that it has used, although several processes look at the same time.
 func TestEachShareIsToldOnce(t *testing.T) {
 	t.Parallel()
 	w, r := newWorld(t), newReceiver(t)
