@@ -18,8 +18,8 @@ import (
 	"github.com/penstock/penstock/internal/operator"
 )
 
-// hostile has a control character of ASCII, one of Latin-1, one that reverses the text, and one
-// beyond 16 bits.
+// hostile has control characters of ASCII and of Latin-1, a character that reverses the text, and
+// one beyond 16 bits.
 const hostile = "a\x1b[31m\u009b2J\u202e\x7f\U000e0001z"
 
 // The function spoil sets every text in a value to the constant hostile, and every number to 1.

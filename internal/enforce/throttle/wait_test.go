@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/internal/store/memstore"
 )
 
-// front decides requests of one client over a store in memory.
+// front decides requests over a store in memory.
 type front struct {
 	t     *testing.T
 	store counter.Store
