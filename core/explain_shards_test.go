@@ -94,7 +94,7 @@ func TestExplainReportsHowManyShardsDeny(t *testing.T) {
 	policy := policy.Policy{Name: "n", Rules: []policy.Rule{{Name: "all", PerNone: true, Expose: true, Shards: 3, Limits: limittest.All(t, "6/1m fw", "9/1h fw")}}}
 	rs := mustCompile(t, policy)
 	for _, c := range []struct {
-		minute, hour [3]int64 // the used units of each shard, with 2 and with 3 shards
+		minute, hour [3]int64 // the used units of each shard, which has 2 a minute and 3 an hour
 		denying      int
 		key          string // the shard that represents the others
 		remaining    int64

@@ -26,7 +26,7 @@ func (a Algorithm) String() string {
 // Label returns the two letters that stand for the algorithm in a key.
 func (a Algorithm) Label() string { return algorithmLabels[a] }
 
-// String returns the span in its largest whole unit: "500ms", "60s", "86400s".
+// String returns the span in the largest of s, ms and us that divides it: "500ms", "86400s".
 func (m Micros) String() string {
 	switch {
 	case m%Second == 0:
