@@ -80,9 +80,9 @@ func watch(path string, pace pace, onChange func(*Document, error)) (*Watcher, e
 	return w, nil
 }
 
-// The method listen subscribes to the kernel's file events. Linux grants 128 such watches to all
-// processes of a user, which on a Kubernetes node means all containers. If no watch is left, the
-// file is polled instead: an edit takes effect later, but the proxy starts.
+// The method listen subscribes to the kernel's file events. Linux grants 128 such subscriptions
+// to all processes of a user, which on a Kubernetes node means all containers. If none is left,
+// the file is polled instead: an edit takes effect later, but the proxy starts.
 func (w *Watcher) listen() {
 	if !w.pace.deaf {
 		if notify, err := fsnotify.NewWatcher(); err == nil {

@@ -161,7 +161,7 @@ func restartedByIdentity(before, after *policyfile.Document) (list []string) {
 }
 
 // The function identifySettings returns the settings by which clients are identified, without
-// fields that only affect how credentials are checked.
+// refresh and leeway, which do not affect who a client is.
 func identifySettings(d *policyfile.Document) []policyfile.Identify {
 	ways := slices.Clone(d.Identify)
 	for i := range ways {
