@@ -178,11 +178,11 @@ func TestHitsAddend(t *testing.T) {
 	left("g", 2)
 	global(1, pb.RateLimitResponse_OK)
 
-	s.checkAnswer(true, hits(descriptor("k", "own"), 0, false)) // a look
+	s.checkAnswer(true, hits(descriptor("k", "own"), 0, false)) // charges nothing
 	left("own", 10)
 	s.checkAnswer(true, hits(descriptor("k", "own"), 4, false))
 	left("own", 2)
-	s.checkAnswer(false, hits(descriptor("k", "own"), 3, false)) // recorded too: 14 of 10
+	s.checkAnswer(false, hits(descriptor("k", "own"), 3, false)) // recorded too, so 14 of 10 units are used
 	left("own", 0)
 	s.checkAnswer(false, hits(descriptor("k", "own"), 0, false))
 	s.checkAnswer(true, hits(descriptor("k", "own"), 1, true))
