@@ -188,7 +188,7 @@ func steps(t *testing.T, lease string) {
 	before := map[int]string{}
 	for _, share := range []int32{0, 100, 1000, 5000, 9000, core.PlacesAll} {
 		if share > 0 {
-			s.publish(share) // and the nodes decide while it is on its way
+			s.publish(share) // the nodes decide while the publication is on its way
 		}
 		for range roundsOfStep {
 			s.round(admitted)

@@ -187,7 +187,7 @@ func TestAStartWithoutRedis(t *testing.T) {
 	s.Keep(d)
 	b.loads(Options{Folder: b.folder}, "5/1m") // Redis has nothing that can be read
 	b.set(b.text(4, signer, 0))
-	b.loads(Options{Folder: b.folder}, "5/1m") // an older one
+	b.loads(Options{Folder: b.folder}, "5/1m") // Redis has an older policy
 	b.loads(Options{}, "4/1m")                 // a node without a folder has no other policy
 	b.redis.Kill()
 	b.loads(Options{Folder: b.folder}, "5/1m")
