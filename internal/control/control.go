@@ -9,6 +9,7 @@
 // The package has no state of its own: any number of processes over one database serve the same
 // API, and for each region one of them publishes the records of clients. Proxies read Redis, so
 // they work without a control plane.
+//
 // # When not to use it
 //
 // If you need no history, roles or API, use the command penstock client. The command changes the

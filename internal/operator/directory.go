@@ -191,7 +191,7 @@ func (d *Desk) List(ctx context.Context, query directory.ListQuery) (*directory.
 }
 
 // WithKey returns the client together with its API key in the directory, if a policy has its keys
-// there and a key has the client's name. Of several keys, it takes a valid one.
+// there and a key has the client's name. Of several keys, it takes a valid one if there is one.
 func (d *Desk) WithKey(ctx context.Context, c *Client, policies []Policy) *Client {
 	editor, err := d.editor()
 	if err != nil || c.who.Kind != "api_key" ||
