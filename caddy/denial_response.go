@@ -44,7 +44,7 @@ func (s *scratchSpace) responseTo(r *http.Request, d *core.Decision) answer {
 // rejectsRequest answers a request that cannot be decided by rules, and reports whether it did.
 func (h *Handler) rejectsRequest(w http.ResponseWriter, r *http.Request, a *attributes) bool {
 	switch {
-	case !a.servesTarget():
+	case !a.servesTarget(), opensTunnel(r):
 		rejectTarget(w)
 	case len(h.policies) > 0 && isEarly(r):
 		rejectEarly(w)

@@ -59,6 +59,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		s.release()
 		return nil
 	}
+	keepHTTP(r)
 	s.versions = s.versions[:0]
 	for _, e := range h.policies {
 		if rec.begin(e) {

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package penstockcaddy
+
+import (
+	"net/http"
+	"strings"
+)
+
+// opensTunnel reports whether a request is a CONNECT that opens no WebSocket. The reverse proxy
+// sends the body of such a request as it is. If the body has no length, as over HTTP/2, a server
+// such as Go's reads further requests in it, which are neither counted nor matched by rules.
+func opensTunnel(r *http.Request) bool { return r.Method == http.MethodConnect && !opensWebSocket(r) }
+
+// keepHTTP removes the fields that ask the upstream to continue the connection in another version
+// of HTTP, or in HTTP over TLS. The requests that follow would go through the reverse proxy without
+// being counted. A server may ignore such a field (RFC 9110, section 7.8), so the request is
+// answered without it. Upgrades to other protocols, such as WebSocket, are left alone.
+func keepHTTP(r *http.Request) {
+	for _, line := range r.Header["Upgrade"] {
+		if namesHTTP(line) {
+			delete(r.Header, "Upgrade")
+			delete(r.Header, "Http2-Settings")
+			return
+		}
+	}
+}
+
+// namesHTTP reports whether a list of protocols in the field Upgrade has a version of HTTP, or TLS.
+func namesHTTP(list string) bool {
+	for protocol := range strings.SplitSeq(list, ",") {
+		name, _, _ := strings.Cut(strings.TrimSpace(protocol), "/")
+		switch strings.ToLower(strings.TrimSpace(name)) {
+		case "h2c", "h2", "h3", "http", "tls":
+			return true
+		}
+	}
+	return false
+}
