@@ -186,6 +186,8 @@ const (
 	regionConnectionsMax = 256
 	// regionStreamsMax is above the questions that an agent asks at once.
 	regionStreamsMax = 128
+	// regionHeaderBytesMax bounds the header of a call, whose values are in its body.
+	regionHeaderBytesMax = 16 << 10
 )
 
 // regionServer returns a server whose callers have shown a certificate, or are on this machine.
@@ -195,7 +197,7 @@ func regionServer(handler http.Handler, logger *slog.Logger) *http.Server {
 		handler.ServeHTTP(w, r)
 	}
 	return &http.Server{Handler: http.HandlerFunc(called), ConnContext: listen.WithConn, ReadHeaderTimeout: listen.FirstCallTime / 2,
-		ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: idleTime, MaxHeaderBytes: headerBytesMax,
+		ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: idleTime, MaxHeaderBytes: regionHeaderBytesMax,
 		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: regionStreamsMax}, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug)}
 }
 
