@@ -385,7 +385,8 @@ func (c *call) add(clients *directory.Directory) {
 
 // The method decide calls the store and returns the response. The argument clients is the policy's
 // directory, or nil. The request waits for a loan if it has to. The error is that of ctx, which is
-// the context of Envoy's call: Envoy has left during the wait, and nothing was charged.
+// the context of Envoy's call: Envoy has left, because the client has reset its stream. The request
+// is then not counted as decided, and on_error does not apply, since the store may well work.
 func (s *Service) decide(ctx, until context.Context, c *call, rs *core.Ruleset, clients *directory.Directory,
 	request *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
 	c.plan.Hurry(&c.left)
@@ -402,8 +403,10 @@ func (s *Service) decide(ctx, until context.Context, c *call, rs *core.Ruleset, 
 	if len(checks) > 0 {
 		var gone bool
 		gone, err = s.enforcer.TakeOrWait(ctx, until, times, checks, c.plan.Results())
-		if gone {
-			s.reportLater(c)
+		if gone || err != nil && errors.Is(ctx.Err(), context.Canceled) {
+			if gone || counter.Unsent(err) {
+				s.reportLater(c)
+			}
 			return nil, status.FromContextError(ctx.Err()).Err()
 		}
 	}

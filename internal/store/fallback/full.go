@@ -93,7 +93,7 @@ func (s *Store) takeHalves(ctx context.Context, calls []counter.Call) {
 	}
 	for _, h := range all {
 		if call := h.call; call.Err != nil {
-			call.Err = s.or(nil, call.Err, counter.Unsent(call.Err), call.Checks, call.Results)
+			call.Err = s.or(ctx, nil, call.Err, counter.Unsent(call.Err), call.Checks, call.Results)
 		}
 	}
 }

@@ -112,7 +112,7 @@ func (s *Store) Take(ctx context.Context, checks []counter.Check, results []coun
 	t := localCalls.Get().(*localCall)
 	defer localCalls.Put(t)
 	if err := s.settle(ctx, t, checks); err != nil {
-		return s.or(t, err, true, checks, results)
+		return s.or(ctx, t, err, true, checks, results)
 	}
 	return s.takeOne(ctx, t, checks, results)
 }
@@ -125,7 +125,7 @@ func (s *Store) takeOne(ctx context.Context, t *localCall, checks []counter.Chec
 		s.takeHalves(ctx, calls)
 		return calls[0].Err
 	}
-	return s.or(t, err, counter.Unsent(err), checks, results)
+	return s.or(ctx, t, err, counter.Unsent(err), checks, results)
 }
 
 // TakeNow answers a call like Take, but only if that is possible without calling the shared store.
@@ -182,7 +182,7 @@ func (s *Store) TakeAll(ctx context.Context, calls []counter.Call) {
 			full = true
 			continue
 		}
-		call.Err = s.or(nil, call.Err, counter.Unsent(call.Err), call.Checks, call.Results)
+		call.Err = s.or(ctx, nil, call.Err, counter.Unsent(call.Err), call.Checks, call.Results)
 	}
 	if full {
 		s.takeHalves(ctx, calls)
@@ -214,13 +214,14 @@ func (s *Store) settleAll(ctx context.Context, calls []counter.Call) error {
 // The method named or updates the tallies from an answer of the store. If the store has not
 // answered, it answers the call from memory, or returns the error. It uses t if t is not nil. The
 // argument named unsent reports that the store has certainly not executed the call; the admitted
-// units then become a debt.
-func (s *Store) or(t *localCall, err error, unsent bool, checks []counter.Check, results []counter.Result) error {
+// units then become a debt. If ctx was canceled, the caller has left, which is no evidence against
+// the store.
+func (s *Store) or(ctx context.Context, t *localCall, err error, unsent bool, checks []counter.Check, results []counter.Result) error {
 	if err == nil {
 		s.tally(checks, results)
 		return nil
 	}
-	if !standsIn(err, checks) {
+	if !standsIn(err, checks) || errors.Is(ctx.Err(), context.Canceled) {
 		return err
 	}
 	if t == nil {
