@@ -123,15 +123,15 @@ func (s *stream) RequestHeaders(ends bool) (action abi.Action) {
 	return actionOf(s.step.RequestHeaders(headers))
 }
 
-// RequestBody implements [abi.Stream].
-func (s *stream) RequestBody(ends bool) {
+// RequestBody implements [abi.Stream]. Envoy calls RequestBody for a request that waits only if
+// allow_on_headers_stop_iteration is set. If the body or the trailers went on then, the request
+// would go on with them, undecided.
+func (s *stream) RequestBody(ends bool) (waits bool) {
 	if ends {
 		s.step.RequestEnds()
 	}
+	return s.step.Waits()
 }
-
-// RequestTrailers implements [abi.Stream].
-func (s *stream) RequestTrailers() { s.step.RequestEnds() }
 
 // ResponseHeaders implements [abi.Stream].
 func (s *stream) ResponseHeaders(ends bool) {

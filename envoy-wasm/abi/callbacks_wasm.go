@@ -48,13 +48,17 @@ func onRequestHeaders(stream, _ uint32, ends bool) Action {
 
 //go:wasmexport proxy_on_request_body
 func onRequestBody(stream, _ uint32, ends bool) Action {
-	streams[stream].RequestBody(ends)
+	if streams[stream].RequestBody(ends) {
+		return PauseBody
+	}
 	return Continue
 }
 
 //go:wasmexport proxy_on_request_trailers
 func onRequestTrailers(stream, _ uint32) Action {
-	streams[stream].RequestTrailers()
+	if streams[stream].RequestBody(true) {
+		return Pause
+	}
 	return Continue
 }
 

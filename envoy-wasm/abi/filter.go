@@ -30,8 +30,9 @@ type Plugin interface {
 // this part.
 type Stream interface {
 	RequestHeaders(ends bool) Action
-	RequestBody(ends bool)
-	RequestTrailers()
+	// RequestBody is called with each piece of the body, and with the trailers. RequestBody reports
+	// whether Envoy must keep them.
+	RequestBody(ends bool) (waits bool)
 	ResponseHeaders(ends bool)
 	// ResponseBody is called with each piece of the body, which has the given number of bytes.
 	ResponseBody(bytes int, ends bool)
@@ -43,8 +44,10 @@ type Stream interface {
 // Action is what Envoy does with a message after a callback.
 type Action uint32
 
-// The actions. After Pause, Envoy waits for ResumeRequest or Respond.
+// The actions. After Pause, Envoy waits for ResumeRequest or Respond. PauseBody is for RequestBody
+// only: Envoy stops reading when its buffer is full, and does not answer 413.
 const (
-	Continue Action = 0
-	Pause    Action = 1
+	Continue  Action = 0
+	Pause     Action = 1
+	PauseBody Action = 2
 )

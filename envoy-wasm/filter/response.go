@@ -112,6 +112,9 @@ func (s *Stream) aborts() bool {
 // RequestEnds notes the end of the request.
 func (s *Stream) RequestEnds() { s.complete = true }
 
+// Waits reports whether the request waits for a decision.
+func (s *Stream) Waits() bool { return s.state > fresh && s.state < decided }
+
 // Listens reports whether ResponseBody must see the body.
 func (s *Stream) Listens() bool { return s.due != nil && s.due.response.Listens() }
 
