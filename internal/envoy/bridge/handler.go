@@ -27,6 +27,9 @@ func (b *Bridge) Handler() http.Handler {
 	checked := b.guard.RejectPages(mux, b.options.Token)
 	return b.recoverPanics(b.closeAfterReply(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == StatusPath && b.fromEnvoy(r) {
+			// Over HTTP/1.1, net/http would read the body before it sends the answer. A client
+			// that keeps its body back would hold the connection until then.
+			_ = http.NewResponseController(w).EnableFullDuplex()
 			mux.ServeHTTP(w, r) // clients' browser pages may send this request through Envoy
 			return
 		}

@@ -3,7 +3,10 @@
 package bridge
 
 import (
+	"bufio"
 	"encoding/json"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -46,6 +49,34 @@ func TestClientsSeeTheirOwnLimits(t *testing.T) {
 			t.Errorf("%d are used, after one request", used)
 		}
 	})
+}
+
+// TestStatusAwaitsNoBody: a request for limits is answered before its body arrives, because a
+// client can keep the body back, and until the answer the connection has no place for another call.
+func TestStatusAwaitsNoBody(t *testing.T) {
+	h := open(t, shop, func(o *Options) { o.Token = filterToken })
+	server := httptest.NewServer(h.b.Handler())
+	defer server.Close()
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		connection, err := net.Dial("tcp", server.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer connection.Close()
+		_ = connection.SetDeadline(time.Now().Add(5 * time.Second))
+		head := method + " " + StatusPath + " HTTP/1.1\r\nHost: shop.example\r\nContent-Length: 5\r\n" + statusPeerField + ": 192.0.2.7:4711\r\n" +
+			statusTokenField + ": " + filterToken + "\r\n\r\n"
+		if _, err := io.WriteString(connection, head); err != nil {
+			t.Fatal(err)
+		}
+		answer, err := http.ReadResponse(bufio.NewReader(connection), nil)
+		if err != nil {
+			t.Fatalf("%s: %v", method, err)
+		}
+		if want := map[string]int{http.MethodGet: 200, http.MethodPost: 405}[method]; answer.StatusCode != want {
+			t.Errorf("%s: status %d, want %d", method, answer.StatusCode, want)
+		}
+	}
 }
 
 // TestStatusIsForEnvoy: a request is rejected if it lacks Envoy's header fields, or if a client has
