@@ -62,7 +62,7 @@ func (d *regionDivider) mark(limits []ruleLimit, whole []counter.Limit) {
 // toldPart is the regionPart of every limit whose counts the regions tell each other.
 var toldPart = regionPart{told: true}
 
-// The method tells reports whether the regions tell each other what they have counted of a limit.
+// regionDivider.tells reports whether the regions tell each other their counts of a limit.
 func (d *regionDivider) tells(l *counter.Limit) bool {
 	return d.Gossip > 0 && policy.Tellable(l, d.Gossip)
 }

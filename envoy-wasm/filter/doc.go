@@ -30,9 +30,9 @@
 // Under load each request waits for the end of an iteration of Envoy's event loop, called a turn
 // here, so that requests are decided together, at half the cost.
 //
-// For a request without a limit, the only cost is reading its headers. For a request that is
-// decided from leased units there is also the cost of the decision, and for any other request also
-// its share of a call to the bridge. A worker holds at most 1 MB of counters.
+// For a request without a limit, the only cost is reading its headers. A request that
+// the filter decides itself also costs the decision, and any other request costs its share of a
+// call to the bridge. A worker holds at most 1 MB of counters.
 //
 // Each MB of the compiled filter adds a second to Envoy's start. Therefore, functions here and in
 // package core that the compiler would inline in several places are marked noinline where inlining

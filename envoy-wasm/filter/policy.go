@@ -26,9 +26,9 @@ type policy struct {
 	directory *directory
 }
 
-// The method load compiles a compact policy. Cached verdicts on credentials are kept if the number
-// of ways to identify is the same. If the ways differ, so do the versions of the policies, and the
-// bridge sends new verdicts.
+// The method load compiles a compact policy. The result has neither verdicts on credentials nor
+// records of clients at first. The filter asks the bridge for them again, even if the policy that
+// was in force before identifies clients in the same ways.
 func (f *Filter) load(coded []byte) (*policy, error) {
 	source, version, err := compact.ReadPolicy(coded)
 	if err != nil {

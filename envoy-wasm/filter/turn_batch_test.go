@@ -65,8 +65,8 @@ func TestRequestsThatArriveTogether(t *testing.T) {
 	equalCounts(t, e, map[string]int{"allowed": 2, "denied": 2})
 }
 
-// TestArrivalsWhileACallIsUnderWay: requests that arrive while a call is under way are not delayed
-// by the call.
+// TestArrivalsWhileACallIsUnderWay: while a call is under way, a request that needs no call is
+// decided at the end of the turn, and one that needs a call waits until the first call has ended.
 func TestArrivalsWhileACallIsUnderWay(t *testing.T) {
 	e := newEnvoy(t)
 	f := withFullTurn(t, e, mannersPolicy(t))

@@ -10,8 +10,8 @@ import (
 	"github.com/penstock/penstock/core/slim"
 )
 
-// AttrStarsMax is the greatest number of stars in a value. AttrStarsMax keeps the work of a
-// comparison linear in the value's length.
+// AttrStarsMax is the greatest number of stars in one of the values that a condition lists. Package
+// validate rejects a value with more.
 const AttrStarsMax = 8
 
 // attrCondition is an attribute that must be present. If attrCondition has values, the attribute

@@ -126,8 +126,8 @@ func (c *Condition) holdsParts(r *Request, asked partSet) bool {
 		(asked&partAttr == 0 || c.holdsAttrs(r))
 }
 
-// The method holds reports whether the client has a listed value in each field that lists values.
-// An unknown client has none.
+// clientCondition.holds reports whether the client has a listed value in each field that lists
+// values. An unknown client has none.
 func (c *clientCondition) holds(who *policy.Identity) bool {
 	if who == nil {
 		return false
