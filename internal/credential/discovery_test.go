@@ -79,8 +79,9 @@ func TestKeysOfAnIssuer(t *testing.T) {
 	waitUntil(t, "the removed key is not", stateIs(j, tokenA, policy.CredentialInvalid))
 }
 
-// TestATierIsChosenFromAList tests that ChooseTier receives the values of the claim, and that a
-// claim of another type makes the token invalid.
+// TestATierIsChosenFromAList tests that ChooseTier receives the texts of the claim, and that a
+// claim that is neither a text nor a list of texts makes the token invalid. For a claim that is
+// absent or null, ChooseTier receives nil.
 func TestATierIsChosenFromAList(t *testing.T) {
 	var got [][]string
 	j := openTest(t, JWTOptions{JWKSFile: write(t, "k.json", theIssuer.set), TierClaim: "realm.groups",

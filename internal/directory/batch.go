@@ -91,7 +91,7 @@ func await(ctx context.Context, reads []<-chan struct{}) {
 // returns a channel that is closed when they are read, or nil if too many clients wait or the
 // directory is closed. The caller holds the lock.
 func (d *Directory) enqueue(source uint32, names []policy.ClientName) (done <-chan struct{}) {
-	last := -1 // batches are read in order: the current one, then the queue
+	last := -1 // the place of the last batch that contains one of the clients; the batches before it are read first
 	done = closed
 	for _, name := range names {
 		at := d.place(name)

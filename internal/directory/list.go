@@ -96,7 +96,7 @@ func (q *ListQuery) check() (kind string, err error) {
 	return kind, nil
 }
 
-// The method wants reports whether the query selects a client with the record r; nil stands for a
+// ListQuery.wants reports whether the query selects a client with the record r; nil stands for a
 // record without effect.
 func (q *ListQuery) wants(r *Record, now time.Time) bool {
 	return !q.Blocked || r != nil && r.Block != nil && !hasEnded(r.Block.Until, now)

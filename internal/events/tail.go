@@ -42,7 +42,7 @@ type Tail struct {
 	From, Next uint64
 }
 
-// Tail returns the events for which the function wants returns true, from the given number on.
+// Tail returns each event e, from the given number on, for which wants(e) is true.
 // Events of the last second are not in the log yet.
 func (l *Log) Tail(from uint64, wants func(*Event) bool) (t Tail) {
 	if l == nil {

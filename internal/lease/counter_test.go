@@ -250,7 +250,8 @@ func TestTwoLimitsAlternate(t *testing.T) {
 }
 
 // TestEverythingGoesBack: all units are refunded if none were used for a while, and when the
-// counter is released. Units of calls that are answered later are refunded too.
+// counter is released. If a call is answered after the release, the units that its own request does
+// not use are refunded too.
 func TestEverythingGoesBack(t *testing.T) {
 	var c Counter
 	leases(t, &c, &fixed, 0, 1*ms, counter.Second, 8)

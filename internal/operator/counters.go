@@ -206,8 +206,8 @@ type visit struct {
 	found *Report
 }
 
-// The method visit applies the operation op to every counter of the client for which the function
-// wants returns true.
+// The method visit applies the operation op to every counter ctr of the client for which
+// wants(ctr, rule) is true.
 func (d *Desk) visit(ctx context.Context, c *Client, s Selection, op counter.Op, wants func(core.Counter, string) bool,
 ) (*Report, error) {
 	if d.Policies == nil {
@@ -303,8 +303,8 @@ func checkTier(tier string, policies []Policy) error {
 		slices.Compact(known))}
 }
 
-// The method ask applies the operation to those counters of the plan for which the function wants
-// returns true, and adds the results to the report.
+// The method ask applies the operation to those counters of the plan for which wants(ctr, rule) is
+// true, unless they were visited before, and adds the results to the report.
 func (v *visit) ask(ctx context.Context, plan *core.Plan, rs *core.Ruleset, wants func(core.Counter, string) bool) error {
 	var checks []counter.Check
 	var counters []core.Counter

@@ -12,7 +12,8 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// spanUnits are the units of a duration, longest first. Limits have the same units.
+// spanUnits are the units of a duration, longest first. The windows of limits are
+// written with the same units of time.
 var spanUnits = [...]struct {
 	name string
 	span counter.Micros

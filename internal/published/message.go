@@ -35,7 +35,7 @@ const (
 	formatVersionClients = 2
 )
 
-// Message states what nodes enforce of a policy.
+// Message states which revision of a policy nodes enforce, and which one, if any, is the candidate.
 type Message struct {
 	Policy     string     `json:"policy"`
 	Generation int64      `json:"generation"` // rises with each publication

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// TestAMonthIsReadWithoutARestore tests that the rows of a client, and of all clients, are read
-// from the bucket as they were in the database, that the table stays away, that the database need
-// not know the month, and that rows of an altered object are not used.
+// TestAMonthIsReadWithoutARestore tests that a query reads the rows from the bucket as they were in
+// the database, for one client and for all. The query does not restore the month's table, works
+// without the database's record of the archive, and uses no rows of an altered object.
 func TestAMonthIsReadWithoutARestore(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -20,7 +20,8 @@ import (
 )
 
 // Role determines what a token may do. Each role of people includes the permissions of the roles
-// before it. A node may only send what happened, and no other role may.
+// before it. The role of nodes permits nothing but to send what happened, and no other role permits
+// that.
 type Role string
 
 // The roles.

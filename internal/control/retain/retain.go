@@ -200,7 +200,7 @@ func Partitions(ctx context.Context, q querier, table string) (map[string]time.T
 	}
 	partitions := make(map[string]time.Time, len(names))
 	for _, name := range names {
-		if from, err := time.Parse(table+"_"+MonthForm, name); err == nil { // otherwise created by hand
+		if from, err := time.Parse(table+"_"+MonthForm, name); err == nil { // a partition whose name has another form was created by hand
 			partitions[name] = from
 		}
 	}

@@ -168,8 +168,8 @@ func (b *batch) end(p *pendingJob) {
 	}
 }
 
-// The method recoverThen recovers from a panic, reports it and calls the function then. recoverThen
-// must be deferred.
+// The method recoverThen recovers from a panic, reports it, and calls then(). The method must be
+// deferred.
 func (b *batch) recoverThen(then func()) {
 	if reason := recover(); reason != nil {
 		then()

@@ -63,8 +63,8 @@ func (q *question) leases() {
 	}
 }
 
-// The method wants changes a check so that it asks for the units that the filter wants. The
-// method reports false if the check may not be leased.
+// question.wants changes a check so that it asks for the units that the filter wants. The result is
+// false if the check may not be leased.
 func (q *question) wants(u *wire.Units, c *counter.Check) bool {
 	own := c.Cost
 	if q.item.Kind == wire.KindFetch {

@@ -132,7 +132,7 @@ func (a *Agent) tell(ctx context.Context, p *Peer) {
 	}
 	if err == nil {
 		p.answered.Store(time.Now().UnixMilli())
-		p.askFailure.Store(nil) // the region answers again, though there may be no question soon
+		p.askFailure.Store(nil) // the region answers again; the next question, which would also clear the failure, may come much later
 		_ = a.told(answer)
 	}
 }

@@ -211,11 +211,11 @@ func (s *Store) settleAll(ctx context.Context, calls []counter.Call) error {
 	return nil
 }
 
-// The method named or updates the tallies from an answer of the store. If the store has not
-// answered, it answers the call from memory, or returns the error. It uses t if t is not nil. The
-// argument named unsent reports that the store has certainly not executed the call; the admitted
-// units then become a debt. If ctx was canceled, the caller has left, which is no evidence against
-// the store.
+// Store.or ends a call of the store. If err is nil, the store has answered, and the tallies are
+// updated. Otherwise Store.or answers the call from memory, or returns err. It uses t if t is not
+// nil. The argument named unsent reports that the store has certainly not executed the call; the
+// admitted units then become a debt. If ctx was canceled, the caller has left, which is no evidence
+// against the store.
 func (s *Store) or(ctx context.Context, t *localCall, err error, unsent bool, checks []counter.Check, results []counter.Result) error {
 	if err == nil {
 		s.tally(checks, results)

@@ -43,7 +43,7 @@ func (b *burst) ask(ctx context.Context, checks ...counter.Check) {
 	}
 }
 
-// The method blockInner makes calls of the inner store block until the test invokes release.
+// After blockInner, each call to the inner store blocks until the test invokes release.
 func (p *rig) blockInner() (release func()) {
 	wall := make(chan struct{})
 	p.inner.instead(func(ctx context.Context, checks []counter.Check, results []counter.Result) error {

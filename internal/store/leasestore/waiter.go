@@ -72,9 +72,9 @@ func (h *heldCounter) remove(w *waiter) {
 // The method serve decides the waiting requests after a call has returned. If failure is not nil,
 // requests that need a call fail with it. The argument named alone reports that the call got no
 // units for a reason that concerns only this call, such as another limit. Then each request that
-// needs a call makes its own at once, and the last one also takes units for later requests. If the
-// requests shared calls and another limit denied all of them, the last one would have to wait for
-// all these calls. The caller holds the lock.
+// needs a call makes its own at once, and the last one also takes units for later requests. If each
+// request waited for the call of the previous one instead, and another limit denied every call, the
+// last request would wait for all the calls before its own. The caller holds the lock.
 func (s *Store) serve(h *heldCounter, failure error, alone bool) {
 	for h.first != nil {
 		w, now := h.first, s.now()

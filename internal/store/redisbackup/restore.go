@@ -22,8 +22,9 @@ var mergeText string
 var mergeScript = redis.NewScript(lua.IntMath + mergeText)
 
 const (
-	// recordsPerCall is the number of records that one call of the script merges, if all keys of a
-	// server may be in one call. So a call keeps a server busy for less than a millisecond.
+	// recordsPerCall is the number of records that one call of the script merges, so that a call
+	// keeps a server busy for less than a millisecond. In a cluster, each call merges one record,
+	// because the keys of a call must be in one slot.
 	recordsPerCall = 32
 	// recordsPerPipeline is the number of records that are sent to a server at once.
 	recordsPerPipeline = 256

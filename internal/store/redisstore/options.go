@@ -36,8 +36,8 @@ const (
 	// LanesMax bounds the connections of one store.
 	LanesMax = 64
 
-	// An answer within the timeout always decides its call. So does a later answer, within
-	// patienceTimeouts timeouts but at most patienceMax.
+	// An answer decides its call if it comes within patienceTimeouts timeouts, but at most within
+	// patienceMax, or within one timeout if that is longer.
 	patienceTimeouts = 10
 	patienceMax      = 500 * time.Millisecond
 

@@ -250,7 +250,7 @@ func TestRingIsNamedAlike(t *testing.T) {
 	if text := log.String(); text != "" {
 		t.Errorf("the same servers: %s", text)
 	}
-	s.Close() // the test waits, because the store might write its own entry late
+	s.Close() // waits for this store, which might otherwise write its servers after the next store has written others
 	openRing(t, servers[:2], Options{Timeout: TimeoutMax, Logger: log.Logger()})
 	waitUntil(t, "the third has left its names", connected(two))
 	waitUntil(t, "it warns", func() bool {

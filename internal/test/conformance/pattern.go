@@ -90,8 +90,8 @@ func parseInstant(text string) (i instant, err error) {
 	return i, err
 }
 
-// The method named holds returns the reason why the number does not fit, or "". Fronts truncate or
-// round up seconds, so bounds of instants are widened by a second.
+// number.holds returns the reason why the number does not fit, or "". Fronts truncate or round up
+// seconds, so bounds of instants are widened by a second.
 func (n *number) holds(got int64, a *Answer) string {
 	if n.pinned && a.Exact {
 		if want := n.exact.after(a.Since, 0); got != want {

@@ -57,7 +57,7 @@ func sortViolations(violations []corecounter.Violation) []corecounter.Violation 
 	return violations
 }
 
-// The method holds returns a store's state for a check, as stored.
+// Subject.holds returns a store's state for a check, as stored.
 func (s *Subject) holds(t testing.TB, c *corecounter.Check) (slot corecounter.Slot) {
 	t.Helper()
 	switch {

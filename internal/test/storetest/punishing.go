@@ -325,7 +325,8 @@ func askReset(e *examiner) {
 		if !isZero(keptSlot(c, e.holds(e, &c), e.now)) {
 			e.Fatalf("%s: of a forgotten counter there is kept %+v", a, e.holds(e, &c))
 		}
-		// The counter has a debt, a sliding window counts the previous one, and the call is denied.
+		// Now the counter is beyond its limit, and the next window has begun, in which a sliding
+		// window still counts units of the previous window. The other check denies the call.
 		e.takeOne(force(key, l, 20))
 		e.setClock(90 * corecounter.Second)
 		r = e.take(reset(key, l), take("never", l, 11))[0]
