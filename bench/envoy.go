@@ -81,8 +81,8 @@ func asking(b *bench, limit, nodes int) (*system, error) {
 	})
 }
 
-// The function ours starts Envoys with Penstock's filter. Each Envoy has its own bridge. The
-// bridges count in memory or in one Redis.
+// The function ours returns a function that starts Envoys with Penstock's filter. Each Envoy has
+// its own bridge. The bridges count in memory or in one Redis.
 func ours(route string, withRedis, http1 bool, rules func(limit int) string) func(*bench, int, int) (*system, error) {
 	return func(b *bench, limit, nodes int) (*system, error) {
 		return b.counting(withRedis, nodes, func(address string) (*system, error) {
@@ -95,12 +95,13 @@ func ours(route string, withRedis, http1 bool, rules func(limit int) string) fun
 	}
 }
 
-// The function served starts Envoys with Envoy's own filter, each with a rate limit service.
+// The function served returns a function that starts Envoys with Envoy's own filter, each with a
+// rate limit service.
 func served(service func(b *bench, limit, nodes int) (*system, error)) func(*bench, int, int) (*system, error) {
 	return servedBy(routeByRemote, filterRival, service)
 }
 
-// servedBy starts Envoys with a filter, each with a rate limit service.
+// servedBy returns a function that starts Envoys with a filter, each with a rate limit service.
 func servedBy(route, filter string, service func(b *bench, limit, nodes int) (*system, error)) func(*bench, int, int) (*system, error) {
 	return func(b *bench, limit, nodes int) (*system, error) {
 		behind, err := service(b, limit, nodes)

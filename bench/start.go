@@ -152,7 +152,8 @@ func listens(address string) bool {
 	return err == nil
 }
 
-// bridge starts a bridge with rules, in memory if it has no Redis. It listens on its own socket.
+// bridge starts a bridge with the given rules. Its counters are in memory if redisAddress is "".
+// The bridge listens on its own socket.
 func (b *bench) bridge(rules, redisAddress string, more ...string) (p *process, socket string, err error) {
 	file, err := b.file("policy.yaml", fmt.Sprintf(benchPolicy, rules))
 	if err != nil {

@@ -109,7 +109,8 @@ func (Answer) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{ID: "http.handlers.penstock_answer", New: func() caddy.Module { return new(Answer) }}
 }
 
-// ServeHTTP writes the response to a denied request.
+// ServeHTTP writes the response to a request that was denied, and passes on any other. With Merge,
+// it passes on every request, with the rate limit fields to be merged: see mergeFields.
 func (a Answer) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	if a.Merge {
 		return mergeFields(w, r, next)

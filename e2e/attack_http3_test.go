@@ -91,8 +91,8 @@ func (a *attackRun) raw(frames ...[]byte) {
 	}, frames...)
 }
 
-// rawStream sends frames on one stream of a new connection, and calls the function then before it
-// closes the connection.
+// rawStream sends frames on one stream of a new connection, and calls then(...) before it closes
+// the connection.
 func (a *attackRun) rawStream(then func(*rawConnection, *quic.Stream), frames ...[]byte) {
 	a.sent++
 	c, err := a.dialRaw()

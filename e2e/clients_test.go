@@ -67,8 +67,8 @@ func TestClientsAsData(t *testing.T) {
 		penstock(t, append(append([]string{"client"}, args...), "--reason", "a test", "--actor", "ops")...).mustSucceed(t)
 	}
 	at := func(node *process) []string { return []string{"--admin", node.admin} }
-	// The function holds waits until every node answers a client with a status. The promise is a
-	// second, but the machine can be busy.
+	// The function named holds waits until every node answers a client with a status. The promise
+	// is a second, but the machine can be busy.
 	holds := func(what, user string, status int) {
 		t.Helper()
 		began := time.Now()

@@ -44,7 +44,7 @@ type company struct {
 	s3       *s3test.Server
 	nodes    []*process
 	used     map[string]used // by customer
-	names    []string        // the addresses of this run and their names in the transcript, in turn
+	names    []string        // pairs for strings.NewReplacer: a text of this run, and what replaces it in the transcript
 	told     strings.Builder
 }
 
@@ -119,8 +119,8 @@ func (c *company) ask(node *process, customer string) answer {
 	return a
 }
 
-// The method holds waits until both nodes answer a customer with a status and a limit, which may be
-// empty.
+// company.holds waits until both nodes answer a customer with a status, and with a limit unless
+// limit is "".
 func (c *company) holds(customer string, status int, limit string) {
 	c.t.Helper()
 	began := time.Now()

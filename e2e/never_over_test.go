@@ -89,8 +89,8 @@ func loadNodes(t *testing.T, url string, got *tally, meanwhile func(p *process))
 	}
 }
 
-// steadyPause is the pause of a client before each request after the required number was sent. The
-// load continues, but leaves the processors to the other parts of the test.
+// steadyPause is the pause of a client before each request beyond the required number. The load
+// continues, but leaves the processors to the other parts of the test.
 const steadyPause = 40 * time.Millisecond
 
 // atLeastUntil returns a function that reports true for the first n calls, and after that until

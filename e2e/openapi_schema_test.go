@@ -96,12 +96,12 @@ func (d *description) describesRoutes() {
 	}
 }
 
-// schemaKeywords lists the keywords that the method holds supports. Any other keyword in a schema
+// schemaKeywords lists the keywords that description.holds supports. Any other keyword in a schema
 // fails the test.
 var schemaKeywords = []string{"$ref", "type", "properties", "required", "additionalProperties", "items", "enum", "const", "minimum",
 	"maximum", "pattern", "description", "default", "anyOf"}
 
-// The method holds checks a value against a JSON Schema.
+// description.holds checks a value against a JSON Schema.
 func (d *description) holds(where string, schema, value any) {
 	d.t.Helper()
 	s, ok := schema.(map[string]any)

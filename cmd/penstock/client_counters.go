@@ -66,8 +66,8 @@ func (c *counterFlags) query() url.Values {
 	return query
 }
 
-// clientCommand returns a command about the counters of one client. The function people prints the
-// answer as text.
+// clientCommand returns a command about the counters of one client. The function named people
+// prints the answer as text.
 func (a *admin) clientCommand(name, short string, people func(*usageReport, io.Writer, time.Time) error) *cobra.Command {
 	var which counterFlags
 	cmd := &cobra.Command{Use: name, Short: short, Args: noArgs, Example: "  penstock " + name + " --client user:u_42"}
@@ -87,8 +87,9 @@ func (a *admin) clientCommand(name, short string, people func(*usageReport, io.W
 	return cmd
 }
 
-// showReport sends a request about the counters of a client. showReport prints the answer, as it is
-// or by the function people, and warns about properties of the client that are unknown.
+// showReport sends a request about the counters of a client, and warns about properties of the
+// client that are unknown. If asJSON is true, it prints the answer as it is. Otherwise it calls
+// people(...), which prints the answer as text.
 func (a *admin) showReport(cmd *cobra.Command, method, path string, which *counterFlags, asJSON bool,
 	people func(*usageReport, io.Writer, time.Time) error) error {
 	reply, err := a.ask(cmd.Context(), method, path, which.query())
