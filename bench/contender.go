@@ -86,7 +86,7 @@ func compare(o options, all []*contender, connections int) error {
 	return nil
 }
 
-// The method admits sends requests to the nodes in turn, and returns how many they admit if 1,000
+// contender.admits sends requests to the nodes in turn, and returns how many they admit if 1,000
 // are allowed per hour.
 func (c *contender) admits(o options, nodes int) (string, error) {
 	b, err := newBench(o)

@@ -32,7 +32,7 @@ func envoyStart(o options, out *section) error {
 	return nil
 }
 
-// The method starts runs Envoys without a filter and Envoys of a setting, in turn, and prints a
+// bench.starts runs Envoys without a filter and Envoys of a setting, in turn, and prints a
 // table with the medians. It returns how many seconds later an Envoy of the setting is ready, and
 // how many MB more it takes.
 func (b *bench) starts(times int, out *section, name string, with envoySetting) (later, more float64, err error) {

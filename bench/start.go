@@ -138,8 +138,8 @@ func (b *bench) caddyNode(s caddySetting) (p *process, url string, err error) {
 	return p, "http://" + address + "/", p.until(20*time.Second, "listens", func() bool { return listens(address) })
 }
 
-// The function listens reports whether a server accepts connections. It sends no request, because
-// the request would be counted.
+// The function named listens reports whether a server accepts connections. It sends no request,
+// because the request would be counted.
 func listens(address string) bool {
 	network := "tcp"
 	if strings.HasPrefix(address, "/") {

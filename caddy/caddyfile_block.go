@@ -216,7 +216,7 @@ func (b *block) noBlock(word string) {
 	}
 }
 
-// The method limits parses one or several limits. Each limit begins with the argument that contains
+// block.limits parses one or several limits. Each limit begins with the argument that contains
 // a slash.
 func (b *block) limits(args []string) *syntax.Node {
 	list := syntax.List(place(b.d))

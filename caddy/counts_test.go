@@ -15,7 +15,7 @@ type counts struct {
 	before map[string]float64
 }
 
-// The method counts returns a snapshot of the metrics.
+// server.counts returns a snapshot of the metrics.
 func (s *server) counts() counts {
 	s.t.Helper()
 	return counts{server: s, before: s.seriesValues()}

@@ -137,7 +137,7 @@ func (s *server) burst(path string, n int) int {
 	return int(admitted.Load())
 }
 
-// The method admits sends a request, and reports whether it is admitted.
+// server.admits sends a request, and reports whether it is admitted.
 func (s *server) admits(path string) bool {
 	for range 100 {
 		r, err := client.Get("http://127.0.0.1:" + strconv.Itoa(s.port) + path)

@@ -155,5 +155,5 @@ func (r *rule) part(l *ruleLimit, units int64) int64 {
 	return r.region.Division.Part(units)
 }
 
-// The method told reports whether the regions tell each other what they have counted of the limit.
+// ruleLimit.told reports whether the regions tell each other what they have counted of the limit.
 func (l *ruleLimit) told() bool { return l.part != nil && l.part.told }

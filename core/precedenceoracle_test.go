@@ -150,7 +150,7 @@ func lacksProperty(r *policy.Rule, who policy.Identity) bool {
 	})
 }
 
-// The method precedes reports whether rule i wins against rule j of its group.
+// drawnCase.precedes reports whether rule i wins against rule j of its group.
 func (d *drawnCase) precedes(i, j int) bool {
 	a, b := &d.policy.Rules[i], &d.policy.Rules[j]
 	special := func(r *policy.Rule) (n int) {

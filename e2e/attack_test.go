@@ -48,7 +48,7 @@ type attack struct {
 	// outage reports whether the row makes Redis fail, so that on_error decides the other client's
 	// requests meanwhile.
 	outage bool
-	// The function admits reports whether the upstream would serve a request as the limited
+	// The function named admits reports whether the upstream would serve a request as the limited
 	// resource; nil means always.
 	admits func(r *http.Request) bool
 	// The function plain sends one ordinary request, to use up the rest of the limit; nil sends a
@@ -189,7 +189,7 @@ func judgeWaits(t *testing.T, table []outcome) {
 	}
 }
 
-// The method includes reports whether this run of the tests includes the row on front f.
+// attack.includes reports whether this run of the tests includes the row on front f.
 func (row *attack) includes(f *front) bool {
 	if row.long && !*allAttacks || row.strict && f.strict == "" {
 		return false

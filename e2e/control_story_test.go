@@ -90,7 +90,7 @@ func (c *company) run(args ...string) string {
 	return out.String()
 }
 
-// The method asks runs a command that calls the control plane.
+// company.asks runs a command that calls the control plane.
 func (c *company) asks(args ...string) string {
 	c.t.Helper()
 	return c.run(append(args, "--control=http://"+c.address)...)
@@ -136,7 +136,7 @@ func (c *company) holds(customer string, status int, limit string) {
 	c.log("# both nodes answer %s with %d%s, after %d ms\n", customer, status, limit, time.Since(began).Milliseconds())
 }
 
-// The method opens makes tiers, imports the customers, publishes the policy and starts the nodes.
+// company.opens makes tiers, imports the customers, publishes the policy and starts the nodes.
 func (c *company) opens() {
 	t := c.t
 	t.Helper()

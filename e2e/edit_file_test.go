@@ -119,7 +119,7 @@ func (p *process) version(policy string) string {
 	return found[0][1]
 }
 
-// The method edits returns the number of edits of the policy with the given result, according to
+// process.edits returns the number of edits of the policy with the given result, according to
 // the metrics.
 func (p *process) edits(policy, result string) int {
 	return int(p.metric(fmt.Sprintf("penstock_policy_reloads_total{policy=%q,result=%q}", policy, result)))

@@ -45,7 +45,7 @@ func newWatchedSite(t *testing.T) (s *site, write func(version int)) {
 	return &site{filter: strings.ReplaceAll(watchedFilter, "FOLDER", folder), cluster: strings.ReplaceAll(bridgeCluster, "NAME", "watched")}, write
 }
 
-// The method updates returns the number of times that Envoy has loaded a new configuration of the
+// envoy.updates returns the number of times that Envoy has loaded a new configuration of the
 // filter.
 func (e *envoy) updates() int {
 	return e.stat("extension_config_discovery.http_filter.penstock.config_reload")

@@ -69,7 +69,7 @@ func (p *envoyPool) take(t testing.TB) *sharedEnvoy {
 	return e
 }
 
-// The method serves reports whether a test, or one that it is a part of, uses an Envoy.
+// envoyPool.serves reports whether a test, or one that it is a part of, uses an Envoy.
 func (p *envoyPool) serves(name string) bool {
 	for user, n := range p.users {
 		if n > 0 && (name == user || strings.HasPrefix(name, user+"/")) {

@@ -357,7 +357,7 @@ func (s *site) chargesRedirectsOnce(t *testing.T, word string) {
 	}
 }
 
-// The method limits tests the site without any trouble.
+// site.limits tests the site without any trouble.
 func (s *site) limits(t *testing.T, word string) {
 	s.startBridge(t, renamedPolicy(onError(word)))
 	s.awaitLimit(t)

@@ -131,7 +131,7 @@ func (s *site) openRequest(t *testing.T, head string) (*raw, *http.Response) {
 	return c, response
 }
 
-// The method echoes sends a text and reads it back.
+// raw.echoes sends a text and reads it back.
 func (c *raw) echoes(t *testing.T, text string) {
 	t.Helper()
 	if _, err := io.WriteString(c, text); err != nil {

@@ -65,7 +65,7 @@ func follow(t *testing.T, nodes int, args ...string) *followedEvents {
 	return f
 }
 
-// The method counts returns the number of denials by rule and client.
+// followedEvents.counts returns the number of denials by rule and client.
 func (f *followedEvents) counts() map[string]int {
 	f.t.Helper()
 	f.mu.Lock()

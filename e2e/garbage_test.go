@@ -201,7 +201,7 @@ func (l *caller) ask(token string) (status int, err error) {
 	return response.StatusCode, err
 }
 
-// The method visits sends requests from an address at a steady pace until the channel done is
+// attackedFront.visits sends requests from an address at a steady pace until the channel done is
 // closed. The function next returns the token of each request.
 func (a *attackedFront) visits(t *testing.T, from string, every time.Duration, done <-chan struct{}, next func() string) *visit {
 	v := &visit{statuses: map[int]int{}}

@@ -176,8 +176,8 @@ func asksService(t *testing.T, from, to string) error {
 	return err
 }
 
-// The function connects returns an error unless a connection receives the server's part of the
-// handshake.
+// The function named connects returns an error unless a connection receives the server's part of
+// the handshake.
 func connects(from, to string) error {
 	conn, err := dialerFrom(from)(context.Background(), to)
 	if err != nil {

@@ -316,7 +316,7 @@ func (d *description) read(method string, response *http.Response) reply {
 	return reply{response, strings.ToLower(method), string(body)}
 }
 
-// The method answers compares an answer with the description of its path, method and status.
+// description.answers compares an answer with the description of its path, method and status.
 func (d *description) answers(path string, r reply, status int) {
 	d.t.Helper()
 	d.answersMethod(r.method, path, r, status)

@@ -163,7 +163,7 @@ func (m *meteredSite) costAll(t *testing.T, cases []meteredCase) {
 
 func ruleOf(path string) string { return strings.Split(path, "/")[1] }
 
-// The method costs sends one request and waits for its charge.
+// meteredSite.costs sends one request and waits for its charge.
 func (m *meteredSite) costs(t *testing.T, c meteredCase, address string) {
 	method := c.method
 	if method == "" {

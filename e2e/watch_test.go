@@ -135,7 +135,7 @@ func (m *monitor) read(path string, into any) {
 	}
 }
 
-// The method answers reports whether a query has a result that is a number.
+// monitor.answers reports whether a query has a result that is a number.
 func (m *monitor) answers(query string) bool {
 	m.t.Helper()
 	var data struct{ Result []struct{ Value []any } }

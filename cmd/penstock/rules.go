@@ -88,7 +88,7 @@ func (r *shownRule) action() string {
 	return cmp.Or(r.Action, "reject")
 }
 
-// The method matches returns the conditions of the rule, or "" if it applies to every request.
+// shownRule.matches returns the conditions of the rule, or "" if it applies to every request.
 func (r *shownRule) matches() string {
 	var all []string
 	for _, field := range slices.Sorted(maps.Keys(r.Match)) {

@@ -27,7 +27,7 @@ func newOffender(t testing.TB) *offender {
 		penalty: Penalty{Window: Hour, Threshold: 2, Multipliers: []int64{1, 2, 4}}}
 }
 
-// The method checks returns the checks of one request.
+// offender.checks returns the checks of one request.
 func (o *offender) checks() []Check {
 	return []Check{{Penalty: &o.penalty}, {Limit: &o.limits[0], Cost: 1, Guard: 1, Violation: 11},
 		{Limit: &o.limits[1], Cost: 1, Guard: 1, Violation: 12}}

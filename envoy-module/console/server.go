@@ -69,7 +69,7 @@ func (c *Console) open(r *checkedSettings) (*server, error) {
 	return s, nil
 }
 
-// The method serves reports whether the server matches the settings. The server's handler reads the
+// server.serves reports whether the server matches the settings. The server's handler reads the
 // tokens anew for each request, and the certificate for each connection. An address with a token is
 // never served without one.
 func (s *server) serves(r *checkedSettings) bool {

@@ -108,7 +108,7 @@ func (t *Settling) Begin(b *Beginning) (fields *response.Fields, listens bool) {
 	return fields, t.listens()
 }
 
-// The method listens reports whether Body must see the body.
+// Settling.listens reports whether Body must see the body.
 func (t *Settling) listens() bool {
 	return t.settles && !t.sent && t.response.Listens() || t.tried != nil && t.tried.Listens()
 }

@@ -111,7 +111,7 @@ const policyPath = "/v1/policy"
 // missingPoll is the longest poll interval while there is no policy.
 const missingPoll = counter.Second
 
-// The method polls reports whether the filter polls the bridge for policies. If Envoy provides the
+// Filter.polls reports whether the filter polls the bridge for policies. If Envoy provides the
 // policy, it also provides the next one, but only when Envoy reaches its control plane again. So if
 // no bridge had the filter's policy, the filter polls the bridges permanently. A single poll is not
 // enough, because one of several bridges might not have read an edit yet, and Envoy does not send

@@ -185,7 +185,7 @@ func (b *ledgerBridge) request() bool {
 	return !refused
 }
 
-// The method requests sends n requests at a steady pace and returns how many were admitted.
+// ledgerBridge.requests sends n requests at a steady pace and returns how many were admitted.
 func (b *ledgerBridge) requests(n int, every counter.Micros) (admitted int) {
 	b.t.Helper()
 	for range n {

@@ -99,7 +99,7 @@ func (s *Stream) beginCosts(status int, headers [][2]string, ends bool) {
 	}
 }
 
-// The method aborts reports whether Envoy made the response for a reason that a client can cause,
+// Stream.aborts reports whether Envoy made the response for a reason that a client can cause,
 // or because the upstream could not be reached after more than one attempt.
 func (s *Stream) aborts() bool {
 	details, _ := s.f.host.Property("response", "code_details")

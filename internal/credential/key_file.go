@@ -311,7 +311,7 @@ func (r *keyReader) instant(n *syntax.Node, path string) counter.Micros {
 	return counter.Micros(when.UnixMicro())
 }
 
-// The method limits reads a map of rule names to limits. For a nil node it returns no limits.
+// keyReader.limits reads a map of rule names to limits. For a nil node it returns no limits.
 func (r *keyReader) limits(n *syntax.Node, path string) *policy.Overrides {
 	if n == nil {
 		return nil

@@ -162,7 +162,7 @@ func (s *sketch) pay(of cells, now, amount, most counter.Micros) {
 	}
 }
 
-// The method admits reports whether a token from an address may be verified, and whether the
+// meter.admits reports whether a token from an address may be verified, and whether the
 // address is clean. A clean address has had no debt for a while and does not send many signed
 // tokens. For a token without an address, only the total counts.
 func (m *meter) admits(addr netip.Addr, now counter.Micros) (ok, clean bool) {

@@ -326,7 +326,7 @@ func (d *Directory) Learn(source uint32, names []policy.ClientName) {
 // the client of that key.
 const roundsMax = 2
 
-// The method knows reports whether all clients are remembered.
+// Directory.knows reports whether all clients are remembered.
 func (d *Directory) knows(names []policy.ClientName) bool {
 	for _, name := range names {
 		if d.peek(name) == nil {

@@ -63,7 +63,7 @@ func (g *Grant) Ended(now time.Time) bool {
 	return now.UnixMicro()/int64(l.Window()) > g.At.UnixMicro()/int64(l.Window())
 }
 
-// The method grants returns the grants of a record, checked.
+// Record.grants returns the grants of a record, checked.
 func (r *Record) grants() ([]policy.Grant, error) {
 	list := make([]policy.Grant, len(r.Grants))
 	for i := range r.Grants {

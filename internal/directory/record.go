@@ -187,7 +187,7 @@ func checkReplaced(name, reason string, until, former, now time.Time) error {
 	return nil
 }
 
-// The method sets returns the limits that have not ended at an instant, parsed and checked.
+// Record.sets returns the limits that have not ended at an instant, parsed and checked.
 func (r *Record) sets(now time.Time) (*policy.Overrides, error) {
 	sets := make(map[string]policy.LimitSet, len(r.Limits))
 	for _, rule := range slices.Sorted(maps.Keys(r.Limits)) {

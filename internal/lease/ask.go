@@ -213,7 +213,7 @@ func (c *Counter) paceCalls(now counter.Micros, a *Call, r *counter.Result) {
 	c.passesAt = c.deniedUntil
 }
 
-// The method denies reports whether the store has recently denied this cost, or a smaller one, so
+// Counter.denies reports whether the store has recently denied this cost, or a smaller one, so
 // that no call is needed.
 func (c *Counter) denies(now counter.Micros, cost int64) bool {
 	return now < c.deniedUntil && cost >= c.deniedCost

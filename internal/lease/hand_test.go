@@ -10,9 +10,9 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// The function grants makes a call at the instant named sent, which is answered at once. The answer
-// grants one unit, and leases as many more as the argument named extra says, for the time named
-// age.
+// The function named grants makes a call at the instant named sent, which is answered at once. The
+// answer grants one unit, and leases as many more as the argument named extra says, for the time
+// named age.
 func grants(t *testing.T, c *Counter, l *counter.Limit, sent, age counter.Micros, extra int64, receipt counter.Micros) {
 	t.Helper()
 	a := prepareCall(t, c, sent, l, 1)

@@ -196,7 +196,7 @@ func (w *world) decide(i int, q waiter, v Verdict, held Held) {
 	}
 }
 
-// The method counts returns the instant at which the units of an admitted request are counted.
+// world.counts returns the instant at which the units of an admitted request are counted.
 func (w *world) counts(held Held) counter.Micros {
 	if !held.Leased && w.limit.Algorithm() == counter.TokenBucket {
 		return held.Receipt // a call charged these units for this request, so they count from that charge

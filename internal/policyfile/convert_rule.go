@@ -55,7 +55,7 @@ func (c *converter) rule(path string, d *Rule) policy.Rule {
 	return r
 }
 
-// The method limits reads limits. An invalid one becomes the zero Limit, so that the others keep
+// converter.limits reads limits. An invalid one becomes the zero Limit, so that the others keep
 // their indexes.
 func (c *converter) limits(path string, texts Words) (limits []counter.Limit) {
 	for i, text := range texts {

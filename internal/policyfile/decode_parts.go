@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/internal/policyfile/syntax"
 )
 
-// The method costs reads a number or a list of costs.
+// decoder.costs reads a number or a list of costs.
 func (d *decoder) costs(n *syntax.Node, path string, into *Costs) {
 	if !d.someItems(n, path) {
 		return

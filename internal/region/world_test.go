@@ -334,7 +334,7 @@ func (w *world) units() (units int64) {
 	return units
 }
 
-// The method uses returns the admitted requests of all regions by the readings of their clocks.
+// world.uses returns the admitted requests of all regions by the readings of their clocks.
 func (w *world) uses() (all []use) {
 	for _, p := range w.places {
 		all = mergeUses(all, p.uses)

@@ -48,7 +48,7 @@ func (b *Bounds) Enter(addr netip.Addr, now time.Time) (ok, busy bool) {
 // Leave ends a request.
 func (b *Bounds) Leave() { b.under.Add(-1) }
 
-// The method admits counts a request from an address, and reports whether it is within the bound.
+// Bounds.admits counts a request from an address, and reports whether it is within the bound.
 func (b *Bounds) admits(addr netip.Addr, now time.Time) bool {
 	if addr = addr.WithZone(""); addr.Is6() && !addr.Is4In6() {
 		prefix, _ := addr.Prefix(64) // 64 is a valid length

@@ -27,7 +27,7 @@ type glob []string
 
 func parseGlob(text string) glob { return slim.Split(text, "*") }
 
-// The method matches reports whether the glob matches the value. The method searches each piece
+// glob.matches reports whether the glob matches the value. The method searches each piece
 // once, from the left, because the first match leaves the most text for the remaining pieces.
 func (g glob) matches(value string) bool {
 	last := len(g) - 1

@@ -58,7 +58,7 @@ func (p *pattern) everything() bool {
 	return len(p.segments) == 1 && p.segments[0].kind == segmentMany && p.slash == slashAny
 }
 
-// The method matches reports whether the pattern matches the reading. The work is at most the
+// pattern.matches reports whether the pattern matches the reading. The work is at most the
 // product of the lengths of pattern and path, because only the last ** is ever retried.
 func (p *pattern) matches(r *pathReading) bool {
 	path := r.folded

@@ -88,7 +88,7 @@ func rowOf(rule policyfile.Rule) (*ruleRow, error) {
 	return r, err
 }
 
-// The method matches reports whether a column has a part of the match.
+// ruleRow.matches reports whether a column has a part of the match.
 func (r *ruleRow) matches() bool {
 	return r.endpoints != nil || r.methods != nil || r.ips != nil || r.tiers != nil
 }

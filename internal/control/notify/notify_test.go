@@ -111,7 +111,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// The method uses counts usage of clients under the rule api.
+// world.uses counts usage of clients under the rule api.
 func (w *world) uses(at time.Time, units map[string]int64) {
 	w.t.Helper()
 	var lines []feed.Line

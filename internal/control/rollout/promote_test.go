@@ -101,7 +101,7 @@ func (c *candidacy) policy() *ledger.Policy {
 	return p
 }
 
-// The method reads makes a process read reports at the instant second. The given number of nodes
+// candidacy.reads makes a process read reports at the instant second. The given number of nodes
 // have the candidate. Each node sent its last report at the instant reported. The parameter total
 // is the number of requests that the candidate has decided according to that report, and denied is
 // the number of these that it has denied. If nodes is 0, only a node without the candidate reports.
@@ -129,7 +129,7 @@ func (c *candidacy) reads(r *Rollout, second, reported int64, nodes int, total, 
 	}
 }
 
-// The method follows makes a process read reports every five seconds, from one instant to another.
+// candidacy.follows makes a process read reports every five seconds, from one instant to another.
 // The candidate decides a hundred requests in a second.
 func (c *candidacy) follows(r *Rollout, from, to int64) {
 	c.t.Helper()

@@ -119,7 +119,7 @@ func (b *batch) sendChecks(of func(Job) []counter.Check) {
 	b.callStore()
 }
 
-// The method checks returns a job's checks. If the job panics, only that job ends.
+// batch.checks returns a job's checks. If the job panics, only that job ends.
 func (b *batch) checks(p *pendingJob, of func(Job) []counter.Check) []counter.Check {
 	defer b.recoverThen(func() { p.end = Panicked })
 	return of(p.job)

@@ -26,7 +26,7 @@ func (r *keptResponse) Pending() *core.Settlement { return &r.pending }
 // Release implements [shadow.Response].
 func (r *keptResponse) Release() {}
 
-// The method covers reports whether the filter was asked for all data that a settlement
+// keptResponse.covers reports whether the filter was asked for all data that a settlement
 // needs.
 func (r *keptResponse) covers(needs *core.Settlement) bool {
 	among := func(names []string) func(string) bool {

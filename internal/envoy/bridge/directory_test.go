@@ -322,7 +322,7 @@ func (c *directedClient) change(what int) directory.Action {
 	}
 }
 
-// The method allows reports whether an answer to the client is right. Within a second
+// directedClient.allows reports whether an answer to the client is right. Within a second
 // after a change, any answer is right.
 func (c *directedClient) allows(path string, status int) bool {
 	switch {

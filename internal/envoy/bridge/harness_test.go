@@ -148,7 +148,7 @@ func (h *testBridge) askWithToken(items ...wire.Item) []wire.Answer {
 	return h.answers(w, len(items))
 }
 
-// The method answers reads n answers.
+// testBridge.answers reads n answers.
 func (h *testBridge) answers(w *httptest.ResponseRecorder, n int) (answers []wire.Answer) {
 	h.t.Helper()
 	if w.Code != http.StatusOK {

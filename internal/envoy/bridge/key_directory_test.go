@@ -284,7 +284,7 @@ func (k *keyState) change(t *testing.T, source directory.Source, name string, ra
 	}
 }
 
-// The method allows reports whether an answer to a request with the key is right. Within
+// keyState.allows reports whether an answer to a request with the key is right. Within
 // a second after a change, any answer is.
 func (k *keyState) allows(status int) bool {
 	return time.Since(k.since) < time.Second || status == 200 && k.made && !k.off && !k.revoked ||

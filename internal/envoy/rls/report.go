@@ -84,7 +84,7 @@ func (c *call) deniesExpired() bool {
 		func(u core.CredentialUse) bool { return u.State == policy.CredentialExpired })
 }
 
-// The function reports reports whether a descriptor has hits that have already happened.
+// The function named reports reports whether a descriptor has hits that have already happened.
 func reports(request *pb.RateLimitRequest) bool {
 	for _, d := range request.GetDescriptors() {
 		if d.GetHitsAddend().GetValue() > 0 && !d.GetIsNegativeHits() {

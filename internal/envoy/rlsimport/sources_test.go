@@ -58,7 +58,7 @@ func proxyWith(t testing.TB, sources Sources, files ...File) *proxy {
 	return p
 }
 
-// The method admits decides the request once.
+// proxy.admits decides the request once.
 func (p *proxy) admits(a *request.Attributes) bool {
 	p.Helper()
 	var plan core.Plan

@@ -110,7 +110,7 @@ func (b *bench) next(told <-chan string, want string) {
 	}
 }
 
-// The method loads fails the test unless a source loads a limit.
+// bench.loads fails the test unless a source loads a limit.
 func (b *bench) loads(o Options, want string) {
 	b.t.Helper()
 	if d, err := b.source(o).Load(); err != nil || d.Rules[0].Limit[0] != want || d.Published() != d.Version() {

@@ -126,7 +126,7 @@ func (p *pause) ofLocked(key uint64) {
 	p.far, p.farLength, p.scarce, p.moves, p.denied = time.Time{}, 0, time.Time{}, 0, time.Time{}
 }
 
-// The method ends reports whether a question may be asked now. If so, the question counts as under
+// pause.ends reports whether a question may be asked now. If so, the question counts as under
 // way. A region that begins to deny requests does not wait for the end of a pause.
 func (p *pause) ends(key uint64, now time.Time, short bool) bool {
 	p.mu.Lock()

@@ -219,7 +219,7 @@ func TestUnitsAreReturnedLate(t *testing.T) {
 	})
 }
 
-// The method keeps adds a loan to the holds, and reports whether there was room for it.
+// lender.keeps adds a loan to the holds, and reports whether there was room for it.
 func (l *lender) keeps(q *Question, loan Loan, most int64, now time.Time) bool {
 	_, ok := l.holds.add(q, l.whole.Window(), reach(l), loan, most, now)
 	return ok

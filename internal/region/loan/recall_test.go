@@ -52,7 +52,7 @@ func reach(other *lender) *Peer {
 	}}
 }
 
-// The method asks sends a question to the other region, for requests that need units.
+// lender.asks sends a question to the other region, for requests that need units.
 func (l *lender) asks(need int64) int64 {
 	q := &Question{Key: l.key, Limit: l.whole.String(), Part: l.part.Count(), Want: need + l.part.Count(), Short: true, Need: need,
 		Shares: l.o.Policy().Here.Shares}

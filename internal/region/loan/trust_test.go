@@ -91,7 +91,7 @@ func (l *lender) question(want int, shares string) string {
 	return fmt.Sprintf(`{"key":%s,"limit":%q,"want":%d,"short":true,"part":20,"shares":%s}`, key, l.whole.String(), want, shares)
 }
 
-// The method takes reports whether a request of this region passes.
+// lender.takes reports whether a request of this region passes.
 func (l *lender) takes(cost int64) bool {
 	l.t.Helper()
 	return taken(l.t, l.o.Store, counter.Check{Key: l.key, Limit: &l.part, Cost: cost}) == 1

@@ -347,7 +347,8 @@ func (s *Store) settle(ctx context.Context, t *localCall, checks []counter.Check
 	return nil
 }
 
-// The function settles reports whether the debt of a check's counter is charged before the check.
+// The function named settles reports whether the debt of a check's counter is charged before the
+// check.
 func settles(c *counter.Check) bool {
 	return counts(c) && (c.Op == counter.OpTake || c.Op == counter.OpUpTo)
 }
@@ -419,7 +420,7 @@ func (s *Store) endCharge(c *counter.Check, r *counter.Result, err error) {
 	s.owed.end(c.Key, c.Cost, notCharged, r)
 }
 
-// The method owes reports whether a counter of the checks has units that the store has not charged.
+// Store.owes reports whether a counter of the checks has units that the store has not charged.
 func (s *Store) owes(checks []counter.Check) bool {
 	for i := range checks {
 		if s.owed.uncharged(checks[i].Key) > 0 {

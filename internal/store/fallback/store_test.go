@@ -76,7 +76,7 @@ func limited(t *testing.T, key string, count, cost int64, word counter.OnError) 
 	return counter.Check{Key: []byte("rl1:a:r:{" + key + "}:1m:fw"), Limit: &l, Op: counter.OpTake, Cost: cost, OnError: word}
 }
 
-// The method admits makes the given number of calls, and returns how many of them are admitted.
+// world.admits makes the given number of calls, and returns how many of them are admitted.
 func (w *world) admits(t *testing.T, calls int, checks ...counter.Check) (admitted int) {
 	t.Helper()
 	results := make([]counter.Result, len(checks))

@@ -318,7 +318,7 @@ func (s *Store) insist(t *localCall, checks []counter.Check, results []counter.R
 	return fits
 }
 
-// The method fits reports whether a limit has room, according to the store's reports, for all
+// Store.fits reports whether a limit has room, according to the store's reports, for all
 // units: those that the store has charged, those that are owed and those in doubt. The count in
 // memory can be too high after a reset or a refund by another process.
 //

@@ -353,7 +353,7 @@ func (s *set) put(a *answer, now counter.Micros) {
 	*victim = *a
 }
 
-// The method covers reports whether an unexpired answer denies at least everything that another
+// answer.covers reports whether an unexpired answer denies at least everything that another
 // answer for the same counter denies.
 func (a *answer) covers(other *answer) bool {
 	return a.numbers == other.numbers && a.cost < other.cost && (other.cost == passed || a.guard == other.guard)

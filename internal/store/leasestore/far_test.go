@@ -131,7 +131,7 @@ func (f *remoteStore) book(checks []counter.Check, results []counter.Result) {
 	}
 }
 
-// The method calls returns the number of calls that charged since it was last invoked, and the
+// remoteStore.calls returns the number of calls that charged since it was last invoked, and the
 // maximum number of concurrent calls for one counter.
 func (f *remoteStore) calls() (calls, atOnce int) {
 	f.mu.Lock()

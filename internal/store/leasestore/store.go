@@ -157,7 +157,7 @@ func (s *Store) TakeNow(checks []counter.Check, results []counter.Result) bool {
 	return false
 }
 
-// The method decides reports whether every counter of a check that can be leased would decide it at
+// Store.decides reports whether every counter of a check that can be leased would decide it at
 // once. Without this test, requests that have to call the store would count twice in the demand of
 // their counters.
 func (s *Store) decides(checks []counter.Check) bool {

@@ -92,7 +92,7 @@ func stricter(r, other *counter.Result) {
 	r.LeasedIn, r.Violations = max(r.LeasedIn, other.LeasedIn), max(r.Violations, other.Violations)
 }
 
-// The function denies reports whether the result of a check denies the call.
+// The function named denies reports whether the result of a check denies the call.
 func denies(c *counter.Check, r *counter.Result) bool {
 	return r.Denied && !c.Shadow && chargesIfAllowed(c)
 }
@@ -178,7 +178,7 @@ func (t *splitCall) denialsToRecord(guard int, home *part) (denials []denial) {
 // contain the check.
 func (p *part) indexOf(check int) int { return slices.Index(p.places, check) }
 
-// The method finds reports whether the part contains a check of the call, and the part's server
+// part.finds reports whether the part contains a check of the call, and the part's server
 // denied the check.
 func (p *part) finds(check int) bool {
 	i := p.indexOf(check)
