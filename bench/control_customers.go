@@ -136,8 +136,8 @@ type checked struct {
 	failed int
 }
 
-// population.checks sends requests at a constant rate until the function work returns. A request
-// that must wait for an earlier one counts from the instant at which it was due.
+// population.checks sends requests at a constant rate until work() returns. A request that must
+// wait for an earlier one counts from the instant at which it was due.
 func (p *population) checks(work func()) checked {
 	done, results := make(chan struct{}), make([]checked, checkers)
 	var all sync.WaitGroup

@@ -45,8 +45,8 @@ func (p *process) stop() {
 	<-p.ended
 }
 
-// The method named until waits until the function ready returns true; its error contains the output
-// of the process.
+// The method named until waits until ready() returns true; its error contains the output of the
+// process.
 func (p *process) until(patience time.Duration, what string, ready func() bool) error {
 	for deadline := time.Now().Add(patience); !ready(); time.Sleep(5 * time.Millisecond) {
 		select {

@@ -124,7 +124,7 @@ func (w *responder) begin(status int) {
 	w.settle(func(s *settlement) bool { return !s.begun && s.recordBegin(w, status) })
 }
 
-// The method settle settles each pending settlement for which the function known returns true.
+// The method settle settles each pending settlement s for which known(s) is true.
 func (w *responder) settle(known func(*settlement) bool) {
 	for at := &w.settlement; *at != nil; {
 		s := *at

@@ -224,7 +224,7 @@ func (c *Client) send(ctx context.Context, r *request) ([]byte, http.Header, err
 	return text, response.Header, nil
 }
 
-// The function pages returns the items of all pages. The function read returns the items of a page
+// The function pages returns the items of all pages. A call read(key) returns the items of a page
 // and the key of the next one, which is the zero value after the last.
 func pages[T any, K comparable](key K, read func(key K) ([]T, K, error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {

@@ -57,7 +57,7 @@ func (rs *Ruleset) Busiest(p *policy.Policy) (checks int, request string) {
 	return checks, request
 }
 
-// tryRequests plans sample requests, and calls the function tried for each of them until tried
+// tryRequests plans sample requests, and calls tried(...) for each of them until tried
 // returns false. Rules alone do not show whether one request can match two of them. So tryRequests
 // makes a sample request for each rule, or for evenly chosen rules if there are many. tryRequests
 // tries the sample without a tier, and with each of the tiers of longTiers.

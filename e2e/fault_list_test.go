@@ -44,7 +44,7 @@ func (f *fault) redis(t testing.TB) *nodeGroup {
 	return f.group(t)
 }
 
-// eachLink returns a function that calls the function do for the links of all nodes.
+// eachLink returns a function that calls do(...) for the links of all nodes.
 func eachLink(do func(l *link)) func(g *nodeGroup) {
 	return func(g *nodeGroup) {
 		for _, l := range g.links {

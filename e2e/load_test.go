@@ -36,8 +36,8 @@ const patience = 30 * time.Second
 // answered.
 const answerWithin = 8 * time.Second
 
-// startLoad sends requests over a number of connections until the function more returns false, and
-// counts the answers.
+// startLoad sends requests over a number of connections until more() returns false, and counts the
+// answers.
 func startLoad(p *process, connections int, got *tally, more func() bool) *sync.WaitGroup {
 	return startLoadOn(p.address, connections, got, more)
 }

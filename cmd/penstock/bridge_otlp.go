@@ -16,7 +16,7 @@ import (
 const serviceName = "penstock-bridge"
 
 // openSending starts to send spans and metrics if environment variables request it, and adds the
-// tracer to the bridge's options. The caller calls the function end after the bridge has ended.
+// tracer to the bridge's options. The caller calls end() after the bridge has ended.
 func openSending(ctx context.Context, o *bridge.Options) (end func(), err error) {
 	sending, err := otlp.Open(ctx, os.Getenv, serviceName, o.Registry, o.Logger)
 	if err != nil {

@@ -84,8 +84,8 @@ func newArchiving() *archiving {
 	return c
 }
 
-// The method runWithArchive calls the function do with the archive. If the parameter needed is
-// true, there must be a bucket.
+// The method runWithArchive calls do(...) with the archive. If the parameter needed is true, there
+// must be a bucket.
 func (c *archiving) runWithArchive(ctx context.Context, needed bool, do func(*archive.Archiver) error) error {
 	bucket, err := c.archive.bucket()
 	if err != nil {

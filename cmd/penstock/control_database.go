@@ -38,8 +38,8 @@ func (f *controlFlags) databaseAddress() (string, error) {
 	return address, nil
 }
 
-// withDatabase calls the function do with the database that the flags name. The schema of the
-// database must be the one that this program knows.
+// withDatabase calls do(...) with the database that the flags name. The schema of the database must
+// be the one that this program knows.
 func (f *controlFlags) withDatabase(ctx context.Context, do func(*pgxpool.Pool) error) error {
 	address, err := f.databaseAddress()
 	if err != nil {
@@ -56,7 +56,7 @@ func (f *controlFlags) withDatabase(ctx context.Context, do func(*pgxpool.Pool) 
 	return do(pool)
 }
 
-// withLedger calls the function do with the ledger of the database that the flags name.
+// withLedger calls do(...) with the ledger of the database that the flags name.
 func (f *controlFlags) withLedger(ctx context.Context, do func(*ledger.Ledger) error) error {
 	return f.withDatabase(ctx, func(pool *pgxpool.Pool) error { return do(&ledger.Ledger{Pool: pool}) })
 }

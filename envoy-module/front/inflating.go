@@ -30,8 +30,8 @@ func (i *inflating) enter() bool {
 	return false
 }
 
-// The method run calls the function work as soon as no other call of run is at work, and then frees
-// the place that enter has taken.
+// The method run calls work() as soon as no other call of run is at work, and then frees the place
+// that enter has taken.
 func (i *inflating) run(work func()) {
 	defer i.waiting.Add(-1)
 	i.mu.Lock()

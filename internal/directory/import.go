@@ -370,8 +370,8 @@ func (e *Editor) nameKey(ctx context.Context, key KeyName) error {
 	return fmt.Errorf("%w: others keep changing the keys of %q; try again", ErrSource, key.Name)
 }
 
-// The function callConcurrently calls the function do with the numbers 0 to n-1, some at the same
-// time, and returns the errors.
+// The function callConcurrently calls do(...) with the numbers 0 to n-1, some at the same time, and
+// returns the errors.
 func callConcurrently(n int, do func(i int) error) error {
 	errs := make([]error, n)
 	places := make(chan struct{}, importsAtOnce)

@@ -27,9 +27,9 @@ type Source interface {
 	// Generation returns a text that stays the same as long as only Swap changes the records.
 	// Generation is "" if there has been no Swap yet, or if the source has lost its records.
 	Generation(ctx context.Context) (string, error)
-	// Follow calls the function changed for each client that changes, until the context is done.
-	// Follow calls the function missed when it begins to receive changes, and after each
-	// interruption, because earlier changes may have been missed.
+	// Follow calls changed(...) for each client that changes, until the context is done. Follow
+	// calls missed() when it begins to receive changes, and after each interruption, because
+	// earlier changes may have been missed.
 	Follow(ctx context.Context, changed func(policy.ClientName), missed func())
 	// Swap replaces a record if its text still equals the parameter old, and reports whether it
 	// did. A nil text stands for no record. Swap appends the entry to the history, and notifies the

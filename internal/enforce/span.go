@@ -118,8 +118,8 @@ func (s *Span) record(plan *core.Plan, d *core.Decision, err error, versions []*
 	span.SetAttributes(attributes...)
 }
 
-// Attributes calls the function add for each attribute of the span of a check. The arguments are
-// those of [Span.End].
+// Attributes calls add(...) for each attribute of the span of a check. The arguments are those of
+// [Span.End].
 func Attributes(plan *core.Plan, d *core.Decision, err error, versions []*live.Version, add func(key, value string)) {
 	text := func(key, value string) {
 		if value != "" {

@@ -90,8 +90,8 @@ func (e *Event) AppendJSON(dst []byte) []byte {
 // MarshalJSON implements [json.Marshaler].
 func (e Event) MarshalJSON() ([]byte, error) { return e.AppendJSON(nil), nil }
 
-// Texts calls the function yield with the name and the value of each text of the event except its
-// kind, in order.
+// Texts calls yield(...) with the name and the value of each text of the event except its kind, in
+// order.
 func (e *Event) Texts(yield func(name, value string)) {
 	for _, field := range [...][2]string{{"policy", e.Policy}, {"version", e.Version}, {"rule", e.Rule}, {"limit", e.Limit},
 		{"decision", e.Decision}, {"client", e.Client}, {"tier", e.Tier}, {"ip", e.IP}, {"method", e.Method}, {"path", e.Path},

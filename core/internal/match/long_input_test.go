@@ -33,7 +33,7 @@ func repeatUnit(unit string, length int) string {
 	return "/" + strings.Repeat(unit, max(0, length)/len(unit))
 }
 
-// eachSlowPath calls the function do with paths of the given length: made of each unit, of each
+// eachSlowPath calls do(...) with paths of the given length: made of each unit, of each
 // pair of units and, for short lengths, of each three units.
 func eachSlowPath(length int, do func(path string)) {
 	for _, a := range slowUnits {

@@ -106,8 +106,8 @@ func (a *Archiver) Round(ctx context.Context, now time.Time) (done []string, err
 	return done, err
 }
 
-// The method locked calls the function do in a transaction that holds the lock of package retain.
-// Meanwhile no process drops or creates a partition, and none forgets a client.
+// The method locked calls do(...) in a transaction that holds the lock of package retain. Meanwhile
+// no process drops or creates a partition, and none forgets a client.
 func (a *Archiver) locked(ctx context.Context, do func(pgx.Tx) error) error {
 	return pgx.BeginFunc(ctx, a.Pool, func(tx pgx.Tx) error {
 		if err := retain.Lock(ctx, tx); err != nil {
@@ -145,7 +145,7 @@ func (a *Archiver) Off(ctx context.Context) error {
 	})
 }
 
-// The method alone calls the function do while this process has the lock of the archive.
+// The method alone calls do(...) while this process has the lock of the archive.
 func (a *Archiver) alone(ctx context.Context, do func(context.Context) error) error {
 	config := a.Pool.Config().ConnConfig.Copy()
 	config.RuntimeParams["idle_session_timeout"] = fmt.Sprint(frozenTime.Milliseconds())

@@ -83,11 +83,11 @@ type object struct {
 
 // The type files writes and reads Parquet files with the rows of a relation.
 type files interface {
-	// The method write writes the rows that the function fetch returns, in pages of the given
-	// number of rows, until no rows are left or the file is large enough.
+	// The method write writes the rows that fetch() returns, in pages of the given number of rows,
+	// until no rows are left or the file is large enough.
 	write(ctx context.Context, to *os.File, page, rowsMax int, fetch func() (pgx.Rows, error)) (*object, error)
-	// The method read reads the file, and calls the function each, unless it is nil, with the
-	// values of every row.
+	// The method read reads the file, and calls each(...), unless it is nil, with the values of
+	// every row.
 	read(from io.ReaderAt, size int64, each func(values []any) error) (*object, error)
 }
 

@@ -156,7 +156,7 @@ func (a *Archiver) readBack(ctx context.Context, m *month, s *status) error {
 }
 
 // readObject reads a whole object, and compares it with what was written. If both are equal,
-// readObject then calls the function each, unless it is nil, with the values of every row.
+// readObject then calls each(...), unless it is nil, with the values of every row.
 func (a *Archiver) readObject(ctx context.Context, m *month, o *object, each func(values []any) error) error {
 	file, done, err := createTemporary()
 	if err != nil {

@@ -147,7 +147,7 @@ func (l *Ledger) Patch(ctx context.Context, actor Actor, client string, part Par
 	})
 }
 
-// The method change replaces the record of a client by the result of the function alter.
+// The method change replaces the record of a client by the result of alter(record).
 func (l *Ledger) change(ctx context.Context, actor Actor, client, action, reason string, require If,
 	alter func(*directory.Record) (*directory.Record, error)) (changed *Changed, err error) {
 	name, err := Name(client)

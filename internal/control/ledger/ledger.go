@@ -62,8 +62,7 @@ func (l *Ledger) Instant() time.Time {
 	return now().UTC().Truncate(time.Microsecond)
 }
 
-// The method write calls the function do in a transaction. No other transaction writes at the same
-// time.
+// The method write calls do(...) in a transaction. No other transaction writes at the same time.
 func (l *Ledger) write(ctx context.Context, do func(*writeTx) error) error {
 	return pgx.BeginFunc(ctx, l.Pool, func(tx pgx.Tx) error {
 		w := &writeTx{tx: tx, now: l.Instant()}

@@ -99,8 +99,8 @@ func (l *Ledger) Publish(ctx context.Context, actor Actor, name string, p Publis
 	return l.publishIf(ctx, actor, name, p, reason, encode, func(context.Context, *writeTx, *Policy) error { return nil })
 }
 
-// The method publishIf is like Publish, but fails if the function allowed returns an error for the
-// present publication.
+// The method publishIf is like Publish, but fails if allowed(...) returns an error for the present
+// publication.
 func (l *Ledger) publishIf(ctx context.Context, actor Actor, name string, p Publish, reason string, encode func(*Publication, *Revision, *Revision) error,
 	allowed func(context.Context, *writeTx, *Policy) error,
 ) (after *Policy, err error) {

@@ -23,8 +23,8 @@ type page struct {
 	due time.Time
 }
 
-// writePages writes the pages that the function read returns, until there are no more. While a page
-// is written, the next one is read. If writePages returns an error, some pages may be written.
+// writePages writes the pages that read(...) returns, until there are no more. While a page is
+// written, the next one is read. If writePages returns an error, some pages may be written.
 func (l *lockedPublisher) writePages(ctx context.Context, read func(context.Context) (p *page, more bool, err error)) error {
 	pages, written := make(chan *page), make(chan error, 1)
 	go func() { written <- l.writeAll(ctx, pages) }()

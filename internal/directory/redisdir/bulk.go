@@ -47,7 +47,7 @@ func (s *Source) FillNetworks(ctx context.Context, texts map[string][]byte) erro
 	return wrapFailure(s.store.SetValues(ctx, []string{networksKey}, [][]byte{all}))
 }
 
-// Names calls the function each for the names of all clients that have a record, except networks.
+// Names calls each(...) for the names of all clients that have a record, except networks.
 func (s *Source) Names(ctx context.Context, each func([]policy.ClientName) error) error {
 	return s.store.Keys(ctx, recordPrefix+"*", func(keys []string) error {
 		names := make([]policy.ClientName, 0, len(keys))
@@ -90,7 +90,7 @@ func (s *Source) SetGeneration(ctx context.Context, generation string) error {
 	return wrapFailure(err)
 }
 
-// KeyRecords calls the function each for the SHA-256 of all API keys that have a record.
+// KeyRecords calls each(...) for the SHA-256 of all API keys that have a record.
 func (s *Source) KeyRecords(ctx context.Context, each func(hashes []string) error) error {
 	return s.store.Keys(ctx, keyPrefix+"*", func(keys []string) error {
 		hashes := make([]string, len(keys))

@@ -11,9 +11,9 @@ type Source interface {
 	// Load returns the current policy. Each call returns a new document, which the caller may
 	// modify.
 	Load() (*policyfile.Document, error)
-	// Follow calls the function changed after each change of the policy, with the new document or
-	// with an error. It never calls the function concurrently or before Follow returns. It returns
-	// an error if the source cannot be followed.
+	// Follow calls changed(...) after each change of the policy, with the new document or with an
+	// error. It never calls the function concurrently or before Follow returns. It returns an error
+	// if the source cannot be followed.
 	Follow(changed func(*policyfile.Document, error)) (Follower, error)
 	// String returns the name of the source for logs, such as a file path, or "" if it has none.
 	String() string
@@ -22,10 +22,10 @@ type Source interface {
 // Follower controls a source that is being followed. Its methods must not be called from the
 // function changed.
 type Follower interface {
-	// Reload loads the policy now and calls the function changed, even if the policy is still the
-	// same. It returns the error that the function received.
+	// Reload loads the policy now and calls changed(...), even if the policy is still the same. It
+	// returns the error that the function received.
 	Reload() error
-	// Close stops the calls of the function changed. When Close returns, no call is under way.
+	// Close stops the calls of changed(...). When Close returns, no call is under way.
 	Close() error
 }
 

@@ -21,7 +21,7 @@ type trial struct {
 	admitted, denied atomic.Uint64
 }
 
-// CompleteAll calls the function complete, which may be nil, for a document and for its candidate.
+// CompleteAll calls complete(...), which may be nil, for a document and for its candidate.
 func CompleteAll(d *policyfile.Document, complete func(*policyfile.Document) error) error {
 	if complete == nil {
 		return nil

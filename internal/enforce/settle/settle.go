@@ -96,8 +96,8 @@ type Queue struct {
 	stopped bool         // whether the queue is closed
 }
 
-// New returns an empty queue. The queue calls the function ended with the end of every job, from
-// any goroutine.
+// New returns an empty queue. The queue calls ended(...) with the end of every job, from any
+// goroutine.
 func New(store counter.Store, ended func(End)) *Queue {
 	return &Queue{store: store, ended: ended, jobs: make(chan Job, jobsMax)}
 }

@@ -94,8 +94,8 @@ func readOverride(data []byte, o *ratelimit.RateLimitDescriptor_RateLimitOverrid
 	})
 }
 
-// readNumber reads a number that is wrapped in a message, and calls the function set if the
-// number is present.
+// readNumber reads a number that is wrapped in a message, and calls set(...) if the number is
+// present.
 func readNumber(data []byte, set func(uint64)) error {
 	return eachField(data, func(n protowire.Number, f field) error {
 		if n == 1 && f.isVarint() {
@@ -115,8 +115,7 @@ type field struct {
 func (f field) isVarint() bool { return f.kind == protowire.VarintType }
 func (f field) isBytes() bool  { return f.kind == protowire.BytesType }
 
-// eachField calls the function read for each field of a message. The bytes of a field are part of
-// data.
+// eachField calls read(...) for each field of a message. The bytes of a field are part of data.
 func eachField(data []byte, read func(protowire.Number, field) error) error {
 	for len(data) > 0 {
 		number, kind, n := protowire.ConsumeTag(data)

@@ -291,7 +291,7 @@ func limitInSeconds(l *counter.Limit) string {
 	return fmt.Sprintf("%d/%s", count, policyfile.SpanText(window))
 }
 
-// eachLimit calls the function do for each valid limit of a rule and of its tiers.
+// eachLimit calls do(...) for each valid limit of a rule and of its tiers.
 func (a *adviser) eachLimit(at string, d *policyfile.Rule, r *policy.Rule, do func(place, text string, l *counter.Limit)) {
 	for i := range r.Limits {
 		if r.Limits[i].Algorithm() != 0 {

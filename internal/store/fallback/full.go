@@ -188,7 +188,7 @@ func (s *Store) completed(call *counter.Call) {
 	call.Err = nil
 }
 
-// The method undo refunds the units that the method take has charged in the local store.
+// localCall.undo refunds the units that localCall.take has charged in the local store.
 func (t *localCall) undo(local counter.Store) {
 	for i := range t.checks {
 		c, r := &t.checks[i], &t.results[i]

@@ -240,9 +240,9 @@ func (o *owed) beginLocked(sh *owedShard, key []byte, d *debt, now time.Time) (u
 	return units
 }
 
-// The method end completes the charge of a debt that the method begin has removed. If unsent is
-// set, the store has certainly not charged the units, so they are still owed. Otherwise the
-// argument named charge is the store's answer; nil if it is unknown.
+// owed.end completes the charge of a debt that owed.begin has removed. If unsent is set, the store
+// has certainly not charged the units, so they are still owed. Otherwise the argument named charge
+// is the store's answer; nil if it is unknown.
 func (o *owed) end(key []byte, units int64, unsent bool, charge *counter.Result) {
 	sh := o.shard(key)
 	sh.mu.Lock()
