@@ -95,8 +95,8 @@ func addedLatency(o options, out *section) error {
 	return nil
 }
 
-// bareTake sends only Penstock's script for the same three limits, with the argument that
-// lua/take.lua documents.
+// bareTake returns a function that sends only Penstock's script for the same three limits, with the
+// argument that lua/take.lua documents.
 func bareTake(client *redis.Client) func() error {
 	ctx := context.Background()
 	sha := client.ScriptLoad(ctx, lua.Take).Val()
@@ -127,7 +127,8 @@ func bareTake(client *redis.Client) func() error {
 // The variable limits holds the limits of threeRules, which no request exceeds.
 var limits = []string{"1000000000/1m token_bucket", "1000000000/1h", "1000000000/1d fixed_window"}
 
-// threeChecks sends the store the checks that the handler sends for threeRules.
+// threeChecks returns a function that sends the store the checks that the handler sends for
+// threeRules.
 func threeChecks(store counter.Store) func() error {
 	var checks, results = make([]counter.Check, 3), make([]counter.Result, 3)
 	for i, text := range limits {

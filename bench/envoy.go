@@ -18,7 +18,7 @@ func oneEnvoyRule(limit int, words string) string {
 	return fmt.Sprintf("  - {name: one, limit: %s fixed_window}\n%s", hourly(limit), words)
 }
 
-// plainEnvoy starts Envoys that call no rate limit service.
+// plainEnvoy returns a function that starts Envoys that call no rate limit service.
 func plainEnvoy(route string, filter func(limit int) string) func(*bench, int, int) (*system, error) {
 	return func(b *bench, limit, nodes int) (*system, error) {
 		return b.envoys(nodes, func() (*system, error) {

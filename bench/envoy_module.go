@@ -19,7 +19,8 @@ func filterModule(name, configuration string) string {
   filter_config: {"@type": type.googleapis.com/google.protobuf.StringValue, value: %q}}},`, name, configuration)
 }
 
-// The function native starts Envoys with the native module, in memory or over one Redis.
+// The function native returns a function that starts Envoys with the native module. They count in
+// memory or in one Redis.
 func native(route string, withRedis bool, rules func(limit int) string) func(*bench, int, int) (*system, error) {
 	return func(b *bench, limit, nodes int) (*system, error) {
 		return b.counting(withRedis, nodes, func(address string) (*system, error) {
@@ -38,7 +39,7 @@ func leasedRule(limit int) string { return oneEnvoyRule(limit, "lease: auto\n") 
 // exactRule returns a policy with one rule and without leases.
 func exactRule(limit int) string { return oneEnvoyRule(limit, "") }
 
-// baselineModule starts Envoys with bench/module.
+// baselineModule returns a function that starts Envoys with bench/module.
 func baselineModule(route, mode string) func(*bench, int, int) (*system, error) {
 	return plainEnvoy(route, func(int) string { return filterModule("baseline", mode) })
 }

@@ -4,8 +4,8 @@ package main
 
 import "fmt"
 
-// nginxStart starts nginxes. If limited is set, limit_req admits the limit at once, and almost no
-// requests after that.
+// nginxStart returns a function that starts nginxes. If limited is set, limit_req admits the limit
+// at once, and almost no requests after that.
 func nginxStart(limited bool) func(*bench, int, int) (*system, error) {
 	return func(b *bench, limit, nodes int) (*system, error) {
 		s := new(system)

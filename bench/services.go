@@ -124,21 +124,21 @@ func nodesOver(withRedis bool, sends []string, start func(b *bench, redisAddress
 	}
 }
 
-// rateLimits starts nodes of envoyproxy/ratelimit.
+// rateLimits returns a function that starts nodes of envoyproxy/ratelimit.
 func rateLimits(keeps statistics) func(*bench, int, int) (*system, error) {
 	return nodesOver(true, []string{"incrby", "expire"}, func(b *bench, address string, limit int) (*process, string, error) {
 		return b.rateLimit(address, limit, keeps)
 	})
 }
 
-// The function bridges starts nodes of Penstock's rate limit service.
+// The function bridges returns a function that starts nodes of Penstock's rate limit service.
 func bridges(withRedis bool, words string) func(*bench, int, int) (*system, error) {
 	return nodesOver(withRedis, []string{"evalsha"}, func(b *bench, address string, limit int) (*process, string, error) {
 		return b.service(oneEnvoyRule(limit, words), address)
 	})
 }
 
-// The function limitadors starts nodes of Limitador.
+// The function limitadors returns a function that starts nodes of Limitador.
 func limitadors(storage string) func(*bench, int, int) (*system, error) {
 	return nodesOver(storage != "memory", []string{"mget", "evalsha"}, func(b *bench, address string, limit int) (*process, string, error) {
 		return b.limitador(storage, address, limit)

@@ -134,7 +134,8 @@ func frameOf(kind uint64, payload []byte) []byte {
 	return append(quicvarint.Append(quicvarint.Append(nil, kind), uint64(len(payload))), payload...)
 }
 
-// headersOf returns a HEADERS frame of names and values in turn, each as a literal.
+// headersOf returns a HEADERS frame of fields, in which each name is followed by its value. All of
+// them are literals.
 func headersOf(fields ...string) []byte {
 	block := []byte{0, 0} // these bytes state that there is no dynamic table
 	for i, text := range fields {

@@ -44,7 +44,7 @@ type explainedCaddy struct {
 // request is a request to explain and then to send.
 type request struct {
 	method, path, host, ip string
-	fields                 []string // names and values of header fields, in turn
+	fields                 []string // header fields: each name is followed by its value
 }
 
 // explanation is the part of explain's output that the tests read.

@@ -324,7 +324,7 @@ func (s *site) get(t testing.TB, path string, header ...string) answer {
 	return a
 }
 
-// The function ask sends a GET with header fields: names and values in turn.
+// The function ask sends a GET with header fields: each name is followed by its value.
 func ask(client *http.Client, url string, header ...string) (answer, error) {
 	request, err := http.NewRequest("GET", url, nil)
 	if err != nil {

@@ -223,12 +223,13 @@ func caddies(testing.TB, int) func(f *nodeGroup, number int, policy string) {
 	}
 }
 
-// The function envoys runs nodes as [envoysWith] does, with the filter's deadline of the example.
+// The function envoys is [envoysWith] with the filter's deadline of the example.
 func envoys(t testing.TB, faults int) func(f *nodeGroup, number int, policy string) {
 	return envoysWith(t, faults, "")
 }
 
-// envoysWith runs one Envoy for all faults, and for each node a site with its own bridge. In Redis,
+// envoysWith returns a function that runs a site with its own bridge for each node. One Envoy
+// serves the sites of all faults, but a node with a clock of its own has its own Envoy. In Redis,
 // the bridges are the nodes.
 func envoysWith(t testing.TB, faults int, set string) func(f *nodeGroup, number int, policy string) {
 	var sites []*site

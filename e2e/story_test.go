@@ -37,7 +37,7 @@ type story struct {
 	fronts  []storyFront
 	// targets are the flags that make a process or Redis the target of a command.
 	targets map[string][]string
-	names   []string // the addresses of this run and their names in the transcript, in turn
+	names   []string // pairs for strings.NewReplacer: a text of this run, and what replaces it in the transcript
 	told    strings.Builder
 }
 

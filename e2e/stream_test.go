@@ -15,8 +15,8 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// respondsWith returns an upstream that sends a complete document, with header fields: names and
-// values in turn.
+// respondsWith returns an upstream that sends a complete document, with header fields: each
+// name is followed by its value.
 func respondsWith(body string, fields ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		for i := 0; i < len(fields); i += 2 {

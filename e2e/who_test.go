@@ -25,8 +25,8 @@ var asking = &http.Client{
 	Transport: &http.Transport{MaxIdleConnsPerHost: 128},
 }
 
-// The method ask sends a request with header fields: names and values in turn. Several goroutines
-// may call it. A request without an answer has status 0.
+// The method ask sends a request with header fields: each name is followed by its value. Several
+// goroutines may call it. A request without an answer has status 0.
 func (p *process) ask(ctx context.Context, method, path string, fields ...string) answer {
 	r, err := http.NewRequestWithContext(ctx, method, "http://"+p.address+path, nil)
 	if err != nil {
