@@ -15,8 +15,8 @@ import (
 //
 // The path must begin with "/", be "*" for OPTIONS, or be empty for CONNECT, which names an
 // authority. The host may be empty; otherwise it must be a name or an address, with or without a
-// port, as in RFC 9110, without percent-encoding, user information or an IPv6 zone. ServesTarget
-// checks nothing else.
+// port, as in RFC 9110, without percent-encoding, user information, an empty label or an IPv6 zone.
+// ServesTarget checks nothing else.
 //
 // A zone has a meaning only on the machine that connects. Some proxies, such as Caddy, remove it
 // before they forward the host, and others, such as Envoy, do not.
@@ -78,8 +78,8 @@ func validHost(host string) bool {
 			colons++
 		case c == ':':
 			port = true
-		case !isNameByte(c):
-			return false
+		case !isNameByte(c), c == '.' && (i == 0 || host[i-1] == '.'):
+			return false // no byte of a name, or an empty label, which some servers ignore
 		}
 	}
 	return !inside

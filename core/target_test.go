@@ -49,6 +49,12 @@ func TestServesTarget(t *testing.T) {
 		{"GET", "/", "h\x00", false},
 		{"GET", "/", "ｈ", false},
 		{"GET", "/", "http://h", false},
+		{"GET", "/", "h..", false},
+		{"GET", "/", "h..:80", false},
+		{"GET", "/", "a..h", false},
+		{"GET", "/", ".h", false},
+		{"GET", "/", ".", false},
+		{"GET", "/", "[::ffff:192.0.2.1]", true},
 	} {
 		if got := core.ServesTarget(c.method, c.path, c.host); got != c.want {
 			t.Errorf("%s %q of %q: %v", c.method, c.path, c.host, got)
