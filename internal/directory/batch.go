@@ -344,8 +344,10 @@ func (d *Directory) store(name policy.ClientName, text []byte, epoch uint64) {
 		}
 	}
 	e.now.Store(e.record.at(now))
-	if previous := d.peek(name); e.key != nil && previous != nil && previous.key != nil {
-		e.key.noted.Store(previous.key.noted.Load())
+	if e.key != nil {
+		if previous := d.peek(name); previous != nil && previous.key != nil {
+			e.key.noted.Store(previous.key.noted.Load())
+		}
 	}
 	d.cacheOf(name).put(e)
 }
