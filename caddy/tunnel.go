@@ -12,10 +12,11 @@ import (
 // such as Go's reads further requests in it, which are neither counted nor matched by rules.
 func opensTunnel(r *http.Request) bool { return r.Method == http.MethodConnect && !opensWebSocket(r) }
 
-// keepHTTP removes the fields that ask the upstream to continue the connection in another version
-// of HTTP, or in HTTP over TLS. The requests that follow would go through the reverse proxy without
-// being counted. A server may ignore such a field (RFC 9110, section 7.8), so the request is
-// answered without it. Upgrades to other protocols, such as WebSocket, are left alone.
+// keepHTTP removes the header field Upgrade if it asks the upstream for another version of HTTP, or
+// for TLS. If the upstream agreed, the reverse proxy would pass on all later bytes of the client,
+// and the requests in them would not be counted. A server may ignore the field (RFC 9110, section
+// 7.8), so the client must expect an answer without an upgrade. Requests for other upgrades, such
+// as WebSocket, keep the field.
 func keepHTTP(r *http.Request) {
 	for _, line := range r.Header["Upgrade"] {
 		if namesHTTP(line) {

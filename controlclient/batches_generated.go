@@ -33,8 +33,8 @@ func (c *Client) PutBatch(ctx context.Context, feed string, number int64, o PutB
 	return answer, err
 }
 
-// BatchAnswer is a JSON object of the API. The OpenAPI document describes it in the schema
-// BatchAnswerBody.
+// BatchAnswer is the JSON object that the OpenAPI document of the API describes in the
+// schema BatchAnswerBody.
 type BatchAnswer struct {
 	// Repeated: the batch was in the database before
 	Repeated bool `json:"repeated"`

@@ -50,7 +50,7 @@ func (c *Client) VerifyChanges(ctx context.Context) (*VerifiedAnswer, error) {
 	return answer, err
 }
 
-// ChangesAnswer is a JSON object of the API. The OpenAPI document describes it in the
+// ChangesAnswer is the JSON object that the OpenAPI document of the API describes in the
 // schema ChangesAnswerBody.
 type ChangesAnswer struct {
 	// Changes: the newest first
@@ -59,7 +59,7 @@ type ChangesAnswer struct {
 	Next int64 `json:"next,omitempty"`
 }
 
-// Change is a JSON object of the API. The OpenAPI document describes it in the schema
+// Change is the JSON object that the OpenAPI document of the API describes in the schema
 // Change.
 type Change struct {
 	Action string `json:"action"`
@@ -79,7 +79,7 @@ type Change struct {
 	What string `json:"what"`
 }
 
-// VerifiedAnswer is a JSON object of the API. The OpenAPI document describes it in the
+// VerifiedAnswer is the JSON object that the OpenAPI document of the API describes in the
 // schema VerifiedAnswerBody.
 type VerifiedAnswer struct {
 	// Changes: how many are as they were written

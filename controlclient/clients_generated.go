@@ -176,7 +176,7 @@ func (c *Client) GetRemaining(ctx context.Context, client string, o GetRemaining
 	return answer, err
 }
 
-// ClientsAnswer is a JSON object of the API. The OpenAPI document describes it in the
+// ClientsAnswer is the JSON object that the OpenAPI document of the API describes in the
 // schema ClientsAnswerBody.
 type ClientsAnswer struct {
 	Clients []ClientEntry `json:"clients"`
@@ -184,8 +184,8 @@ type ClientsAnswer struct {
 	Next string `json:"next,omitempty"`
 }
 
-// ClientEntry is a JSON object of the API. The OpenAPI document describes it in the schema
-// Client.
+// ClientEntry is the JSON object that the OpenAPI document of the API describes in the
+// schema Client.
 type ClientEntry struct {
 	// Client: KIND:ID
 	Client string `json:"client"`
@@ -195,7 +195,7 @@ type ClientEntry struct {
 	UpdatedAt time.Time `json:"updated_at"`
 }
 
-// Record is a JSON object of the API. The OpenAPI document describes it in the schema
+// Record is the JSON object that the OpenAPI document of the API describes in the schema
 // Record.
 type Record struct {
 	Block  *Mark             `json:"block,omitempty"`
@@ -208,13 +208,15 @@ type Record struct {
 	V      int64             `json:"v,omitempty"`
 }
 
-// Mark is a JSON object of the API. The OpenAPI document describes it in the schema Mark.
+// Mark is the JSON object that the OpenAPI document of the API describes in the schema
+// Mark.
 type Mark struct {
 	Reason string    `json:"reason,omitempty"`
 	Until  time.Time `json:"until,omitzero"`
 }
 
-// Grant is a JSON object of the API. The OpenAPI document describes it in the schema Grant.
+// Grant is the JSON object that the OpenAPI document of the API describes in the schema
+// Grant.
 type Grant struct {
 	At     time.Time `json:"at"`
 	Reason string    `json:"reason,omitempty"`
@@ -223,7 +225,7 @@ type Grant struct {
 	Window string    `json:"window,omitempty"`
 }
 
-// Limits is a JSON object of the API. The OpenAPI document describes it in the schema
+// Limits is the JSON object that the OpenAPI document of the API describes in the schema
 // Limits.
 type Limits struct {
 	Limits []string  `json:"limits"`
@@ -243,7 +245,7 @@ type PatchClient struct {
 	Tier *string `json:"tier,omitempty"`
 }
 
-// Changed is a JSON object of the API. The OpenAPI document describes it in the schema
+// Changed is the JSON object that the OpenAPI document of the API describes in the schema
 // Changed.
 type Changed struct {
 	// After: absent if there is none
@@ -257,7 +259,7 @@ type Changed struct {
 	Revision int64 `json:"revision"`
 }
 
-// PutClient is a JSON object of the API. The OpenAPI document describes it in the schema
+// PutClient is the JSON object that the OpenAPI document of the API describes in the schema
 // PutClientBody.
 type PutClient struct {
 	// Reason: why, for the history
@@ -266,8 +268,8 @@ type PutClient struct {
 	Record Record `json:"record"`
 }
 
-// EditClient is a JSON object of the API. The OpenAPI document describes it in the schema
-// EditClientBody.
+// EditClient is the JSON object that the OpenAPI document of the API describes in the
+// schema EditClientBody.
 type EditClient struct {
 	// Action: one of set-tier, unset-tier, set-tenant, set-limit, unset-limit, grant, ungrant,
 	// block, unblock, exempt, unexempt, note, forget
@@ -293,14 +295,14 @@ type EditClient struct {
 	Window string `json:"window,omitempty"`
 }
 
-// ForgetClient is a JSON object of the API. The OpenAPI document describes it in the schema
-// ForgetClientBody.
+// ForgetClient is the JSON object that the OpenAPI document of the API describes in the
+// schema ForgetClientBody.
 type ForgetClient struct {
 	// Reason: why, for the history
 	Reason string `json:"reason"`
 }
 
-// Forgotten is a JSON object of the API. The OpenAPI document describes it in the schema
+// Forgotten is the JSON object that the OpenAPI document of the API describes in the schema
 // Forgotten.
 type Forgotten struct {
 	// Denials: rows of hours; their sums are kept without the name
@@ -310,7 +312,7 @@ type Forgotten struct {
 	Usage int64 `json:"usage"`
 }
 
-// RemainingAnswer is a JSON object of the API. The OpenAPI document describes it in the
+// RemainingAnswer is the JSON object that the OpenAPI document of the API describes in the
 // schema RemainingAnswerBody.
 type RemainingAnswer struct {
 	Client string `json:"client"`
@@ -326,7 +328,7 @@ type RemainingAnswer struct {
 	Region  string        `json:"region,omitempty"`
 }
 
-// Counter is a JSON object of the API. The OpenAPI document describes it in the schema
+// Counter is the JSON object that the OpenAPI document of the API describes in the schema
 // Counter.
 type Counter struct {
 	Gossip       bool      `json:"gossip,omitempty"`
@@ -345,7 +347,7 @@ type Counter struct {
 	Whose        string    `json:"whose"`
 }
 
-// Penalty is a JSON object of the API. The OpenAPI document describes it in the schema
+// Penalty is the JSON object that the OpenAPI document of the API describes in the schema
 // Penalty.
 type Penalty struct {
 	InForce    bool   `json:"in_force"`
@@ -355,7 +357,7 @@ type Penalty struct {
 	WaitMs     int64  `json:"wait_ms"`
 }
 
-// Profile is a JSON object of the API. The OpenAPI document describes it in the schema
+// Profile is the JSON object that the OpenAPI document of the API describes in the schema
 // Profile.
 type Profile struct {
 	From      string   `json:"from,omitempty"`
@@ -368,14 +370,14 @@ type Profile struct {
 	User      string   `json:"user,omitempty"`
 }
 
-// Gap is a JSON object of the API. The OpenAPI document describes it in the schema Gap.
+// Gap is the JSON object that the OpenAPI document of the API describes in the schema Gap.
 type Gap struct {
 	What string `json:"what"`
 	Why  string `json:"why"`
 }
 
-// FoundRecord is a JSON object of the API. The OpenAPI document describes it in the schema
-// FoundRecord.
+// FoundRecord is the JSON object that the OpenAPI document of the API describes in the
+// schema FoundRecord.
 type FoundRecord struct {
 	// Name: KIND:ID of the client or network, or ~key: and the SHA-256 of the API key
 	Name   string          `json:"name"`

@@ -59,8 +59,8 @@ func (c *Client) AllEvents(ctx context.Context, o ListEventsOptions) iter.Seq2[E
 	})
 }
 
-// EventsAnswer is a JSON object of the API. The OpenAPI document describes it in the schema
-// EventsAnswerBody.
+// EventsAnswer is the JSON object that the OpenAPI document of the API describes in the
+// schema EventsAnswerBody.
 type EventsAnswer struct {
 	// Events: the newest first
 	Events []Event `json:"events"`
@@ -68,7 +68,8 @@ type EventsAnswer struct {
 	Next string `json:"next,omitempty"`
 }
 
-// Event is a JSON object of the API. The OpenAPI document describes it in the schema Event.
+// Event is the JSON object that the OpenAPI document of the API describes in the schema
+// Event.
 type Event struct {
 	At     time.Time `json:"at"`
 	Client string    `json:"client,omitempty"`

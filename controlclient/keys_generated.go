@@ -109,8 +109,8 @@ func (c *Client) EditKeys(ctx context.Context, key string, body EditKeys) (*Edit
 	return answer, err
 }
 
-// KeysAnswer is a JSON object of the API. The OpenAPI document describes it in the schema
-// KeysAnswerBody.
+// KeysAnswer is the JSON object that the OpenAPI document of the API describes in the
+// schema KeysAnswerBody.
 type KeysAnswer struct {
 	// Keys: in the order of their names
 	Keys []Key `json:"keys"`
@@ -118,7 +118,7 @@ type KeysAnswer struct {
 	Next string `json:"next,omitempty"`
 }
 
-// Key is a JSON object of the API. The OpenAPI document describes it in the schema Key.
+// Key is the JSON object that the OpenAPI document of the API describes in the schema Key.
 type Key struct {
 	CreatedAt time.Time `json:"created_at"`
 	CreatedBy string    `json:"created_by"`
@@ -135,7 +135,7 @@ type Key struct {
 	UpdatedAt time.Time `json:"updated_at"`
 }
 
-// KeyRecord is a JSON object of the API. The OpenAPI document describes it in the schema
+// KeyRecord is the JSON object that the OpenAPI document of the API describes in the schema
 // KeyRecord.
 type KeyRecord struct {
 	Client    string              `json:"client"`
@@ -151,15 +151,15 @@ type KeyRecord struct {
 	V         int64               `json:"v,omitempty"`
 }
 
-// Revocation is a JSON object of the API. The OpenAPI document describes it in the schema
-// Revocation.
+// Revocation is the JSON object that the OpenAPI document of the API describes in the
+// schema Revocation.
 type Revocation struct {
 	At     time.Time `json:"at"`
 	By     string    `json:"by"`
 	Reason string    `json:"reason"`
 }
 
-// CreateKey is a JSON object of the API. The OpenAPI document describes it in the schema
+// CreateKey is the JSON object that the OpenAPI document of the API describes in the schema
 // CreateKeyBody.
 type CreateKey struct {
 	// Hash: the SHA-256 of the new key, in 64 lower-case hexadecimal digits; absent to have
@@ -174,7 +174,7 @@ type CreateKey struct {
 	Record KeyRecord `json:"record"`
 }
 
-// EditedKeysAnswer is a JSON object of the API. The OpenAPI document describes it in the
+// EditedKeysAnswer is the JSON object that the OpenAPI document of the API describes in the
 // schema EditedKeysAnswerBody.
 type EditedKeysAnswer struct {
 	// Changed: how many of them the edit has changed
@@ -185,14 +185,14 @@ type EditedKeysAnswer struct {
 	Keys []Key `json:"keys"`
 }
 
-// NamedKeysAnswer is a JSON object of the API. The OpenAPI document describes it in the
+// NamedKeysAnswer is the JSON object that the OpenAPI document of the API describes in the
 // schema NamedKeysAnswerBody.
 type NamedKeysAnswer struct {
 	// Keys: those in force first
 	Keys []Key `json:"keys"`
 }
 
-// EditKeys is a JSON object of the API. The OpenAPI document describes it in the schema
+// EditKeys is the JSON object that the OpenAPI document of the API describes in the schema
 // EditKeysBody.
 type EditKeys struct {
 	// Action: forget removes keys that are revoked or have expired; one of rotate, revoke,

@@ -141,7 +141,7 @@ func (c *Client) AllEndpoints(ctx context.Context, o ListEndpointsOptions) iter.
 	})
 }
 
-// MetricsAnswer is a JSON object of the API. The OpenAPI document describes it in the
+// MetricsAnswer is the JSON object that the OpenAPI document of the API describes in the
 // schema MetricsAnswerBody.
 type MetricsAnswer struct {
 	// Metrics: the oldest first
@@ -150,7 +150,7 @@ type MetricsAnswer struct {
 	Next string `json:"next,omitempty"`
 }
 
-// Metric is a JSON object of the API. The OpenAPI document describes it in the schema
+// Metric is the JSON object that the OpenAPI document of the API describes in the schema
 // Metric.
 type Metric struct {
 	// Admitted: requests
@@ -165,8 +165,8 @@ type Metric struct {
 	Units int64 `json:"units"`
 }
 
-// ActiveAnswer is a JSON object of the API. The OpenAPI document describes it in the schema
-// ActiveAnswerBody.
+// ActiveAnswer is the JSON object that the OpenAPI document of the API describes in the
+// schema ActiveAnswerBody.
 type ActiveAnswer struct {
 	// Clients: the oldest minute first
 	Clients []Active `json:"clients"`
@@ -174,7 +174,7 @@ type ActiveAnswer struct {
 	Next string `json:"next,omitempty"`
 }
 
-// Active is a JSON object of the API. The OpenAPI document describes it in the schema
+// Active is the JSON object that the OpenAPI document of the API describes in the schema
 // Active.
 type Active struct {
 	// Admitted: requests
@@ -190,7 +190,7 @@ type Active struct {
 	Units int64 `json:"units"`
 }
 
-// EndpointsAnswer is a JSON object of the API. The OpenAPI document describes it in the
+// EndpointsAnswer is the JSON object that the OpenAPI document of the API describes in the
 // schema EndpointsAnswerBody.
 type EndpointsAnswer struct {
 	// Endpoints: the oldest first
@@ -199,7 +199,7 @@ type EndpointsAnswer struct {
 	Next string `json:"next,omitempty"`
 }
 
-// Endpoint is a JSON object of the API. The OpenAPI document describes it in the schema
+// Endpoint is the JSON object that the OpenAPI document of the API describes in the schema
 // Endpoint.
 type Endpoint struct {
 	// Admitted: requests

@@ -155,7 +155,7 @@ func (c *Client) RollBackPolicy(ctx context.Context, policy string, when Conditi
 	return call[Revision](ctx, c, r)
 }
 
-// PoliciesAnswer is a JSON object of the API. The OpenAPI document describes it in the
+// PoliciesAnswer is the JSON object that the OpenAPI document of the API describes in the
 // schema PoliciesAnswerBody.
 type PoliciesAnswer struct {
 	// Next: the value of after for the next page; absent on the last
@@ -163,7 +163,7 @@ type PoliciesAnswer struct {
 	Policies []Policy `json:"policies"`
 }
 
-// Policy is a JSON object of the API. The OpenAPI document describes it in the schema
+// Policy is the JSON object that the OpenAPI document of the API describes in the schema
 // Policy.
 type Policy struct {
 	// Head: the latest revision
@@ -174,7 +174,7 @@ type Policy struct {
 	Publication Publication `json:"publication"`
 }
 
-// Promotion is a JSON object of the API. The OpenAPI document describes it in the schema
+// Promotion is the JSON object that the OpenAPI document of the API describes in the schema
 // Promotion.
 type Promotion struct {
 	// At: when it is published to all, if nodes go on reporting and it stays within its bound
@@ -185,8 +185,8 @@ type Promotion struct {
 	Obstacle string `json:"obstacle,omitempty"`
 }
 
-// Publication is a JSON object of the API. The OpenAPI document describes it in the schema
-// Publication.
+// Publication is the JSON object that the OpenAPI document of the API describes in the
+// schema Publication.
 type Publication struct {
 	// Candidate: in shadow, or in force for a share of the nodes or of the clients
 	Candidate int64 `json:"candidate,omitempty"`
@@ -208,8 +208,8 @@ type Publication struct {
 	Step string `json:"step,omitempty"`
 }
 
-// PolicyAnswer is a JSON object of the API. The OpenAPI document describes it in the schema
-// PolicyAnswerBody.
+// PolicyAnswer is the JSON object that the OpenAPI document of the API describes in the
+// schema PolicyAnswerBody.
 type PolicyAnswer struct {
 	Action string    `json:"action"`
 	Actor  string    `json:"actor"`
@@ -228,7 +228,7 @@ type PolicyAnswer struct {
 	Version string `json:"version"`
 }
 
-// PutPolicy is a JSON object of the API. The OpenAPI document describes it in the schema
+// PutPolicy is the JSON object that the OpenAPI document of the API describes in the schema
 // PutPolicyBody.
 type PutPolicy struct {
 	// File: the name of the file, for the positions of problems
@@ -241,7 +241,7 @@ type PutPolicy struct {
 	Text string `json:"text"`
 }
 
-// Revision is a JSON object of the API. The OpenAPI document describes it in the schema
+// Revision is the JSON object that the OpenAPI document of the API describes in the schema
 // Revision.
 type Revision struct {
 	Action   string    `json:"action"`
@@ -256,8 +256,8 @@ type Revision struct {
 	Version string `json:"version"`
 }
 
-// DiffAnswer is a JSON object of the API. The OpenAPI document describes it in the schema
-// DiffAnswerBody.
+// DiffAnswer is the JSON object that the OpenAPI document of the API describes in the
+// schema DiffAnswerBody.
 type DiffAnswer struct {
 	// Added: names of rules
 	Added []string `json:"added"`
@@ -273,7 +273,7 @@ type DiffAnswer struct {
 	Words []string `json:"words"`
 }
 
-// ExplainRequest is a JSON object of the API. The OpenAPI document describes it in the
+// ExplainRequest is the JSON object that the OpenAPI document of the API describes in the
 // schema ExplainRequestBody.
 type ExplainRequest struct {
 	// Attributes: attributes of the proxy
@@ -303,8 +303,8 @@ type ExplainRequest struct {
 	User string `json:"user,omitempty"`
 }
 
-// ExplanationAnswer is a JSON object of the API. The OpenAPI document describes it in the
-// schema ExplanationAnswerBody.
+// ExplanationAnswer is the JSON object that the OpenAPI document of the API describes in
+// the schema ExplanationAnswerBody.
 type ExplanationAnswer struct {
 	Address string `json:"address"`
 	// Client: null if the request has none
@@ -328,7 +328,7 @@ type ExplanationAnswer struct {
 	Unknown []string `json:"unknown,omitempty"`
 }
 
-// ExplainedClient is a JSON object of the API. The OpenAPI document describes it in the
+// ExplainedClient is the JSON object that the OpenAPI document of the API describes in the
 // schema ExplainedClient.
 type ExplainedClient struct {
 	ApiKey string `json:"api_key,omitempty"`
@@ -341,8 +341,8 @@ type ExplainedClient struct {
 	User      string   `json:"user,omitempty"`
 }
 
-// ExplainedDecision is a JSON object of the API. The OpenAPI document describes it in the
-// schema ExplainedDecision.
+// ExplainedDecision is the JSON object that the OpenAPI document of the API describes in
+// the schema ExplainedDecision.
 type ExplainedDecision struct {
 	DelayMs int64  `json:"delay_ms,omitempty"`
 	Outcome string `json:"outcome"`
@@ -353,7 +353,7 @@ type ExplainedDecision struct {
 	Why          string `json:"why,omitempty"`
 }
 
-// ExplainedMethod is a JSON object of the API. The OpenAPI document describes it in the
+// ExplainedMethod is the JSON object that the OpenAPI document of the API describes in the
 // schema ExplainedMethod.
 type ExplainedMethod struct {
 	Fate   string `json:"fate"`
@@ -361,7 +361,7 @@ type ExplainedMethod struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// ExplainedPenalty is a JSON object of the API. The OpenAPI document describes it in the
+// ExplainedPenalty is the JSON object that the OpenAPI document of the API describes in the
 // schema ExplainedPenalty.
 type ExplainedPenalty struct {
 	InForce    bool   `json:"in_force"`
@@ -370,7 +370,7 @@ type ExplainedPenalty struct {
 	WaitMs     *int64 `json:"wait_ms"`
 }
 
-// ExplainedRule is a JSON object of the API. The OpenAPI document describes it in the
+// ExplainedRule is the JSON object that the OpenAPI document of the API describes in the
 // schema ExplainedRule.
 type ExplainedRule struct {
 	Action string           `json:"action"`
@@ -388,7 +388,7 @@ type ExplainedRule struct {
 	Unlimited      bool   `json:"unlimited,omitempty"`
 }
 
-// ExplainedCheck is a JSON object of the API. The OpenAPI document describes it in the
+// ExplainedCheck is the JSON object that the OpenAPI document of the API describes in the
 // schema ExplainedCheck.
 type ExplainedCheck struct {
 	Capacity  int64  `json:"capacity"`
@@ -404,7 +404,7 @@ type ExplainedCheck struct {
 	WaitMs *int64 `json:"wait_ms"`
 }
 
-// PublishPolicy is a JSON object of the API. The OpenAPI document describes it in the
+// PublishPolicy is the JSON object that the OpenAPI document of the API describes in the
 // schema PublishPolicyBody.
 type PublishPolicy struct {
 	// ClientSharePercent: of the clients on all nodes, for the step share in place of
@@ -428,7 +428,7 @@ type PublishPolicy struct {
 	Step string `json:"step"`
 }
 
-// RevisionsAnswer is a JSON object of the API. The OpenAPI document describes it in the
+// RevisionsAnswer is the JSON object that the OpenAPI document of the API describes in the
 // schema RevisionsAnswerBody.
 type RevisionsAnswer struct {
 	// Next: the value of before for the next page; absent on the last
@@ -437,7 +437,7 @@ type RevisionsAnswer struct {
 	Revisions []Revision `json:"revisions"`
 }
 
-// RollBack is a JSON object of the API. The OpenAPI document describes it in the schema
+// RollBack is the JSON object that the OpenAPI document of the API describes in the schema
 // RollBackBody.
 type RollBack struct {
 	// Reason: why, for the history

@@ -18,13 +18,13 @@ func (c *Client) ListRegions(ctx context.Context) (*RegionsAnswer, error) {
 	return answer, err
 }
 
-// RegionsAnswer is a JSON object of the API. The OpenAPI document describes it in the
+// RegionsAnswer is the JSON object that the OpenAPI document of the API describes in the
 // schema RegionsAnswerBody.
 type RegionsAnswer struct {
 	Regions []Region `json:"regions"`
 }
 
-// Region is a JSON object of the API. The OpenAPI document describes it in the schema
+// Region is the JSON object that the OpenAPI document of the API describes in the schema
 // Region.
 type Region struct {
 	// Behind: changes that this Redis does not have yet

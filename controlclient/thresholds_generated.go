@@ -97,7 +97,7 @@ func (c *Client) AllNotices(ctx context.Context, threshold string, o ListNotices
 	})
 }
 
-// ThresholdsAnswer is a JSON object of the API. The OpenAPI document describes it in the
+// ThresholdsAnswer is the JSON object that the OpenAPI document of the API describes in the
 // schema ThresholdsAnswerBody.
 type ThresholdsAnswer struct {
 	// Next: the value of after for the next page; absent on the last
@@ -105,7 +105,7 @@ type ThresholdsAnswer struct {
 	Thresholds []Threshold `json:"thresholds"`
 }
 
-// Threshold is a JSON object of the API. The OpenAPI document describes it in the schema
+// Threshold is the JSON object that the OpenAPI document of the API describes in the schema
 // Threshold.
 type Threshold struct {
 	// Client: KIND:ID; absent for each client by itself
@@ -126,8 +126,8 @@ type Threshold struct {
 	URL string `json:"url"`
 }
 
-// PutThreshold is a JSON object of the API. The OpenAPI document describes it in the schema
-// PutThresholdBody.
+// PutThreshold is the JSON object that the OpenAPI document of the API describes in the
+// schema PutThresholdBody.
 type PutThreshold struct {
 	// Client: KIND:ID; absent for each client by itself
 	Client string `json:"client,omitempty"`
@@ -145,7 +145,7 @@ type PutThreshold struct {
 	URL string `json:"url"`
 }
 
-// NoticesAnswer is a JSON object of the API. The OpenAPI document describes it in the
+// NoticesAnswer is the JSON object that the OpenAPI document of the API describes in the
 // schema NoticesAnswerBody.
 type NoticesAnswer struct {
 	// Next: the value of after for the next page; absent on the last
@@ -154,7 +154,7 @@ type NoticesAnswer struct {
 	Notices []Notice `json:"notices"`
 }
 
-// Notice is a JSON object of the API. The OpenAPI document describes it in the schema
+// Notice is the JSON object that the OpenAPI document of the API describes in the schema
 // Notice.
 type Notice struct {
 	Attempts    int64     `json:"attempts"`

@@ -64,15 +64,16 @@ func (c *Client) PutTier(ctx context.Context, tier string, body PutTier) (*Tier,
 	return answer, err
 }
 
-// TiersAnswer is a JSON object of the API. The OpenAPI document describes it in the schema
-// TiersAnswerBody.
+// TiersAnswer is the JSON object that the OpenAPI document of the API describes in the
+// schema TiersAnswerBody.
 type TiersAnswer struct {
 	// Next: the value of after for the next page; absent on the last
 	Next  string `json:"next,omitempty"`
 	Tiers []Tier `json:"tiers"`
 }
 
-// Tier is a JSON object of the API. The OpenAPI document describes it in the schema Tier.
+// Tier is the JSON object that the OpenAPI document of the API describes in the schema
+// Tier.
 type Tier struct {
 	// Currency: of the price, such as USD
 	Currency string `json:"currency,omitempty"`
@@ -87,7 +88,7 @@ type Tier struct {
 	UpdatedAt time.Time `json:"updated_at"`
 }
 
-// PutTier is a JSON object of the API. The OpenAPI document describes it in the schema
+// PutTier is the JSON object that the OpenAPI document of the API describes in the schema
 // PutTierBody.
 type PutTier struct {
 	// Currency: of the price, such as USD

@@ -62,15 +62,16 @@ func (c *Client) RevokeToken(ctx context.Context, token string, reason string) e
 	return err
 }
 
-// TokensAnswer is a JSON object of the API. The OpenAPI document describes it in the schema
-// TokensAnswerBody.
+// TokensAnswer is the JSON object that the OpenAPI document of the API describes in the
+// schema TokensAnswerBody.
 type TokensAnswer struct {
 	// Next: the value of after for the next page; absent on the last
 	Next   string  `json:"next,omitempty"`
 	Tokens []Token `json:"tokens"`
 }
 
-// Token is a JSON object of the API. The OpenAPI document describes it in the schema Token.
+// Token is the JSON object that the OpenAPI document of the API describes in the schema
+// Token.
 type Token struct {
 	CreatedAt time.Time `json:"created_at"`
 	CreatedBy string    `json:"created_by"`
@@ -84,7 +85,7 @@ type Token struct {
 	Token string `json:"token"`
 }
 
-// NewToken is a JSON object of the API. The OpenAPI document describes it in the schema
+// NewToken is the JSON object that the OpenAPI document of the API describes in the schema
 // NewTokenBody.
 type NewToken struct {
 	// ExpiresAt: at most two years from now, in whole seconds
@@ -97,7 +98,7 @@ type NewToken struct {
 	Role string `json:"role"`
 }
 
-// NewTokenAnswer is a JSON object of the API. The OpenAPI document describes it in the
+// NewTokenAnswer is the JSON object that the OpenAPI document of the API describes in the
 // schema NewTokenAnswerBody.
 type NewTokenAnswer struct {
 	CreatedAt time.Time `json:"created_at"`

@@ -34,7 +34,7 @@ func (c *Client) TopViolators(ctx context.Context, o TopViolatorsOptions) (*TopA
 	return answer, err
 }
 
-// TopAnswer is a JSON object of the API. The OpenAPI document describes it in the schema
+// TopAnswer is the JSON object that the OpenAPI document of the API describes in the schema
 // TopAnswerBody.
 type TopAnswer struct {
 	// Clients: the one with most denials first
@@ -45,7 +45,7 @@ type TopAnswer struct {
 	To time.Time `json:"to"`
 }
 
-// Violator is a JSON object of the API. The OpenAPI document describes it in the schema
+// Violator is the JSON object that the OpenAPI document of the API describes in the schema
 // Violator.
 type Violator struct {
 	// Client: KIND:ID; empty for clients beyond the bound of a node

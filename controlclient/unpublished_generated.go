@@ -43,16 +43,16 @@ func (c *Client) AllUnpublished(ctx context.Context, o ListUnpublishedOptions) i
 	})
 }
 
-// UnpublishedAnswer is a JSON object of the API. The OpenAPI document describes it in the
-// schema UnpublishedAnswerBody.
+// UnpublishedAnswer is the JSON object that the OpenAPI document of the API describes in
+// the schema UnpublishedAnswerBody.
 type UnpublishedAnswer struct {
 	// Next: the value of after for the next page; absent on the last
 	Next        string        `json:"next,omitempty"`
 	Unpublished []Unpublished `json:"unpublished"`
 }
 
-// Unpublished is a JSON object of the API. The OpenAPI document describes it in the schema
-// Unpublished.
+// Unpublished is the JSON object that the OpenAPI document of the API describes in the
+// schema Unpublished.
 type Unpublished struct {
 	// ID: of a client; the SHA-256 of a key, the name of a policy
 	ID string `json:"id"`

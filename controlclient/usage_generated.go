@@ -57,8 +57,8 @@ func (c *Client) AllUsage(ctx context.Context, o ListUsageOptions) iter.Seq2[Usa
 	})
 }
 
-// UsageAnswer is a JSON object of the API. The OpenAPI document describes it in the schema
-// UsageAnswerBody.
+// UsageAnswer is the JSON object that the OpenAPI document of the API describes in the
+// schema UsageAnswerBody.
 type UsageAnswer struct {
 	Month string `json:"month"`
 	// Next: the value of after for the next page; absent on the last
@@ -66,7 +66,8 @@ type UsageAnswer struct {
 	Usage []Usage `json:"usage"`
 }
 
-// Usage is a JSON object of the API. The OpenAPI document describes it in the schema Usage.
+// Usage is the JSON object that the OpenAPI document of the API describes in the schema
+// Usage.
 type Usage struct {
 	// Admitted: requests
 	Admitted int64 `json:"admitted"`

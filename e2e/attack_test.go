@@ -32,9 +32,9 @@ type attack struct {
 	run func(a *attackRun)
 	// fronts lists the fronts to attack; nil means [limiters].
 	fronts []string
-	// If long is set, only "make attack" runs the row.
+	// long is set if only "make attack" makes this attack, and "make test" leaves it out.
 	long bool
-	// If strict is set, the row runs against the site with strictPolicy.
+	// strict is set if the attack is on the site with strictPolicy.
 	strict bool
 	// loses reports whether the attacker can lose units of its own limit, because requests are
 	// charged that never reach the upstream. Otherwise exactly the limit is admitted in the end.

@@ -225,7 +225,8 @@ func recoverHook() {
 	}
 }
 
-// goString returns the text at an address of C, without a copy.
+// goString returns a string that shares the memory at a C address. The string is valid for as long
+// as Envoy keeps that memory.
 func goString(at *C.char, length C.size_t) string {
 	return unsafe.String((*byte)(unsafe.Pointer(at)), int(length))
 }

@@ -39,7 +39,8 @@ func newMemory() *memory {
 	return m
 }
 
-// The method hold applies the limit of a front until the front is released. The limit 0 means none.
+// The method hold applies a front's memory limit, in bytes, until release(f) is called. A limit of
+// 0 means that the front sets none.
 func (m *memory) hold(f *Front, limit int64) {
 	if limit == 0 {
 		return

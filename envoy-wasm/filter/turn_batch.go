@@ -65,9 +65,9 @@ func (f *Filter) decideArrivals() {
 	a.waiting = a.waiting[:0]
 }
 
-// decideArrived decides a request that waited for the end of the turn or for a poll, unless the
-// request has ended. The policy in force decides if its inputs are those of the policy with which
-// the request began. Otherwise the earlier policy decides: other inputs cannot be read any more.
+// decideArrived decides a request that waited for the end of the turn or for a poll, unless it has
+// ended. If the policy was replaced meanwhile, the new policy decides, provided that it reads the
+// same inputs as the old one. Otherwise the old policy decides: the filter can read no input now.
 //
 //go:noinline
 func (s *Stream) decideArrived() {

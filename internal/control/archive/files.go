@@ -230,8 +230,8 @@ func (filesOf[R]) read(from io.ReaderAt, size int64, each func(values []any) err
 	}
 }
 
-// The method compare returns an error that says how an object that was read differs from what was
-// written, or nil if it does not differ.
+// The method compare compares an object that was read with the one that was written, which is o. It
+// returns nil if they are equal, and otherwise an error that says how they differ.
 func (o *object) compare(read *object) error {
 	switch {
 	case o.Bytes != read.Bytes:

@@ -25,7 +25,7 @@ const (
 	startTime = 60 * time.Second
 	// stopTime is how long the server may take to end.
 	stopTime = 20 * time.Second
-	// The constant look is the pause between two checks of whether the server accepts connections.
+	// The constant look is the pause after a failed attempt to connect to a server that starts.
 	look = 20 * time.Millisecond
 	// socketBytesMax is the length of the longest path of a Unix socket.
 	socketBytesMax = 107

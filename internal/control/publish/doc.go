@@ -9,9 +9,10 @@
 // process ends, another begins within seconds. A change is published at least once, and a client's
 // record never returns to an earlier state. The publisher writes the current state of the rows, so
 // writing it twice changes nothing. If Redis has lost its records, or was restored from a backup,
-// all records are written again. After each part of a page, the publisher pauses for half of the
-// time that the writing took. If Redis answers reads late meanwhile, the pauses become longer, up
-// to four times that time. The generation marks that the records are complete.
+// all records are written again. After it has written a part of a page, the publisher pauses for
+// half of the time that the writing took. If Redis answers reads late meanwhile, a pause is longer:
+// at most four times as long as the writing. Once all records are in Redis, the publisher writes
+// the generation, which tells nodes that the records are complete.
 //
 // Records that were in Redis before the first start are imported. From then on the rows are
 // authoritative: a record that another program has written is replaced within about [lookEvery].

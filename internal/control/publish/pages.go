@@ -61,7 +61,8 @@ func (p *page) parts() iter.Seq[*page] {
 	}
 }
 
-// readPage reads a page, which must be written within twice the time of a step from now.
+// readPage reads a page and sets its due time. Reading and writing the page together may take twice
+// stepTime.
 func readPage(ctx context.Context, read func(context.Context) (*page, bool, error)) (p *page, more bool, err error) {
 	due := time.Now().Add(2 * stepTime)
 	ctx, cancel := context.WithDeadline(ctx, due)

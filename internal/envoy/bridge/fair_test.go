@@ -23,9 +23,9 @@ func (s *slowStore) Take(ctx context.Context, checks []counter.Check, results []
 	return s.Store.Take(ctx, checks, results)
 }
 
-// TestOneAddressLeavesCalls: if one client causes more calls in JSON than the bridge decides at the
-// same time, each for a different counter, the calls beyond half of CallsMax are answered 503.
-// Calls for another client are decided.
+// TestOneAddressLeavesCalls tests that one address cannot occupy all CallsMax places for calls in
+// JSON. If it makes more calls than half of them at once, each for a different counter, the others
+// of its calls are answered 503, and the bridge still decides a call for another address.
 func TestOneAddressLeavesCalls(t *testing.T) {
 	store := &slowStore{answer: make(chan struct{})}
 	h := open(t, "name: keyed\nrules:\n  - {name: keyed, per: [\"header:X-Id\"], unverified: true, limit: 3/1h}\n", func(o *Options) {

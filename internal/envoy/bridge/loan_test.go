@@ -220,7 +220,8 @@ func TestPlacesAreBounded(t *testing.T) {
 	})
 }
 
-// TestAJSONCallWaits: a JSON call waits for a loan, and does not count towards CallsMax meanwhile.
+// TestAJSONCallWaits tests that a call in JSON waits for a loan, and that it is not one of the
+// CallsMax calls while it waits.
 func TestAJSONCallWaits(t *testing.T) {
 	withRegion(t, func(l *lendingBridge) {
 		var asking sync.WaitGroup

@@ -36,8 +36,9 @@ const (
 	// LanesMax bounds the connections of one store.
 	LanesMax = 64
 
-	// An answer decides its call if it comes within patienceTimeouts timeouts, but at most within
-	// patienceMax, or within one timeout if that is longer.
+	// A call that has been sent is decided by its answer, even if the answer is late. The store
+	// waits for it for patienceTimeouts timeouts, but not longer than patienceMax. If one timeout
+	// is longer than patienceMax, the store waits for one timeout.
 	patienceTimeouts = 10
 	patienceMax      = 500 * time.Millisecond
 

@@ -98,7 +98,7 @@ func (g *generator) component(name string, partial bool) error {
 		return fmt.Errorf("the component %s is no object", name)
 	}
 	partial = partial && strings.HasPrefix(name, "Patch")
-	about := "is a JSON object of the API. The OpenAPI document describes it in the schema " + name + "."
+	about := "is the JSON object that the OpenAPI document of the API describes in the schema " + name + "."
 	if partial {
 		about = "is the body of a change. A field that is nil stays as it is."
 	}
