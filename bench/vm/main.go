@@ -250,10 +250,7 @@ func (s *stream) work(headers [][2]string) {
 }
 
 // RequestBody implements [abi.Stream].
-func (s *stream) RequestBody(bool) {}
-
-// RequestTrailers implements [abi.Stream].
-func (s *stream) RequestTrailers() {}
+func (s *stream) RequestBody(bool) (waits bool) { return false }
 
 // ResponseBody implements [abi.Stream].
 func (s *stream) ResponseBody(int, bool) {}
