@@ -118,7 +118,7 @@ var pathSpellings = []string{"/admin/x", "/ADMIN/x", "/Admin/X", "/%61dmin/x", "
 	"/\u00e1dmin/x", "/\uff41\uff44\uff4d\uff49\uff4e/x", "/adm\u0131n/x", "/adm\u0130n/x", "/adm%C4%B0n/x", "/admin\u200b/x", "/%c0%af/admin/x", "/%e0%80%af../admin/x", "/%u0061dmin/x", "/y/%252e%252e/admin/x",
 	"/a/b/c/../../../admin/x", "/%2e/admin/x", "/.%2fadmin/x", "/%2e%2e/admin/x", "/admin/%2e%2e/admin/x", "/y/.../../../admin/x", "/+/../admin/x",
 	"/admin/..", "/admin/y/../../x", "/admin/%2e%2E/x", "/admin/../", `/admin\..`, "/admin%5c..", `//a\b@h/admin/x`, "//a%5cb@h/admin/x", `/%2Fu"@h/admin/x`, `/%2f%2Fu|@h/admin/x`,
-	`/%5C"@h/admin/x`}
+	`/%5C"@h/admin/x`, "/admin%0a", "/admin;/x", "/admin;x/../..", "/ad%FFmin/x", "/%80admin%F0%9F/%ffx", "/admin%C3", "/y/%FF../admin;/%0A"}
 
 // pathsOfStreams sends the spellings as :path, with some bytes that HTTP/1.1 does not permit.
 func pathsOfStreams(a *attackRun) {

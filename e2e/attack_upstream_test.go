@@ -216,7 +216,8 @@ func hangUp(w http.ResponseWriter, text string) {
 // a server decodes the path (including an encoded slash), resolves dots, joins slashes, reads a
 // backslash as a slash, drops parameters after a semicolon, ignores case, or does several of these.
 // Other servers compare only the beginning of the path, or read the text after two slashes as a
-// host.
+// host. Others drop the path after a semicolon, a line feed at the end, or bytes that are not
+// UTF-8.
 func isTakenForAdmin(r *http.Request) bool { return readAsAdmin(r.URL.EscapedPath()) }
 
 func readAsAdmin(escaped string) bool {
@@ -229,12 +230,13 @@ func readAsAdmin(escaped string) bool {
 	if strings.HasPrefix(escaped, "/admin/") {
 		return true
 	}
-	for _, spelt := range []string{escaped, withoutParameters(escaped)} {
+	beforeSemicolon, _, _ := strings.Cut(escaped, ";")
+	for _, spelt := range []string{escaped, withoutParameters(escaped), beforeSemicolon} {
 		target, err := url.PathUnescape(spelt)
 		if err != nil {
 			continue
 		}
-		for _, reading := range []string{target, strings.ReplaceAll(target, `\`, "/"), withoutParameters(strings.ReplaceAll(spelt, `\`, "/"))} {
+		for _, reading := range []string{target, strings.TrimSuffix(target, "\n"), strings.ToValidUTF8(target, ""), strings.ReplaceAll(target, `\`, "/"), withoutParameters(strings.ReplaceAll(spelt, `\`, "/"))} {
 			clean := withoutCase(path.Clean("/" + reading))
 			if clean == "/admin" || strings.HasPrefix(clean, "/admin/") || strings.HasPrefix(withoutCase(reading), "/admin/") {
 				return true

@@ -4,6 +4,7 @@ package match
 
 import (
 	"strings"
+	"unicode/utf8"
 
 	"github.com/penstock/penstock/core/policy"
 	"github.com/penstock/penstock/core/slim"
@@ -28,6 +29,9 @@ import (
 // A trailing slash is kept, including one that results from "/." or "/..". The pattern determines
 // whether that slash matters. The result is at most one byte longer than the input, and normalizing
 // it again does not change it.
+//
+// Some servers shorten a path before they read it (see the function shorten). The shortened path is
+// read in all ways, too.
 //
 // The work is linear in the path's length, and bounded: a path beyond policy.PathBytesMax,
 // PathPiecesMax or readingBytesMax is not read.
@@ -130,14 +134,20 @@ const (
 	readingBytesMax = policy.PathBytesMax / 2
 )
 
-// exceedsBounds reports whether the path has too many segments or bytes, counted over all its
-// readings.
-func (t *pathTraits) exceedsBounds(p string) bool {
-	if len(p) < PathPiecesMax && t.readings == 0 { // each segment takes at least a byte
-		return false
-	}
+// pathSize is the size of all readings of a path together.
+type pathSize struct{ pieces, readings, bytes int }
+
+// exceedsBounds reports whether the readings have too many segments or bytes.
+func (s *pathSize) exceedsBounds() bool {
+	return s.pieces > PathPiecesMax || s.readings > 2 && s.bytes > readingBytesMax
+}
+
+// The method add adds the readings of a path that has the traits t.
+//
+//go:noinline
+func (s *pathSize) add(t *pathTraits, p string) {
 	slashes := strings.Count(p, "/")
-	if p[0] != '/' {
+	if p == "" || p[0] != '/' {
 		slashes++
 	}
 	dots := t.readings.dots()
@@ -161,8 +171,9 @@ func (t *pathTraits) exceedsBounds(p string) bool {
 		pieces, readings = 2*pieces, 2*readings
 	}
 	paths := t.paths(p)
-	pieces, readings = paths*(pieces+semicolons), paths*readings
-	return pieces > PathPiecesMax || readings > 2 && len(p) > readingBytesMax/readings
+	s.pieces += paths * (pieces + semicolons)
+	s.readings += paths * readings
+	s.bytes += paths * readings * len(p)
 }
 
 // mixesParameters reports whether parameters can contain separators that only some servers
@@ -377,6 +388,95 @@ func appendDecoded(dst []byte, s string, kept byteClass) (decoded []byte, seen b
 		}
 	}
 	return out[:n], seen
+}
+
+// appendValid appends a path as it was sent, without the bytes that are not UTF-8, escaped or not.
+//
+//go:noinline
+func appendValid(dst []byte, sent string) []byte {
+	for i := 0; i < len(sent); {
+		var text [utf8.UTFMax]byte
+		var ends [utf8.UTFMax]int // in sent, of each byte of text
+		n := 0
+		for at := i; n < len(text) && at < len(sent); n++ {
+			b, width := sent[at], 1
+			if escaped, ok := slim.Unescape(sent, at); b == '%' && ok {
+				b, width = escaped, 3
+			}
+			if b < utf8.RuneSelf {
+				break
+			}
+			at += width
+			text[n], ends[n] = b, at
+		}
+		if n == 0 {
+			dst = append(dst, sent[i])
+			i++
+			continue
+		}
+		end := ends[0]
+		if r, size := utf8.DecodeRune(text[:n]); r != utf8.RuneError || size > 1 {
+			end = ends[size-1]
+			dst = append(dst, sent[i:end]...)
+		}
+		i = end
+	}
+	return dst
+}
+
+// shortenedMax is the greatest number of texts for shorten.
+const shortenedMax = 12
+
+// The function shorten stores what remains of a path, which is given as it was sent, for servers
+// that drop parts of it before they read it:
+//
+//   - the bytes that are not UTF-8, so /adm%FFin means /admin. Programs in Python that decode a
+//     path with errors="ignore", such as Bottle, drop them.
+//   - the first ";" and all text after it, so /login;/x means /login. Fastify up to version 4 and
+//     restify drop it. Behind a proxy that decodes the path before it forwards it, they drop %3B,
+//     too.
+//   - %0A at the end, so /login%0A means /login. In regular expressions of Python, Ruby, Perl, .NET
+//     and nginx, "$" matches before a line feed at the end. Starlette and Pyramid compare paths
+//     with such expressions.
+//
+// Before the call, texts has the path, and the path without the bytes that are not UTF-8. The
+// result end is the index after the last text.
+//
+//go:noinline
+func shorten(texts *[shortenedMax]string) (end int) {
+	whole := 2
+	if len(texts[0]) == len(texts[1]) {
+		whole = 1
+	}
+	end = whole
+	for _, text := range texts[:whole] {
+		for i, cut := 0, false; i < len(text); i++ {
+			raw := text[i] == ';'
+			if raw || !cut && isEscape(text, i, ';') {
+				texts[end], cut = text[:i], true
+				end++
+			}
+			if raw {
+				break
+			}
+		}
+	}
+	for _, text := range texts[:end] {
+		if at := len(text) - len("%0A"); at >= 0 && isEscape(text, at, '\n') {
+			texts[end] = text[:at]
+			end++
+		}
+	}
+	return end
+}
+
+// isEscape reports whether s[i:] begins with the byte c in percent-encoding.
+func isEscape(s string, i int, c byte) bool {
+	if s[i] != '%' {
+		return false
+	}
+	b, ok := slim.Unescape(s, i)
+	return ok && b == c
 }
 
 // The function growBytes returns dst with room for n more bytes.

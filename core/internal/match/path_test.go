@@ -94,8 +94,8 @@ func TestPathReadings(t *testing.T) {
 	for p, want := range map[string][]string{
 		"/api/search":         {"/api/search"},
 		"/api/search;x=1":     {"/api/search;x=1", "/api/search"},
-		"/api;v=1/search;x=1": {"/api;v=1/search;x=1", "/api/search"},
-		"/x/..;/api":          {"/x/..;/api", "/api", "/x/../api"},
+		"/api;v=1/search;x=1": {"/api;v=1/search;x=1", "/api/search", "/api"},
+		"/x/..;/api":          {"/x/..;/api", "/api", "/x/../api", "/", "/x/.."},
 		"/api;":               {"/api;", "/api"},
 		// if encoded, it does not start parameters for all servers
 		"/api%3Bx":               {"/api;x", "/api"},
@@ -112,22 +112,30 @@ func TestPathReadings(t *testing.T) {
 		"///h//api":              {"/h/api", "/api"},
 		`/\h\api`:                {`/\h\api`, "/h/api", "/api"},
 		"/.//h/api":              {"/h/api", "/./h/api"},
-		"api/..;/search":         {"/api/..;/search", "/search", "/api/../search"},
-		"/caf\u00c9;p/\u00c9":    {"/caf\u00c9;p/\u00c9", "/caf\u00c9/\u00c9"},
-		"/x;a/../api/%2e%2e;/go": {"/api/..;/go", "/go", "/x;a/../api/..;/go", "/x/../api/../go", "/api/../go"},
+		"api/..;/search":         {"/api/..;/search", "/search", "/api/../search", "/", "/api/.."},
+		"/caf\u00c9;p/\u00c9":    {"/caf\u00c9;p/\u00c9", "/caf\u00c9/\u00c9", "/caf\u00c9"},
+		"/x;a/../api/%2e%2e;/go": {"/api/..;/go", "/go", "/x;a/../api/..;/go", "/x/../api/../go", "/api/../go", "/x"},
 		"/admin%2Fx":             {"/admin%2Fx", "/admin/x"},
 		"/ADMIN%2fx":             {"/ADMIN%2Fx", "/ADMIN/x"},
 		"/%2Fadmin":              {"/%2Fadmin", "/admin", "/"},
 		"/y/..%2fadmin%2F":       {"/y/..%2Fadmin%2F", "/admin/", "/y/../admin/"},
 		"/admin%252fx":           {"/admin%252fx"},
 		"/a%2F..;%2Fb":           {"/a%2F..;%2Fb", "/a%2F..", "/a/..;/b", "/b", "/a/../b", "/", "/a/.."},
-		"/a%5C..%2F%3Bb/c":       {`/a\..%2F;b/c`, "/a/..%2F;b/c", `/a\../;b/c`, "/;b/c", `/a\..%2F/c`, "/a/..%2F/c", `/a\../c`, "/c", "/a/../;b/c", "/a/../c"},
+		"/a%5C..%2F%3Bb/c":       {`/a\..%2F;b/c`, "/a/..%2F;b/c", `/a\../;b/c`, "/;b/c", `/a\..%2F/c`, "/a/..%2F/c", `/a\../c`, "/c", "/a/../;b/c", "/a/../c", `/a\..%2F`, "/a/..%2F", `/a\../`, "/", "/a/../"},
 		"/a%5C..%2F;%3Bb/c":      nil, // too many readings
 		"/admin/..":              {"/", "/admin/.."},
 		"/admin/x/%2e%2E/y/.":    {"/admin/y/", "/admin/x/../y/.", "/admin/x/../y/"},
 		"/.well-known/x.y/..z/":  {"/.well-known/x.y/..z/"},
 		"//h%2Fadmin/x":          {"/h%2Fadmin/x", "/x", "/h/admin/x", "/admin/x"},
 		"http://host/a%2Fb":      {"/a%2Fb", "/a/b"},
+		// some servers drop parts of a path before they read it
+		"/api;x/y":                    {"/api;x/y", "/api/y", "/api"},
+		"/api%3Bx/y;z/u":              {"/api;x/y;z/u", "/api;x/y/u", "/api/y/u", "/api", "/api;x/y", "/api/y"},
+		"/api/x%0A":                   {"/api/x\n", "/api/x"},
+		"/api%0A/x%0a%0A?":            {"/api\n/x\n\n", "/api\n/x\n"},
+		"/ap\xffi%C3/x":               {"/ap\xffi\xc3/x", "/api/x"},
+		"/%E2%82\xac/%80%e2%82%AC%0A": {"/\u20ac/\x80\u20ac\n", "/\u20ac/\u20ac\n", "/\u20ac/\x80\u20ac", "/\u20ac/\u20ac"},
+		"/caf%C3%A9/%0A%":             {"/caf\u00e9/\n%"},
 	} {
 		var r Request
 		r.Read(&request.Attributes{PathText: p})
@@ -250,6 +258,9 @@ func TestPathsThatServersResolveOtherwise(t *testing.T) {
 		`//a\b@h/admin/x`, `//a\b/admin/x`, "//a%5Cb/admin/x", `/%2Fu"@h/admin/x`, "/%2fh/admin/x", "/%5Ch/admin/x", `/%5c\h\admin/x`,
 		"/admin/%2e/../x", "/admin/%2E%2e/../x", "/y/../admin/%2e/./../x", "/admin%2Fy/z%2e/../%2e%2e/x",
 		`/;\y/x\..\admin/x`, "/;%2Fx/%2Fadmin/x", "/;%2fy/admin%2Fx", "/./%5ch/admin/x", `/..;/\h\admin\x`,
+		"/admin/x%0A", "/admin/x%0a?q", "/%61dmin/x%0A", "/y/..%2Fadmin/x%0A",
+		"/admin/x;/y", "/admin/x;", "/admin/./x;a=b/c;d", "/admin/x%3B/y", "/admin/x%3b;/y", "/y/../admin/x;/../z", "/admin/x%0A;/y",
+		"/ad\xffmin/x", "/ad%FFmin/%80x", "/admin/x%C3", "/admin/x%e2%82", "/admin/x\xa0", "/%FFadmin%F0/%ffx%0A", "/y/%FF..\x80/admin/x;/z",
 	} {
 		var r Request
 		r.Read(&request.Attributes{PathText: p})

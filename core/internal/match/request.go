@@ -5,6 +5,7 @@ package match
 import (
 	"net/netip"
 	"strings"
+	"unicode/utf8"
 	"unsafe"
 
 	"github.com/penstock/penstock/core/policy"
@@ -41,8 +42,9 @@ type Request struct {
 	Readings []pathReading
 	// the decoded path, separated at "/", also at "\\", also at "%2F", and at all three
 	separated  [4]string
-	semicolons bool // the path has parameters, and escaped semicolons
-	folds      bool // folding may change the decoded path
+	semicolons bool     // the path has parameters, and escaped semicolons
+	folds      bool     // folding may change the decoded path
+	size       pathSize // at most, of the readings so far
 	buffer     []byte
 	search     pathSearch
 }
@@ -84,29 +86,71 @@ func (r *Request) readPath(p string) {
 		return
 	}
 	traits := inspectPath(p)
-	if traits.exceedsBounds(p) {
+	if !traits.plain || traits.readings != 0 || len(p) >= PathPiecesMax || !traits.folded && !utf8.ValidString(p) {
+		r.readUnusual(p, &traits)
 		return
 	}
 	r.Long = false
-	if traits.plain && traits.readings == 0 {
-		r.path, r.folded = p, p
-		if !traits.folded {
-			r.folded = r.fold(p)
-		}
-		r.Readings = append(r.Readings, pathReading{path: p, folded: r.folded})
-		return
+	r.path, r.folded = p, p
+	if !traits.folded {
+		r.folded = r.fold(p)
 	}
-	r.readUnusual(p, &traits)
+	r.Readings = append(r.Readings, pathReading{path: p, folded: r.folded})
 }
 
-// readUnusual reads a path that is not in normal form or that servers read in several ways.
+// readUnusual reads a path that is long, that is not in normal form or that servers read in several
+// ways.
 //
 //go:noinline
 func (r *Request) readUnusual(p string, traits *pathTraits) {
-	possible := traits.readings
+	r.size = pathSize{}
 	sent := trimToPath(p)
-	r.readDecoded(sent, possible)
+	if !r.readAll(p, sent, traits) || !r.readShortened(sent) {
+		r.Readings = r.Readings[:0]
+		return
+	}
+	r.Long = false
 	r.path, r.folded = r.Readings[0].path, r.Readings[0].folded
+}
+
+// readShortened adds the readings of servers that drop parts of the path, which is given as it was
+// sent, without its first slash. The result ok is false if all readings together exceed the bounds.
+//
+//go:noinline
+func (r *Request) readShortened(sent string) (ok bool) {
+	// Many readings were equal, and only the others are looked up.
+	r.size = pathSize{readings: len(r.Readings)}
+	for i := range r.Readings {
+		r.size.pieces += strings.Count(r.Readings[i].path, "/")
+		r.size.bytes += len(r.Readings[i].path)
+	}
+	mark := len(r.buffer)
+	r.buffer = appendSegment(r.buffer, sent)
+	var texts [shortenedMax]string
+	texts[0] = r.appendedSince(mark)
+	mark = len(r.buffer)
+	r.buffer = appendValid(r.buffer, texts[0])
+	texts[1] = r.appendedSince(mark)
+	for _, text := range texts[1:shorten(&texts)] {
+		traits := inspectPath(text)
+		if !r.readAll(text, text[1:], &traits) {
+			return false
+		}
+	}
+	return true
+}
+
+// readAll reads the path p in all ways, unless all readings together would then exceed the bounds;
+// the result ok is false in that case. The argument sent is the part of p that is read, without its
+// first slash.
+//
+//go:noinline
+func (r *Request) readAll(p, sent string, traits *pathTraits) (ok bool) {
+	if r.size.add(traits, p); r.size.exceedsBounds() {
+		return false
+	}
+	possible := traits.readings
+	r.readDecoded(sent, possible)
 	// without these escapes, the readings would be the same as those above
 	if traits.escapedBackslashes+traits.escapedSlashes > 0 {
 		r.readBeforeDecoding(sent, possible)
@@ -120,6 +164,7 @@ func (r *Request) readUnusual(p string, traits *pathTraits) {
 	if traits.mayBeginWithBackslash(p) {
 		r.readForwarded()
 	}
+	return true
 }
 
 // readWithoutParameters adds the readings of servers that drop parameters before they decode the
