@@ -11,6 +11,7 @@ import (
 
 	"github.com/penstock/penstock/internal/enforce/live"
 	"github.com/penstock/penstock/internal/policyfile"
+	"github.com/penstock/penstock/internal/published/follow"
 	"github.com/penstock/penstock/internal/published/redispolicy"
 )
 
@@ -36,20 +37,20 @@ type PublishedPolicy struct {
 
 // The method source returns the source of the policy in Redis or, if trial is set, of its
 // candidate.
-func (p *PublishedPolicy) source(a *App, trial bool) (*redispolicy.Source, error) {
+func (p *PublishedPolicy) source(a *App, trial bool) (live.Source, error) {
 	if a.store.opened.Redis == nil {
 		return nil, fmt.Errorf("policy redis %s: the counters are in memory, and the policy is to come from Redis; write store redis "+
 			"redis://localhost:6379 in the penstock block of the global options", p.Name)
 	}
-	o := redispolicy.Options{Store: a.store.opened.Redis, Policy: p.Name, ByClient: true, Trial: trial, Logger: a.slogger()}
-	settings := redispolicy.Settings{Keys: p.Keys, Folder: p.StateDir, Node: p.Node}
+	o := follow.Options{Origin: &redispolicy.Origin{Store: a.store.opened.Redis, Policy: p.Name}, Policy: p.Name, ByClient: true, Trial: trial, Logger: a.slogger()}
+	settings := follow.Settings{Keys: p.Keys, Folder: p.StateDir, Node: p.Node}
 	if err := settings.Fill(&o, fillIn); err != nil {
 		return nil, fmt.Errorf("policy redis %s: %w", p.Name, err)
 	}
 	if o.Folder == "" {
 		o.Folder = filepath.Join(caddy.AppDataDir(), "penstock")
 	}
-	return redispolicy.New(o)
+	return follow.New(o)
 }
 
 // openPublished puts a published policy into force. The argument tried is the policy's candidate,

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/penstock/penstock/internal/published/follow"
 	"github.com/penstock/penstock/internal/published/redispolicy"
 	"github.com/penstock/penstock/internal/store/redisstore"
 )
@@ -39,13 +40,13 @@ func (f *publishedFlags) check(policy string) error {
 }
 
 // The method source returns the source of a policy in Redis. If there is no Redis, store is nil.
-func (f *publishedFlags) source(policy string, store *redisstore.Store, logger *slog.Logger) (*redispolicy.Source, error) {
+func (f *publishedFlags) source(policy string, store *redisstore.Store, logger *slog.Logger) (*follow.Source, error) {
 	name := strings.TrimPrefix(policy, publishedPrefix)
 	if store == nil {
 		return nil, fmt.Errorf("--policy %s is in Redis, and the bridge has none: give --redis", policy)
 	}
-	o := redispolicy.Options{Store: store, Policy: name, Logger: logger}
-	settings := redispolicy.Settings{Keys: f.keys, Folder: f.folder, Node: f.node}
+	o := follow.Options{Origin: &redispolicy.Origin{Store: store, Policy: name}, Policy: name, Logger: logger}
+	settings := follow.Settings{Keys: f.keys, Folder: f.folder, Node: f.node}
 	if err := settings.Fill(&o, nil); err != nil { // the only possible error is an invalid key
 		return nil, fmt.Errorf("--policy-key: %w", err)
 	}
@@ -55,5 +56,5 @@ func (f *publishedFlags) source(policy string, store *redisstore.Store, logger *
 	if f.folder == "" {
 		logger.Warn("the bridge cannot start while Redis is away, since the last good policy is kept nowhere: give --policy-dir")
 	}
-	return redispolicy.New(o)
+	return follow.New(o)
 }

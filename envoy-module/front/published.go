@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/penstock/penstock/internal/policyfile"
+	"github.com/penstock/penstock/internal/published/follow"
 	"github.com/penstock/penstock/internal/published/redispolicy"
 )
 
@@ -44,14 +45,14 @@ func (p *PublishedPolicy) check(s *Settings) error {
 }
 
 // source returns the source of the policy, or of its candidate.
-func (p *PublishedPolicy) source(f *Front, trial bool) (*redispolicy.Source, error) {
-	o := redispolicy.Options{Store: f.store.Redis, Policy: p.Name, ByClient: true, Trial: trial, Logger: f.process.logger}
-	settings := redispolicy.Settings{Keys: p.Keys, Folder: p.StateDir, Node: p.Node}
+func (p *PublishedPolicy) source(f *Front, trial bool) (*follow.Source, error) {
+	o := follow.Options{Origin: &redispolicy.Origin{Store: f.store.Redis, Policy: p.Name}, Policy: p.Name, ByClient: true, Trial: trial, Logger: f.process.logger}
+	settings := follow.Settings{Keys: p.Keys, Folder: p.StateDir, Node: p.Node}
 	if err := settings.Fill(&o, fillIn); err != nil {
 		return nil, fmt.Errorf("policy_redis: %w", err)
 	}
 	if o.Folder == "" && !trial {
 		f.process.logger.Warn("a filter cannot start while Redis is away, since the last good policy is kept nowhere: write state_dir")
 	}
-	return redispolicy.New(o)
+	return follow.New(o)
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/penstock/penstock/internal/enforce/metrics"
 	"github.com/penstock/penstock/internal/policyfile"
 	"github.com/penstock/penstock/internal/published"
+	"github.com/penstock/penstock/internal/published/follow"
 	"github.com/penstock/penstock/internal/store"
 	"github.com/penstock/penstock/internal/store/redisstore"
 	"github.com/penstock/penstock/internal/test/eventually"
@@ -47,8 +48,8 @@ func newNode(t *testing.T, redis *redistest.Server) *node {
 	}
 	t.Cleanup(func() { _ = opened.Close() })
 	quiet := slog.New(slog.DiscardHandler)
-	source, err := New(Options{Store: opened.Redis, Policy: "shop", Keys: []ed25519.PublicKey{signer.Public().(ed25519.PublicKey)}, ByClient: true,
-		Node: "n", Logger: quiet, pause: 50 * time.Millisecond})
+	source, err := follow.New(follow.Options{Origin: &Origin{opened.Redis, "shop"}, Policy: "shop", Keys: []ed25519.PublicKey{signer.Public().(ed25519.PublicKey)}, ByClient: true,
+		Node: "n", Logger: quiet, Every: 50 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +231,7 @@ func TestAFrontThatCannotFollow(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.set(text)
-	s := b.source(Options{})
+	s := b.source(follow.Options{})
 	for range 2 {
 		if d, err := s.Load(); err != nil || d.Candidate() != nil || d.ByClient() || d.Rules[0].Limit[0] != "5/1m" {
 			t.Fatalf("%+v, %v", d, err)
@@ -239,14 +240,14 @@ func TestAFrontThatCannotFollow(t *testing.T) {
 	if n := strings.Count(b.log.String(), "cannot decide by the client"); n != 1 {
 		t.Errorf("the log has %d warnings: %s", n, b.log.String())
 	}
-	d, err := b.source(Options{ByClient: true}).Load()
+	d, err := b.source(follow.Options{ByClient: true}).Load()
 	if err != nil || !d.ByClient() || d.Published() != d.Version() {
 		t.Fatalf("%+v, %v", d, err)
 	}
 	if c := d.Candidate(); c == nil || c.Share != 1000 || c.Document.Rules[0].Limit[0] != "9/1m" || c.Document.Published() != c.Document.Version() {
 		t.Errorf("the candidate is %+v", c)
 	}
-	if d, err := b.source(Options{Trial: true}).Load(); err != nil || d.Enabled == nil || *d.Enabled {
+	if d, err := b.source(follow.Options{Trial: true}).Load(); err != nil || d.Enabled == nil || *d.Enabled {
 		t.Errorf("such a candidate is in shadow: %+v, %v", d, err)
 	}
 }

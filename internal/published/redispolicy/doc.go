@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package redispolicy publishes policies in Redis, and follows them there.
+// Package redispolicy publishes policies in Redis, and reads them there.
 //
 // # Promise
 //
@@ -10,10 +10,7 @@
 //	rl1:~policy:{~policy}:NAME    the signed text; see package published
 //	rl1:~policies                 the names of policies that were published
 //
-// A [Source] follows one policy. A Source learns of a change from the channel, or from a look every
-// 30 seconds, give or take a tenth. A Source accepts only texts that a trusted key has signed, and
-// none that is older than its own. Each text whose policy comes into force is kept in a file. The
-// next start uses the file if Redis does not answer, or has an older text.
+// An [Origin] has the text of one policy, for package follow, and announces its changes.
 //
 // # Price
 //

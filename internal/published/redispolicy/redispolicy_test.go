@@ -8,12 +8,14 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/penstock/penstock/internal/policyfile"
 	"github.com/penstock/penstock/internal/published"
+	"github.com/penstock/penstock/internal/published/follow"
 	"github.com/penstock/penstock/internal/store/redisstore"
 	"github.com/penstock/penstock/internal/test/eventually"
 	"github.com/penstock/penstock/internal/test/redistest"
@@ -68,10 +70,11 @@ func (b *bench) set(text []byte) {
 	}
 }
 
-func (b *bench) source(o Options) *Source {
+func (b *bench) source(o follow.Options) *follow.Source {
 	b.t.Helper()
-	o.Store, o.Policy, o.Keys, o.Logger = b.store, "shop", []ed25519.PublicKey{signer.Public().(ed25519.PublicKey)}, slog.New(slog.NewTextHandler(&b.log, nil))
-	s, err := New(o)
+	o.Origin, o.Policy, o.Keys = &Origin{b.store, "shop"}, "shop", []ed25519.PublicKey{signer.Public().(ed25519.PublicKey)}
+	o.Logger = slog.New(slog.NewTextHandler(&b.log, nil))
+	s, err := follow.New(o)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -79,7 +82,7 @@ func (b *bench) source(o Options) *Source {
 }
 
 // The method follow follows a source that keeps each policy, and returns what the source passes on.
-func (b *bench) follow(s *Source) <-chan string {
+func (b *bench) follow(s *follow.Source) <-chan string {
 	b.t.Helper()
 	told := make(chan string, 100)
 	f, err := s.Follow(func(d *policyfile.Document, err error) {
@@ -111,7 +114,7 @@ func (b *bench) next(told <-chan string, want string) {
 }
 
 // bench.loads fails the test unless a source loads a limit.
-func (b *bench) loads(o Options, want string) {
+func (b *bench) loads(o follow.Options, want string) {
 	b.t.Helper()
 	if d, err := b.source(o).Load(); err != nil || d.Rules[0].Limit[0] != want || d.Published() != d.Version() {
 		b.t.Errorf("loaded %+v, %v; want the limit %s", d, err, want)
@@ -123,11 +126,11 @@ func (b *bench) loads(o Options, want string) {
 func TestASourceFollowsRedis(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	if _, err := b.source(Options{}).Load(); err == nil || !strings.Contains(err.Error(), "penstock control policy publish") {
+	if _, err := b.source(follow.Options{}).Load(); err == nil || !strings.Contains(err.Error(), "penstock control policy publish") {
 		t.Errorf("without a policy: %v", err)
 	}
 	b.set(b.text(5, signer, 0))
-	s := b.source(Options{Folder: b.folder, pause: 50 * time.Millisecond})
+	s := b.source(follow.Options{Folder: b.folder, Every: 50 * time.Millisecond})
 	if d, err := s.Load(); err != nil || d.Rules[0].Limit[0] != "5/1m" {
 		t.Fatal(err)
 	}
@@ -158,50 +161,40 @@ func TestASourceFollowsRedis(t *testing.T) {
 	}
 }
 
-// TestTheLookFindsAChangeIn36Seconds tests the pause between two looks without Pub/Sub. A change
-// is in Redis a second after its commit, and a look takes at most readTime.
-func TestTheLookFindsAChangeIn36Seconds(t *testing.T) {
-	t.Parallel()
-	for range 1000 {
-		if span := about(lookEvery); span < 27*time.Second || span+time.Second+readTime > 36*time.Second {
-			t.Fatalf("a pause of %v", span)
-		}
-	}
-}
-
 // TestAStartWithoutRedis tests that the last policy that was in force is kept, verified, and
 // preferred to an older one in Redis.
 func TestAStartWithoutRedis(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.set(b.text(5, signer, 0))
-	s := b.source(Options{Folder: b.folder})
+	s := b.source(follow.Options{Folder: b.folder})
 	d, err := s.Load()
 	if err != nil {
 		t.Fatal(err)
 	}
 	b.set(nil)
-	if _, err := b.source(Options{Folder: b.folder}).Load(); err == nil {
+	if _, err := b.source(follow.Options{Folder: b.folder}).Load(); err == nil {
 		t.Error("a policy that did not come into force was kept")
 	}
 	s.Keep(d)
-	b.loads(Options{Folder: b.folder}, "5/1m") // Redis has nothing that can be read
+	b.loads(follow.Options{Folder: b.folder}, "5/1m") // Redis has nothing that can be read
 	b.set(b.text(4, signer, 0))
-	b.loads(Options{Folder: b.folder}, "5/1m") // Redis has an older policy
-	b.loads(Options{}, "4/1m")                 // a node without a folder has no other policy
+	b.loads(follow.Options{Folder: b.folder}, "5/1m") // Redis has an older policy
+	b.loads(follow.Options{}, "4/1m")                 // a node without a folder has no other policy
 	b.redis.Kill()
-	b.loads(Options{Folder: b.folder}, "5/1m")
-	if info, err := os.Stat(s.path()); err != nil || info.Mode().Perm() != 0o600 {
+	b.loads(follow.Options{Folder: b.folder}, "5/1m")
+	path := filepath.Join(b.folder, "policy-shop.signed")
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the file has the mode %v, %v", info.Mode(), err)
 	}
-	text, err := os.ReadFile(s.path())
+	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(s.path(), bytes.Replace(text, []byte(`"generation":5`), []byte(`"generation":6`), 1), 0o600); err != nil {
+	if err := os.WriteFile(path, bytes.Replace(text, []byte(`"generation":5`), []byte(`"generation":6`), 1), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.source(Options{Folder: b.folder}).Load(); err == nil || !strings.Contains(err.Error(), "is denied: the published policy is not signed") {
+	if _, err := b.source(follow.Options{Folder: b.folder}).Load(); err == nil || !strings.Contains(err.Error(), "is denied: the published policy is not signed") {
 		t.Errorf("a file that was changed: %v", err)
 	}
 }
@@ -212,7 +205,7 @@ func TestATrialIsIdleWithoutACandidate(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.set(b.text(5, signer, 0))
-	s := b.source(Options{Trial: true, pause: 50 * time.Millisecond, Folder: b.folder})
+	s := b.source(follow.Options{Trial: true, Every: 50 * time.Millisecond, Folder: b.folder})
 	d, err := s.Load()
 	if err != nil || d.Enabled == nil || *d.Enabled {
 		t.Fatalf("without a candidate: %+v, %v", d, err)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package redispolicy
+package follow
 
 import (
 	"context"
@@ -16,28 +16,26 @@ import (
 	"github.com/penstock/penstock/internal/enforce/live"
 	"github.com/penstock/penstock/internal/policyfile"
 	"github.com/penstock/penstock/internal/published"
-	"github.com/penstock/penstock/internal/store/redisstore"
 )
 
 const (
-	// lookEvery is the interval at which Redis is read without an announcement, give or take a
+	// lookEvery is the interval at which the origin is read without an announcement, give or take a
 	// tenth. Thus 3 of 36 s remain for the publication of a change and for the reading.
 	lookEvery = 30 * time.Second
-	// againAfter is the pause after a look that Redis did not answer.
-	againAfter = 2 * time.Second
-	// readTime bounds one look.
-	readTime = 2 * time.Second
+	// againFirst is the pause after a look that the origin did not answer. Each further pause is
+	// twice as long, up to lookEvery.
+	againFirst = 2 * time.Second
 	// listenAgain is the pause before a lost subscription is made again, give or take a tenth.
 	listenAgain = 200 * time.Millisecond
 )
 
-// Options configures a source. Store, Policy and Keys are required.
+// Options configures a source. Origin, Policy and Keys are required.
 type Options struct {
-	Store  *redisstore.Store
+	Origin Origin
 	Policy string
 	Keys   []ed25519.PublicKey // a policy that none of them has signed is rejected
-	// Folder keeps the last policy that was in force. "" keeps none, and a start fails if Redis
-	// does not answer.
+	// Folder keeps the last policy that was in force. "" keeps none, and a start fails if the
+	// origin does not answer.
 	Folder string
 	// Node is the name of this node, which determines whether the node is in a share of the nodes.
 	// "" stands for the name of the host.
@@ -50,11 +48,11 @@ type Options struct {
 	// file.
 	Trial  bool
 	Logger *slog.Logger
-
-	pause time.Duration // replaces lookEvery in tests; 0 means lookEvery
+	// Every is how often the origin is read without an announcement; 0 means 30 seconds.
+	Every time.Duration
 }
 
-// Source follows a policy in Redis. It implements [live.Source].
+// Source follows a policy of a control plane. It implements [live.Source].
 type Source struct {
 	o Options
 
@@ -63,7 +61,7 @@ type Source struct {
 	said       [sha256.Size]byte // the text that was last passed on or rejected
 	handed     handed
 	warned     int64 // the generation about which a warning was logged
-	missing    bool  // Redis had no policy at the last look, which was logged
+	missing    bool  // the origin had no policy at the last look, which was logged
 }
 
 // The type handed is a text that was passed on, and whose document may come into force.
@@ -82,17 +80,17 @@ var (
 func New(o Options) (*Source, error) {
 	switch {
 	case o.Policy == "":
-		return nil, errors.New("the policy in Redis has no name: write redis NAME")
+		return nil, errors.New("the policy has no name: write the name under which the control plane publishes it")
 	case len(o.Keys) == 0:
-		return nil, fmt.Errorf("policy redis %s: a key is missing, and without one anybody who writes to Redis could set any limits: "+
-			"write the key that penstock control policy key prints", o.Policy)
+		return nil, fmt.Errorf("%s: a key is missing, and without one a forged policy could not be told from that of the control plane: "+
+			"write the key that penstock control policy key prints", o.Origin)
 	case len(o.Keys) > published.KeysMax:
-		return nil, fmt.Errorf("policy redis %s: it has %d keys, and at most %d are accepted: remove former ones", o.Policy, len(o.Keys), published.KeysMax)
+		return nil, fmt.Errorf("%s: it has %d keys, and at most %d are accepted: remove former ones", o.Origin, len(o.Keys), published.KeysMax)
 	}
 	if o.Node == "" {
 		host, err := os.Hostname()
 		if err != nil {
-			return nil, fmt.Errorf("policy redis %s: %w; name the node", o.Policy, err)
+			return nil, fmt.Errorf("%s: %w; name the node", o.Origin, err)
 		}
 		o.Node = host
 	}
@@ -103,17 +101,11 @@ func New(o Options) (*Source, error) {
 }
 
 // String implements [live.Source].
-func (s *Source) String() string { return "redis:" + s.o.Policy }
+func (s *Source) String() string { return s.o.Origin.String() }
 
-// errAway wraps an error of Redis, which leaves the policy in force as it is.
-var errAway = errors.New("redis did not answer for the policy")
-
-// errMissing is the error if Redis has no policy of the name.
-var errMissing = errors.New("none is published in this Redis: publish it with penstock control policy publish, or correct the name")
-
-// Load implements [live.Source]. It returns the policy in Redis. If Redis does not answer, has no
-// policy, or has one that is rejected or older than the one in the file, Load returns the policy in
-// the file.
+// Load implements [live.Source]. It returns the policy in the origin. If the origin does not
+// answer, has no policy, or has one that is rejected or older than the one in the file, Load
+// returns the policy in the file.
 func (s *Source) Load() (*policyfile.Document, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,16 +128,11 @@ func (s *Source) Load() (*policyfile.Document, error) {
 	return kept.document, nil
 }
 
-// The method look reads the policy in Redis. The caller holds the lock.
+// The method look reads the policy in the origin. The caller holds the lock.
 func (s *Source) look(ctx context.Context) (*handed, error) {
-	ctx, cancel := context.WithTimeout(ctx, readTime)
-	defer cancel()
-	text, err := Read(ctx, s.o.Store, s.o.Policy)
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("%w: %w", errAway, err)
-	case text == nil:
-		return nil, errMissing
+	text, err := s.o.Origin.Read(ctx)
+	if err != nil {
+		return nil, err
 	}
 	return s.open(text)
 }
@@ -201,7 +188,7 @@ func (s *Source) Keep(d *policyfile.Document) {
 	}
 	s.generation = max(s.generation, s.handed.generation)
 	if err := s.write(s.handed.text); err != nil {
-		s.o.Logger.Warn("the policy in force could not be kept on disk: a start while Redis is away has the one before, or none",
+		s.o.Logger.Warn("the policy in force could not be kept on disk: a start while the origin is away has the one before, or none",
 			"policy", s.o.Policy, "error", err)
 	}
 }

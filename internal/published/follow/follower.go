@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package redispolicy
+package follow
 
 import (
 	"cmp"
@@ -45,13 +45,8 @@ func (f *follower) listen() {
 		default:
 		}
 	}
-	o := &f.source.o
 	for f.ctx.Err() == nil {
-		_ = o.Store.Listen(f.ctx, keyOf(o.Policy), channel, wake, func(name string) {
-			if name == o.Policy {
-				wake()
-			}
-		})
+		f.source.o.Origin.Listen(f.ctx, wake)
 		select {
 		case <-f.ctx.Done():
 		case <-time.After(about(listenAgain)):
@@ -63,7 +58,8 @@ func (f *follower) listen() {
 func about(span time.Duration) time.Duration { return span - span/10 + rand.N(span/5) }
 
 func (f *follower) run() {
-	every := cmp.Or(f.source.o.pause, lookEvery)
+	every := cmp.Or(f.source.o.Every, lookEvery)
+	again := againFirst
 	due := time.NewTimer(about(every))
 	defer due.Stop()
 	for {
@@ -80,28 +76,35 @@ func (f *follower) run() {
 			answer <- err
 		}
 		pause := every
-		if errors.Is(err, errAway) {
-			pause = againAfter
+		if _, away := errors.AsType[*AwayError](err); away {
+			pause = min(again, every)
+			again = min(2*again, every)
+		} else {
+			again = againFirst
 		}
 		due.Reset(about(pause))
 	}
 }
 
 // The method look reads the policy, and passes on a new one, or the reason why it is rejected. If
-// the argument always is true, it also passes on a policy that is not new. If Redis does not
+// the argument always is true, it also passes on a policy that is not new. If the origin does not
 // answer, the policy in force stays.
 func (f *follower) look(always bool) error {
 	s := f.source
 	s.mu.Lock()
 	found, err := s.look(f.ctx)
 	tell := false
-	switch {
-	case errors.Is(err, errMissing):
+	switch _, away := errors.AsType[*AwayError](err); {
+	case away:
+	case errors.Is(err, ErrNone):
 		if !s.missing && !s.o.Trial {
-			s.o.Logger.Warn("Redis has no published policy any more; the one in force stays", "policy", s.o.Policy)
+			s.o.Logger.Warn("there is no published policy any more; the one in force stays", "policy", s.o.Policy, "origin", s.String())
 		}
 		s.missing = true
-	case found != nil:
+	default:
+		if found == nil { // the origin does not give the text; the reason stands for it
+			found = &handed{text: []byte("denied: " + err.Error())}
+		}
 		tell = always || s.said != sha256.Sum256(found.text)
 		if s.remember(found); err != nil && s.o.Trial {
 			tell = false // the source of the policy in force reports the error

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package redispolicy
+package follow
 
 import (
 	"bytes"
@@ -19,7 +19,7 @@ import (
 func (s *Source) path() string { return filepath.Join(s.o.Folder, "policy-"+s.o.Policy+".signed") }
 
 // The method read returns the text in the file, or nil. The file is verified like a text from
-// Redis, because others may write to the file.
+// the origin, because others may write to the file.
 func (s *Source) read() (*handed, error) {
 	if s.o.Folder == "" {
 		return nil, nil

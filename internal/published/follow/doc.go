@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package follow follows a policy that a control plane publishes, wherever its text comes from.
+//
+// # Promise
+//
+// A [Source] has the policy that one signed text states, and learns of a change from its [Origin],
+// or from a look every 30 seconds, give or take a tenth. A Source accepts only texts that a trusted
+// key has signed, and none that is older than its own. Each text whose policy comes into force is
+// kept in a file. The next start uses the file if the origin does not answer, or has an older text.
+// A text that is rejected is reported once, and the policy in force stays.
+//
+// Package redispolicy has the origin in Redis, and package httppolicy the one for nodes without
+// Redis.
+//
+// # Price
+//
+// A look verifies and decodes the whole text, which takes about 100 ms for a policy of 10,000
+// rules. No request waits for it.
+//
+// # When not to use it
+//
+// Without a control plane, follow a policy file.
+package follow

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package follow
+
+import (
+	"context"
+	"errors"
+)
+
+// Origin is where the signed text of a policy is. It is safe for concurrent use.
+type Origin interface {
+	// String names the policy in the origin, such as redis:shop.
+	String() string
+	// Read returns the present text. Read bounds its time. The error is an [*AwayError] if the
+	// origin does not answer, and wraps [ErrNone] if no policy of the name is published. With any
+	// other error, the origin has answered and does not give the text.
+	Read(ctx context.Context) ([]byte, error)
+	// Listen calls changed when the text may have changed. Listen returns when the origin has no
+	// more announcements, which can be an interruption, or when the context is done.
+	Listen(ctx context.Context, changed func())
+}
+
+// ErrNone is the error if no policy of the name is published.
+var ErrNone = errors.New("none is published here: publish it with penstock control policy publish, or correct the name")
+
+// AwayError is an error of an origin that does not answer. It leaves the policy in force as it is.
+type AwayError struct{ Err error }
+
+func (e *AwayError) Error() string { return e.Err.Error() }
+
+func (e *AwayError) Unwrap() error { return e.Err }
