@@ -107,7 +107,8 @@ var imports = map[string][]string{
 	"internal/test/conformance":      {"core/counter", "internal/test/module"},
 	"internal/credential":            {"core/counter", "core/policy", "internal/policyfile", "internal/policyfile/syntax"},
 	"internal/events":                {"core/counter", "core/policy"},
-	"internal/feed":                  {"internal/events", "internal/meter", "internal/survive"},
+	"internal/controlcall":           {},
+	"internal/feed":                  {"internal/controlcall", "internal/events", "internal/meter", "internal/survive"},
 	"internal/meter":                 {},
 	"internal/enforce": {
 		"core", "core/counter", "core/policy", "internal/enforce/live", "internal/enforce/metrics", "internal/enforce/topk", "internal/events",
@@ -139,7 +140,7 @@ var imports = map[string][]string{
 	},
 	"internal/envoy/exchange": {"core", "core/counter", "core/policy", "core/response", "core/slim", "internal/envoy/wire", "internal/usage"},
 	"envoy-module/front": {
-		"core", "core/counter", "core/policy", "core/response", "envoy-module/console", "internal/directory", "internal/directory/redisdir",
+		"core", "core/counter", "core/policy", "core/response", "envoy-module/console", "internal/controlcall", "internal/directory", "internal/directory/redisdir",
 		"internal/enforce", "internal/enforce/live", "internal/enforce/metrics", "internal/enforce/settle", "internal/enforce/shadow",
 		"internal/enforce/throttle", "internal/enforce/topk", "internal/envoy/exchange", "internal/envoy/wire", "internal/events",
 		"internal/feed", "internal/fleet", "internal/meter", "internal/operator", "internal/otlp/push", "internal/policyfile", "internal/policyfile/lint",
@@ -177,7 +178,7 @@ var imports = map[string][]string{
 	"internal/test/racescale":  {},
 	"internal/test/differs":    {},
 	"caddy": {
-		"core", "core/counter", "core/policy", "core/response", "internal/directory",
+		"core", "core/counter", "core/policy", "core/response", "internal/controlcall", "internal/directory",
 		"internal/directory/redisdir", "internal/enforce", "internal/enforce/live", "internal/enforce/metrics", "internal/enforce/settle", "internal/enforce/shadow", "internal/enforce/throttle",
 		"internal/enforce/topk", "internal/events", "internal/feed", "internal/fleet", "internal/meter", "internal/operator", "internal/policyfile",
 		"internal/policyfile/lint", "internal/policyfile/syntax", "internal/published/follow", "internal/published/redispolicy", "internal/sources", "internal/status", "internal/store",
@@ -185,7 +186,7 @@ var imports = map[string][]string{
 	},
 	"cmd/penstock": {
 		"controlclient", "core", "core/counter", "core/policy", "internal/control", "internal/control/api", "internal/control/archive", "internal/control/database",
-		"internal/control/ledger", "internal/control/localpg", "internal/control/notify", "internal/credential", "internal/directory",
+		"internal/control/ledger", "internal/control/localpg", "internal/control/notify", "internal/controlcall", "internal/credential", "internal/directory",
 		"internal/directory/redisdir", "internal/enforce", "internal/enforce/metrics", "internal/envoy/bridge", "internal/envoy/ecds", "internal/envoy/rls",
 		"internal/control/reports", "internal/control/retain", "internal/envoy/rlsimport", "internal/events", "internal/explain", "internal/feed", "internal/fleet", "internal/listen", "internal/meter", "internal/operator", "internal/otlp", "internal/policyfile",
 		"internal/policyfile/lint", "internal/policyfile/ruletable", "internal/policyfile/syntax", "internal/published", "internal/published/follow", "internal/published/redispolicy",

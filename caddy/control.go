@@ -10,6 +10,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 
+	"github.com/penstock/penstock/internal/controlcall"
 	"github.com/penstock/penstock/internal/enforce/metrics"
 	"github.com/penstock/penstock/internal/feed"
 	"github.com/penstock/penstock/internal/meter"
@@ -40,7 +41,7 @@ type Control struct {
 // The method options returns the options of a feed.
 func (c *Control) options() feed.Options {
 	node, _ := os.Hostname() // a node with the name "" is shown as unnamed
-	return feed.Options{Target: feed.Target{URL: c.URL, Token: feed.TokenFile(c.TokenFile)}, Folder: c.Spool, BytesMax: c.SpoolBytes,
+	return feed.Options{Target: controlcall.Target{URL: c.URL, Token: controlcall.TokenFile(c.TokenFile)}, Folder: c.Spool, BytesMax: c.SpoolBytes,
 		Node: node, Region: eventLog.Region, Meter: usageMeter, Logger: storeLogger()}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 
+	"github.com/penstock/penstock/internal/controlcall"
 	"github.com/penstock/penstock/internal/enforce/metrics"
 	"github.com/penstock/penstock/internal/envoy/bridge"
 	"github.com/penstock/penstock/internal/events"
@@ -47,7 +48,7 @@ func (f *feedFlags) open(o *bridge.Options, eventsTo string) (*feed.Feed, error)
 	}
 	node, _ := os.Hostname() // "" is shown as an unnamed node
 	o.Meter = meter.New()
-	opened, err := feed.Open(feed.Options{Target: feed.Target{URL: f.url, Token: feed.TokenFile(f.tokenFile)}, Folder: f.folder, BytesMax: f.bytesMax,
+	opened, err := feed.Open(feed.Options{Target: controlcall.Target{URL: f.url, Token: controlcall.TokenFile(f.tokenFile)}, Folder: f.folder, BytesMax: f.bytesMax,
 		Node: node, Region: func() string { return o.Region }, Meter: o.Meter, Logger: o.Logger})
 	if err != nil {
 		return nil, fmt.Errorf("--control: %w", err)

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/penstock/penstock/internal/controlcall"
 	"github.com/penstock/penstock/internal/feed"
 	"github.com/penstock/penstock/internal/meter"
 )
@@ -37,7 +38,7 @@ type Control struct {
 // The method options returns the options of a feed.
 func (c *Control) options(m *meter.Meter, region func() string, logger *slog.Logger) feed.Options {
 	node, _ := os.Hostname() // "" is shown as an unnamed node
-	return feed.Options{Target: feed.Target{URL: c.URL, Token: feed.TokenFile(c.TokenFile)}, Folder: c.Spool, BytesMax: c.SpoolBytes,
+	return feed.Options{Target: controlcall.Target{URL: c.URL, Token: controlcall.TokenFile(c.TokenFile)}, Folder: c.Spool, BytesMax: c.SpoolBytes,
 		Node: node, Region: region, Meter: m, Logger: logger}
 }
 
@@ -85,7 +86,7 @@ func (r *reports) openFeed(c *Control) (end func() error, err error) {
 func bytesOf(o *feed.Options) int64 { return cmp.Or(o.BytesMax, feed.SpoolBytesDefault) }
 
 // The method redirect makes the feed send to another target.
-func (f *sharedFeed) redirect(to feed.Target) error {
+func (f *sharedFeed) redirect(to controlcall.Target) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.opened != nil {

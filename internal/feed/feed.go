@@ -12,12 +12,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/url"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/penstock/penstock/internal/controlcall"
 	"github.com/penstock/penstock/internal/events"
 	"github.com/penstock/penstock/internal/meter"
 	"github.com/penstock/penstock/internal/survive"
@@ -35,24 +35,9 @@ const (
 	closeTime = 2 * time.Second
 )
 
-// Target is the control plane to which a feed sends.
-type Target struct {
-	URL   string                 // of the control plane, such as http://127.0.0.1:7070
-	Token func() (string, error) // returns the token of the node, before each try
-}
-
-// The method check returns what is wrong with the target.
-func (t *Target) check() error {
-	base, err := url.Parse(t.URL)
-	if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" || base.User != nil || base.RawQuery != "" {
-		return fmt.Errorf("the control plane %q is no URL: write http://127.0.0.1:7070, without a user or a query", t.URL)
-	}
-	return nil
-}
-
 // Options configures a feed. Target and Folder are required.
 type Options struct {
-	Target
+	controlcall.Target
 	Folder   string // of the spool
 	BytesMax int64  // of the spool; 0 means SpoolBytesDefault
 	Node     string // the name of this process in usage
@@ -68,7 +53,7 @@ type Options struct {
 // Feed sends events and usage. A Feed is a sink of events. Create one with [Open].
 type Feed struct {
 	options Options
-	target  atomic.Pointer[Target]
+	target  atomic.Pointer[controlcall.Target]
 	spool   *spool
 	id      string
 	wake    chan struct{}
@@ -116,7 +101,7 @@ func (o *Options) Check() error {
 	case o.BytesMax != 0 && o.BytesMax < SpoolBytesMin:
 		return fmt.Errorf("a spool of %d bytes is too small: write %d or more", o.BytesMax, SpoolBytesMin)
 	}
-	return o.check()
+	return o.Target.Check()
 }
 
 // The method begin opens the spool, turns the meter on, and begins to send.
@@ -143,8 +128,8 @@ func (f *Feed) begin() (err error) {
 }
 
 // Redirect makes the feed send to another control plane, or with another token.
-func (f *Feed) Redirect(to Target) error {
-	if err := to.check(); err != nil {
+func (f *Feed) Redirect(to controlcall.Target) error {
+	if err := to.Check(); err != nil {
 		return err
 	}
 	f.target.Store(&to)

@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/controlcall"
 	"github.com/penstock/penstock/internal/events"
 	"github.com/penstock/penstock/internal/meter"
 	"github.com/penstock/penstock/internal/test/eventually"
@@ -107,7 +108,7 @@ func (k *taker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // however long the feed has failed before.
 func (k *taker) open(folder string, m *meter.Meter, bytesMax int64) *Feed {
 	k.t.Helper()
-	f, err := Open(Options{Target: Target{URL: k.url, Token: func() (string, error) { return "pst_x", nil }}, Folder: folder, Meter: m, BytesMax: bytesMax, Region: func() string { return "eu" },
+	f, err := Open(Options{Target: controlcall.Target{URL: k.url, Token: func() (string, error) { return "pst_x", nil }}, Folder: folder, Meter: m, BytesMax: bytesMax, Region: func() string { return "eu" },
 		Logger: slog.New(slog.DiscardHandler), pauseMost: pauseFirst})
 	if err != nil {
 		k.t.Fatal(err)
@@ -319,20 +320,13 @@ func TestABatchThatCannotBeReadIsKeptAside(t *testing.T) {
 func TestOptionsAreChecked(t *testing.T) {
 	t.Parallel()
 	for want, o := range map[string]Options{
-		"is no URL":    {Target: Target{URL: "control:7070"}, Folder: "x"},
-		"without a us": {Target: Target{URL: "http://me:secret@control"}, Folder: "x"},
-		"is missing":   {Target: Target{URL: "http://control"}},
-		"too small":    {Target: Target{URL: "http://control"}, Folder: "x", BytesMax: 1},
+		"is no URL":    {Target: controlcall.Target{URL: "control:7070"}, Folder: "x"},
+		"without a us": {Target: controlcall.Target{URL: "http://me:secret@control"}, Folder: "x"},
+		"is missing":   {Target: controlcall.Target{URL: "http://control"}},
+		"too small":    {Target: controlcall.Target{URL: "http://control"}, Folder: "x", BytesMax: 1},
 	} {
 		if _, err := Open(o); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %q", o, err, want)
 		}
-	}
-	file := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(file, []byte("a\nb\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := TokenFile(file)(); err == nil || !strings.Contains(err.Error(), "has no token") {
-		t.Errorf("two lines: %v", err)
 	}
 }

@@ -123,16 +123,10 @@ func isUnreadable(status int) bool {
 
 // The method put sends a batch, and returns the status and the beginning of the answer.
 func (f *Feed) put(ctx context.Context, b *batch, text []byte) (status int, answer string, err error) {
-	to := f.target.Load()
-	token, err := to.Token()
+	r, err := f.target.Load().Request(ctx, http.MethodPut, "/v1/batches/"+b.feed+"/"+strconv.FormatInt(b.number, 10), bytes.NewReader(text))
 	if err != nil {
 		return 0, "", err
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPut, strings.TrimSuffix(to.URL, "/")+"/v1/batches/"+b.feed+"/"+strconv.FormatInt(b.number, 10), bytes.NewReader(text))
-	if err != nil {
-		return 0, "", err
-	}
-	r.Header.Set("Authorization", "Bearer "+token)
 	r.Header.Set("Content-Type", "application/x-ndjson")
 	r.Header.Set("Content-Encoding", "gzip")
 	r.Header.Set("Penstock-Node", f.options.Node)

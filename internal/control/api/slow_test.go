@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/penstock/penstock/internal/control/ledger"
+	"github.com/penstock/penstock/internal/controlcall"
 	"github.com/penstock/penstock/internal/events"
 	"github.com/penstock/penstock/internal/feed"
 	"github.com/penstock/penstock/internal/meter"
@@ -43,7 +44,7 @@ func TestASlowDatabase(t *testing.T) {
 	s := serve(t)
 	s.api.time = 500 * time.Millisecond
 	m := meter.New()
-	f, err := feed.Open(feed.Options{Target: feed.Target{URL: s.url, Token: func() (string, error) { return s.tokens[ledger.Node], nil }},
+	f, err := feed.Open(feed.Options{Target: controlcall.Target{URL: s.url, Token: func() (string, error) { return s.tokens[ledger.Node], nil }},
 		Folder: t.TempDir(), Node: "n", Meter: m, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)

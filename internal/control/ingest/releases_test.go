@@ -26,6 +26,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/penstock/penstock/internal/controlcall"
 	"github.com/penstock/penstock/internal/events"
 	"github.com/penstock/penstock/internal/feed"
 	"github.com/penstock/penstock/internal/meter"
@@ -200,7 +201,7 @@ const patience = 30 * time.Second
 // openFeed opens a feed over a spool.
 func openFeed(t *testing.T, url, spool string, m *meter.Meter) *feed.Feed {
 	t.Helper()
-	f, err := feed.Open(feed.Options{Target: feed.Target{URL: url, Token: func() (string, error) { return "pst_x", nil }}, Folder: spool, Meter: m,
+	f, err := feed.Open(feed.Options{Target: controlcall.Target{URL: url, Token: func() (string, error) { return "pst_x", nil }}, Folder: spool, Meter: m,
 		Node: "node-1", Region: func() string { return "eu" }, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
