@@ -69,12 +69,12 @@ var imports = map[string][]string{
 	"internal/control": {
 		"internal/control/api", "internal/control/archive", "internal/control/database", "internal/control/ingest", "internal/control/ledger", "internal/control/notify",
 		"internal/control/publish", "internal/control/reports", "internal/control/retain", "internal/control/rollout", "internal/directory/redisdir",
-		"internal/listen", "internal/store/redisstore",
+		"internal/listen", "internal/published/redispolicy", "internal/store/redisstore",
 	},
 	"internal/control/api": {
 		"core/counter", "core/policy", "internal/control/ingest", "internal/control/ledger", "internal/control/reports", "internal/credential", "internal/directory",
 		"internal/explain", "internal/feed", "internal/listen", "internal/operator", "internal/policyfile", "internal/policyfile/lint", "internal/policyfile/syntax",
-		"internal/sources", "internal/store/memstore",
+		"internal/published", "internal/sources", "internal/store/memstore",
 	},
 	"controlclient":                  {},
 	"internal/control/archive":       {"internal/control/retain"},

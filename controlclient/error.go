@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// Error is an answer of status 400 or above, or a redirect.
+// Error is an answer of status 400 or above, a redirect, or the status 304 if a text is the known
+// one.
 type Error struct {
 	Status   int // such as 412, if the record was changed since it was read
 	Title    string

@@ -110,6 +110,19 @@ func (c *Client) PublishPolicy(ctx context.Context, policy string, body PublishP
 	return answer, err
 }
 
+// GetPublishedPolicy calls GET /v1/policies/{policy}/published: Get the signed text that is
+// published to nodes, for nodes without Redis. Needs the role viewer or one above, or a
+// token of the role node. If known is its ETag, the error is an [*Error] with the status
+// 304.
+func (c *Client) GetPublishedPolicy(ctx context.Context, policy string, known ETag) ([]byte, ETag, error) {
+	r := newRequest("GET")
+	r.path = "/v1/policies/"
+	r.segment("policy", policy, "/published")
+	r.field("If-None-Match", string(known))
+	text, header, err := c.send(ctx, r)
+	return text, ETag(header.Get("ETag")), err
+}
+
 // ListRevisionsOptions are the optional parameters of [Client.ListRevisions].
 type ListRevisionsOptions struct {
 	// Before: the next of the page before

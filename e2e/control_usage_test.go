@@ -293,8 +293,9 @@ func TestABridgeTellsAControlPlane(t *testing.T) {
 	control.awaitUsage("api", usedRow{Admitted: admitted, Denied: requests - admitted, Units: admitted})
 }
 
-// TestATokenOfANodeOnlySends tests that the token of a node can neither read nor change anything.
-// Other tokens cannot send events or usage, and an invalid batch changes nothing.
+// TestATokenOfANodeOnlySends tests that the token of a node can change nothing, and read nothing
+// but published policies. Other tokens cannot send events or usage, and an invalid batch changes
+// nothing.
 func TestATokenOfANodeOnlySends(t *testing.T) {
 	t.Parallel()
 	control := startControl(t, pgtest.Database(t), redistest.Start(t).URL(), "")
@@ -310,6 +311,9 @@ func TestATokenOfANodeOnlySends(t *testing.T) {
 	}{
 		{node, "GET", "/v1/usage", "", 403},
 		{node, "GET", "/v1/clients", "", 403},
+		{node, "GET", "/v1/policies", "", 403},
+		{node, "GET", "/v1/policies/shop", "", 403},
+		{node, "GET", "/v1/policies/shop/published", "", 404},
 		{node, "POST", "/v1/clients/user:x/edits", `{"action":"block","reason":"x"}`, 403},
 		{node, "GET", "/v1/tokens", "", 403},
 		{admin, "PUT", batch, "{}", 403},

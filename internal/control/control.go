@@ -43,6 +43,7 @@ import (
 	"github.com/penstock/penstock/internal/control/rollout"
 	"github.com/penstock/penstock/internal/directory/redisdir"
 	"github.com/penstock/penstock/internal/listen"
+	"github.com/penstock/penstock/internal/published/redispolicy"
 	"github.com/penstock/penstock/internal/store/redisstore"
 )
 
@@ -117,7 +118,9 @@ func Run(ctx context.Context, o Options) error {
 	p.ledger = &ledger.Ledger{Pool: p.pool}
 	var counters []api.Region
 	for _, region := range o.Regions {
-		counters = append(counters, api.Region{Name: region.Name, Counters: region.Redis})
+		counters = append(counters, api.Region{Name: region.Name, Counters: region.Redis, Published: func(ctx context.Context, policy string) ([]byte, error) {
+			return redispolicy.Read(ctx, region.Redis, policy)
+		}})
 		p.publishers = append(p.publishers, &publish.Publisher{Region: region.Name, Database: config.ConnConfig.Copy(), Ledger: p.ledger,
 			Source: redisdir.New(region.Redis), Logger: o.Logger})
 		p.rollouts = append(p.rollouts, &rollout.Rollout{Region: region.Name, Database: config.ConnConfig.Copy(), Ledger: p.ledger, Redis: region.Redis,

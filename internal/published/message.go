@@ -20,7 +20,7 @@ import (
 
 // Bounds of a message.
 const (
-	// TextBytesMax is the greatest length of a text that a reader accepts from Redis.
+	// TextBytesMax is the greatest length of a text that a reader accepts.
 	TextBytesMax = 1 << 20
 	// headerBytesMax bounds the text's first line.
 	headerBytesMax = 1 << 10
@@ -155,6 +155,17 @@ func (m *Message) Seal(key ed25519.PrivateKey) ([]byte, error) {
 			messageBytesMax, TextBytesMax)
 	}
 	return whole, nil
+}
+
+// Generation returns the generation that a published text names, without verifying the text; 0 if
+// the text is not one of a control plane.
+func Generation(text []byte) int64 {
+	line, _, _ := bytes.Cut(text, []byte("\n"))
+	var h header
+	if len(line) > headerBytesMax || json.Unmarshal(line, &h) != nil {
+		return 0
+	}
+	return h.Generation
 }
 
 // Open verifies and decodes a published text, and returns its message. The text must name the

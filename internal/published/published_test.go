@@ -78,6 +78,11 @@ func TestOnlyWhatIsSignedIsOpened(t *testing.T) {
 			t.Errorf("%s: %v; want %q", what, err, c.want)
 		}
 	}
+	for text, want := range map[string]int64{string(text): 7, "": 0, "nonsense\n": 0, strings.Repeat(" ", headerBytesMax) + string(text): 0} {
+		if got := Generation([]byte(text)); got != want {
+			t.Errorf("the generation of %.40q is %d, want %d", text, got, want)
+		}
+	}
 	if _, err := Open(text, "shop", nil); err == nil {
 		t.Error("without a key, a message is opened")
 	}

@@ -59,6 +59,7 @@ type API struct {
 	gate       *gate
 	looks      looks
 	explaining *explaining
+	published  *publishedTexts
 	time       time.Duration // bounds a request
 	mux        *http.ServeMux
 }
@@ -70,7 +71,7 @@ func init() { huma.ValidateStrictCasing = true }
 
 // New returns the handler.
 func New(o Options) *API {
-	a := &API{o: o, time: requestTime, mux: http.NewServeMux(), explaining: newExplaining()}
+	a := &API{o: o, time: requestTime, mux: http.NewServeMux(), explaining: newExplaining(), published: newPublishedTexts(&o)}
 	a.gate = newGate(a.identify)
 	config := huma.DefaultConfig("Penstock control", "1")
 	config.Info.Description = "Clients, API keys, tiers, policies, usage, thresholds and tokens of a Penstock control plane."
@@ -87,6 +88,7 @@ func New(o Options) *API {
 	a.tierOperations()
 	a.tokenOperations()
 	a.policyOperations()
+	a.publishedOperation()
 	a.explainOperations()
 	a.regionOperations()
 	a.batchOperations()
@@ -151,8 +153,11 @@ func (a *API) refuse(w http.ResponseWriter, no *refusal) {
 	_, _ = w.Write(append(text, '\n')) // the caller may have left
 }
 
-// roleKey is the key of an operation's least role in its metadata.
-const roleKey = "role"
+// Keys of an operation's metadata: its least role, and whether nodes may call it as well.
+const (
+	roleKey  = "role"
+	nodesKey = "nodes"
+)
 
 // The function operation returns the description of an operation. Each operation may also be
 // answered 401, 403, 422, 429 and 503, and if it has a body, 400, 408, 413 and 415.
@@ -176,6 +181,14 @@ func needs(role ledger.Role) string {
 	return "Needs the role " + string(role) + " or one above."
 }
 
+// forNodesToo lets nodes call an operation of people.
+func forNodesToo(o huma.Operation) huma.Operation {
+	needed := o.Metadata[roleKey].(ledger.Role)
+	o.Description = "Needs the role " + string(needed) + " or one above, or a token of the role node."
+	o.Metadata[nodesKey] = true
+	return o
+}
+
 // caller is the context key of the requester of a call.
 type caller struct{}
 
@@ -193,7 +206,8 @@ func callerOf(ctx context.Context) requester {
 // authorize admits a request of a caller with the role that the operation needs.
 func (a *API) authorize(ctx huma.Context, next func(huma.Context)) {
 	needed, _ := ctx.Operation().Metadata[roleKey].(ledger.Role)
-	if has := callerOf(ctx.Context()).role; !has.May(needed) {
+	nodes, _ := ctx.Operation().Metadata[nodesKey].(bool)
+	if has := callerOf(ctx.Context()).role; !has.May(needed) && !(nodes && has == ledger.Node) {
 		_ = huma.WriteErr(a.huma, ctx, http.StatusForbidden, describeDenial(has, needed))
 		return
 	}

@@ -196,6 +196,13 @@ func (c *generatedCaller) callPolicies(ctx context.Context) {
 		t.Error(err)
 	}
 	must[*controlclient.Policy](t)(c.PublishPolicy(ctx, "shop", controlclient.PublishPolicy{Step: "all", Reason: "a test"}))
+	text, known, err := c.GetPublishedPolicy(ctx, "shop", "")
+	if err != nil || !strings.HasSuffix(string(text), "signed") {
+		t.Errorf("%q, %v", text, err)
+	}
+	if _, _, err := c.GetPublishedPolicy(ctx, "shop", known); failed(err) != http.StatusNotModified {
+		t.Error(err)
+	}
 	told := must[*controlclient.ExplanationAnswer](t)(c.ExplainRequest(ctx, "shop", controlclient.ExplainRequest{Path: "/", IP: "198.51.100.7"}))
 	if len(told.Rules) != 1 || told.Rules[0].Checks[0].Limit != "3/1m" || told.Client.ID != "198.51.100.7" {
 		t.Errorf("%+v", told)

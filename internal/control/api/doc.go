@@ -9,7 +9,9 @@
 // is a problem document (RFC 9457). An invalid write is answered 422 with the place, the value and
 // the remedy, and changes nothing. A write whose If-Match does not name the present revision is
 // answered 412. Lists are paged by key. A body has at most 64 KiB, except those with policies and
-// batches. At most 64 requests are served at a time, and at most half of them are batches of nodes.
+// batches. At most 64 requests are served at a time, and at most half of them are of nodes, which
+// send batches and read published policies. All callers within a second share one read of a
+// published policy.
 //
 // A token is verified before the body is read. A caller without a valid token does not keep callers
 // with one from being served: a token that was not seen before is verified in a separate queue. In
@@ -20,5 +22,5 @@
 //
 // # When not to use it
 //
-// Proxies do not use the API: they read records from Redis.
+// Proxies with Redis read records and policies there. Those without Redis read their policy here.
 package api

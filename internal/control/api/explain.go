@@ -31,6 +31,8 @@ import (
 type Region struct {
 	Name     string // "" for the only one of a control plane without regions
 	Counters counter.Store
+	// Published returns the signed text of a policy in the region's Redis; nil if there is none.
+	Published func(ctx context.Context, policy string) ([]byte, error)
 }
 
 // recordsWait bounds a read of records of an explanation.

@@ -35,8 +35,8 @@ const (
 	addressesMax = 4096
 	// knownMax bounds the remembered tokens.
 	knownMax = 10_000
-	// batchesMax is the part of requestsMax that nodes may use, so that they leave room for people.
-	batchesMax = requestsMax / 2
+	// nodesMax is the part of requestsMax that nodes may use, so that they leave room for people.
+	nodesMax = requestsMax / 2
 )
 
 // gate lets at most requestsMax requests be served at a time: each has a turn. A token that was
@@ -44,11 +44,11 @@ const (
 // verified first, in a queue of its own, so a caller without a valid token takes no turn from
 // callers with one.
 type gate struct {
-	identify       func(ctx context.Context, remote, authorization string) (requester, *refusal)
-	now            func() time.Time
-	turns, batches chan struct{}   // hold a value for each request that is being served
-	byToken        *sources.Counts // the turns of each token, which may use half of them
-	checks         chan struct{}   // holds a value for each check of an unknown token
+	identify     func(ctx context.Context, remote, authorization string) (requester, *refusal)
+	now          func() time.Time
+	turns, nodes chan struct{}   // hold a value for each request that is being served
+	byToken      *sources.Counts // the turns of each token, which may use half of them
+	checks       chan struct{}   // holds a value for each check of an unknown token
 
 	mu      sync.Mutex
 	known   map[[sha256.Size]byte]struct{} // the hashes of tokens that were valid
@@ -63,7 +63,7 @@ type failures struct {
 }
 
 func newGate(identify func(ctx context.Context, remote, authorization string) (requester, *refusal)) *gate {
-	return &gate{identify: identify, now: time.Now, turns: make(chan struct{}, requestsMax), batches: make(chan struct{}, batchesMax),
+	return &gate{identify: identify, now: time.Now, turns: make(chan struct{}, requestsMax), nodes: make(chan struct{}, nodesMax),
 		checks: make(chan struct{}, checksMax), known: map[[sha256.Size]byte]struct{}{}, byToken: sources.New(),
 		origins: map[netip.Prefix]*failures{}}
 }
@@ -91,7 +91,7 @@ func (g *gate) enter(r *http.Request) (by requester, leave func(), no *refusal) 
 			return by, nil, no
 		}
 	}
-	if leave, no = g.turnOf(hash, isBatch(r)); no != nil {
+	if leave, no = g.turnOf(hash, ofNodes(r)); no != nil {
 		return by, nil, no
 	}
 	if known {
@@ -106,16 +106,19 @@ func (g *gate) enter(r *http.Request) (by requester, leave func(), no *refusal) 
 	return by, leave, nil
 }
 
-func isBatch(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/v1/batches/") }
+// ofNodes reports whether a request is one that nodes send.
+func ofNodes(r *http.Request) bool {
+	return strings.HasPrefix(r.URL.Path, "/v1/batches/") || strings.HasSuffix(r.URL.Path, publishedSuffix)
+}
 
 // turnOf takes a turn for a request with a token, unless the token has half of all turns.
-func (g *gate) turnOf(hash [sha256.Size]byte, batch bool) (leave func(), no *refusal) {
+func (g *gate) turnOf(hash [sha256.Size]byte, node bool) (leave func(), no *refusal) {
 	token := g.countOf(hash)
 	if !token.Enter(requestsMax) {
 		token.Leave()
 		return nil, errEach
 	}
-	end, no := g.turn(batch)
+	end, no := g.turn(node)
 	if no != nil {
 		token.Leave()
 		return nil, no
@@ -131,11 +134,12 @@ func (g *gate) countOf(hash [sha256.Size]byte) sources.Source {
 	return g.byToken.Of(binary.BigEndian.Uint64(hash[:]))
 }
 
-// The method turn takes a turn, and for a batch also one of the turns of batches.
-func (g *gate) turn(batch bool) (leave func(), no *refusal) {
-	if batch {
+// The method turn takes a turn, and for a request of a node also one of the turns of
+// nodes.
+func (g *gate) turn(node bool) (leave func(), no *refusal) {
+	if node {
 		select {
-		case g.batches <- struct{}{}:
+		case g.nodes <- struct{}{}:
 		default:
 			return nil, errTurns
 		}
@@ -143,15 +147,15 @@ func (g *gate) turn(batch bool) (leave func(), no *refusal) {
 	select {
 	case g.turns <- struct{}{}:
 	default:
-		if batch {
-			<-g.batches
+		if node {
+			<-g.nodes
 		}
 		return nil, errTurns
 	}
 	return func() {
 		<-g.turns
-		if batch {
-			<-g.batches
+		if node {
+			<-g.nodes
 		}
 	}, nil
 }

@@ -175,19 +175,19 @@ func TestStrangersWaitApart(t *testing.T) {
 	}
 }
 
-// TestBatchesLeaveRoomForPeople tests that nodes cannot take all turns.
-func TestBatchesLeaveRoomForPeople(t *testing.T) {
+// TestNodesLeaveRoomForPeople tests that nodes cannot take all turns.
+func TestNodesLeaveRoomForPeople(t *testing.T) {
 	t.Parallel()
 	g := newTested()
-	for range batchesMax {
+	for range nodesMax {
 		if _, no := g.turn(true); no != nil {
 			t.Fatal(no)
 		}
 	}
 	if _, no := g.turn(true); no == nil {
-		t.Error("a batch has a turn too many")
+		t.Error("a node has a turn too many")
 	}
-	for range requestsMax - batchesMax {
+	for range requestsMax - nodesMax {
 		if _, no := g.turn(false); no != nil {
 			t.Fatal(no)
 		}

@@ -20,8 +20,8 @@ import (
 )
 
 // Role determines what a token may do. Each role of people includes the permissions of the roles
-// before it. The role of nodes permits nothing but to send what happened, and no other role permits
-// that.
+// before it. The role of nodes permits nothing but to send what happened, which no other role
+// permits, and to read published policies.
 type Role string
 
 // The roles.
@@ -30,7 +30,7 @@ const (
 	Support Role = "support" // block clients, grant units; exempt clients and set limits, with an end
 	Editor  Role = "editor"  // change clients, API keys, tiers and policies
 	Admin   Role = "admin"   // make and revoke tokens, write thresholds
-	Node    Role = "node"    // send what happened, and nothing else
+	Node    Role = "node"    // send what happened, and read published policies
 )
 
 // Roles are all roles: those of people from the least to the greatest, then that of nodes.

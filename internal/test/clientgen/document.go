@@ -102,8 +102,9 @@ func (o *operation) topic() string {
 	return topic
 }
 
-// The method answer returns the schema of the answer. The result named ok is false if the answer
-// has no body, and tagged reports whether it has an ETag.
+// The method answer returns the schema of the answer, which is of the format binary if the answer
+// is not JSON. The result named ok is false if the answer has no body, and tagged reports whether
+// it has an ETag.
 func (o *operation) answer() (s schema, ok, tagged bool, err error) {
 	for status, r := range o.Responses {
 		if !strings.HasPrefix(status, "2") {
@@ -111,7 +112,7 @@ func (o *operation) answer() (s schema, ok, tagged bool, err error) {
 		}
 		_, tagged = r.Headers["ETag"]
 		for name, m := range r.Content {
-			if name != "application/json" {
+			if name != "application/json" && m.Schema.Format != "binary" {
 				return s, false, false, fmt.Errorf("%s: an answer of the type %q is not known", o.OperationID, name)
 			}
 			s, ok = m.Schema, true

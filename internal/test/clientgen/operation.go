@@ -16,6 +16,7 @@ type call struct {
 	options   []parameter // those in the struct of options
 	condition bool
 	answerOf  string // the type of the answer; "" for none
+	binary    bool   // the answer is not JSON
 	tagged    bool
 	lines     []string // lines of the method, which put the parameters into the request
 }
@@ -27,7 +28,9 @@ func (g *generator) operation(o *operation) error {
 	if err != nil {
 		return err
 	}
-	if c.tagged = tagged; ok {
+	if c.tagged = tagged; ok && answer.Format == "binary" {
+		c.binary = true
+	} else if ok {
 		c.answerOf = typeName(answer.component())
 	}
 	if err := c.parameters(); err != nil {
@@ -69,6 +72,9 @@ func (c *call) parameters() error {
 		}
 		switch {
 		case p.In == "path":
+		case p.Name == "If-None-Match" && c.operation.method == "GET":
+			c.argument("known", "ETag")
+			c.lines = append(c.lines, `r.field("If-None-Match", string(known))`)
 		case p.Name == "If-Match" || p.Name == "If-None-Match":
 			c.condition = true
 		case p.Required:
@@ -159,14 +165,18 @@ func (g *generator) options(c *call) error {
 
 // The method named method writes the method that calls the operation.
 func (g *generator) method(c *call) {
-	g.comment("", fmt.Sprintf("%s calls %s %s: %s. %s", c.name, c.operation.method, c.path, c.Summary, c.Description))
+	about := fmt.Sprintf("%s calls %s %s: %s. %s", c.name, c.operation.method, c.path, c.Summary, c.Description)
 	results, give := "error", "_, _, err := c.send(ctx, r)\nreturn err"
 	switch {
+	case c.binary:
+		about += " If known is its ETag, the error is an [*Error] with the status 304."
+		results, give = "([]byte, ETag, error)", "text, header, err := c.send(ctx, r)\nreturn text, ETag(header.Get(\"ETag\")), err"
 	case c.answerOf != "" && c.tagged:
 		results, give = "(*"+c.answerOf+", ETag, error)", "return call["+c.answerOf+"](ctx, c, r)"
 	case c.answerOf != "":
 		results, give = "(*"+c.answerOf+", error)", "answer, _, err := call["+c.answerOf+"](ctx, c, r)\nreturn answer, err"
 	}
+	g.comment("", about)
 	fmt.Fprintf(&g.text, "func (c *Client) %s(%s) %s {\nr := newRequest(%q)\n%s\n%s\n}\n\n", c.name, strings.Join(c.arguments, ", "), results,
 		c.operation.method, strings.Join(c.lines, "\n"), give)
 }

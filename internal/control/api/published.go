@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/penstock/penstock/internal/control/ledger"
+	"github.com/penstock/penstock/internal/published"
+)
+
+// Bounds of the reading of published policies.
+const (
+	// publishedFor is how long a text that was read is given to all callers. So the calls of any
+	// number of nodes cost each Redis one read for each policy and second.
+	publishedFor = time.Second
+	// publishedTime bounds a read.
+	publishedTime = 2 * time.Second
+	// publishedReads bounds the reads at a time, each of another policy.
+	publishedReads = 8
+	// publishedMax bounds the policies whose last read is remembered. Callers choose the names.
+	publishedMax = 1024
+	// publishedSuffix ends the paths of published policies.
+	publishedSuffix = "/published"
+	// octets is the type of a text that is only copied.
+	octets = "application/octet-stream"
+)
+
+// publishedAnswer is the signed text of a published policy.
+type publishedAnswer struct {
+	Status      int
+	ContentType string `header:"Content-Type" hidden:"true"`
+	ETag        string `header:"ETag" doc:"identifies the text, for If-None-Match"`
+	Body        []byte
+}
+
+// publishedOperation registers the operation that nodes without Redis call.
+func (a *API) publishedOperation() {
+	o := forNodesToo(operation(http.MethodGet, policyPathText+publishedSuffix, "get-published-policy",
+		"Get the signed text that is published to nodes, for nodes without Redis", ledger.Viewer, 404))
+	o.Responses = map[string]*huma.Response{
+		"200": {Description: "The signed text, as it is in Redis", Content: map[string]*huma.MediaType{octets: {Schema: &huma.Schema{Type: "string", Format: "binary"}}}},
+		"304": {Description: "The text still has the ETag of If-None-Match", Headers: map[string]*huma.Param{"ETag": {Schema: &huma.Schema{Type: "string"}}}},
+	}
+	huma.Register(a.huma, o, a.getPublished)
+}
+
+func (a *API) getPublished(ctx context.Context, in *struct {
+	PolicyPath
+	IfNoneMatch string `header:"If-None-Match" doc:"the ETag of the text that the caller has; if it is still the present one, the answer is 304 without a text"`
+},
+) (*publishedAnswer, error) {
+	found, err := a.published.read(ctx, in.Policy)
+	switch {
+	case err != nil:
+		return nil, unavailable("the published policy could not be read from Redis; /readyz reports the state of Redis, and the log of the control " +
+			"plane the reason; nodes continue with the policy that they have; try again")
+	case found.text == nil:
+		return nil, huma.Error404NotFound("no policy of this name is published: publish it with penstock control policy publish, or correct the name")
+	case matches(in.IfNoneMatch, found.tag):
+		return &publishedAnswer{Status: http.StatusNotModified, ETag: found.tag}, nil
+	}
+	return &publishedAnswer{Status: http.StatusOK, ContentType: octets, ETag: found.tag, Body: found.text}, nil
+}
+
+// The function matches reports whether a value of If-None-Match has an ETag.
+func matches(list, tag string) bool {
+	for one := range strings.SplitSeq(list, ",") {
+		if one = strings.TrimSpace(one); one == "*" || strings.TrimPrefix(one, "W/") == tag {
+			return true
+		}
+	}
+	return false
+}
+
+// publishedText is a text that was read; nil if there is none.
+type publishedText struct {
+	text       []byte
+	tag        string
+	generation int64
+}
+
+// publishedTexts reads the texts of published policies. All callers within [publishedFor] share a
+// read.
+type publishedTexts struct {
+	regions []Region
+	logger  *slog.Logger
+	now     func() time.Time
+	reading chan struct{} // holds a value for each read
+
+	mu     sync.Mutex
+	latest map[string]*publishedRead // by policy
+}
+
+// publishedRead is the read of a text. Its result is set when the channel is closed.
+type publishedRead struct {
+	begun time.Time
+	done  chan struct{}
+	found publishedText
+	err   error
+}
+
+func newPublishedTexts(o *Options) *publishedTexts {
+	return &publishedTexts{regions: o.Regions, logger: o.Logger, now: time.Now, reading: make(chan struct{}, publishedReads), latest: map[string]*publishedRead{}}
+}
+
+// The method read returns the text of a policy.
+func (p *publishedTexts) read(ctx context.Context, policy string) (publishedText, error) {
+	r, mine := p.join(policy)
+	if mine {
+		defer close(r.done)
+		// The others need the text even if this caller leaves.
+		reading, cancel := context.WithTimeout(context.WithoutCancel(ctx), publishedTime)
+		defer cancel()
+		if r.found, r.err = p.readAll(reading, policy); r.err != nil {
+			p.logger.Warn("a published policy could not be read", "policy", policy, "error", r.err)
+		}
+		return r.found, r.err
+	}
+	select {
+	case <-r.done:
+		return r.found, r.err
+	case <-ctx.Done():
+		return publishedText{}, ctx.Err()
+	}
+}
+
+// The method join returns the latest read of a policy. It reports whether the caller has to do it.
+func (p *publishedTexts) join(policy string) (r *publishedRead, mine bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.now()
+	if r = p.latest[policy]; r != nil && now.Sub(r.begun) < publishedFor {
+		return r, false
+	}
+	if len(p.latest) >= publishedMax {
+		clear(p.latest) // the next caller for each policy reads again
+	}
+	r = &publishedRead{begun: now, done: make(chan struct{}), err: errors.New("reading has panicked")}
+	p.latest[policy] = r
+	return r, true
+}
+
+// readAll reads the text in the Redis of each region, and returns that of the latest publication.
+// The same text is published in all regions, but not in the same instant.
+func (p *publishedTexts) readAll(ctx context.Context, policy string) (latest publishedText, err error) {
+	select {
+	case p.reading <- struct{}{}:
+		defer func() { <-p.reading }()
+	case <-ctx.Done():
+		return latest, ctx.Err()
+	}
+	texts, errs := make([][]byte, len(p.regions)), make([]error, len(p.regions))
+	var reads sync.WaitGroup
+	for i, region := range p.regions {
+		reads.Go(func() { texts[i], errs[i] = region.Published(ctx, policy) })
+	}
+	reads.Wait()
+	for i, text := range texts {
+		if errs[i] != nil {
+			errs[i] = fmt.Errorf("region %q: %w", p.regions[i].Name, errs[i])
+			continue
+		}
+		generation := published.Generation(text)
+		if text == nil || latest.text != nil && generation <= latest.generation {
+			continue
+		}
+		latest = publishedText{text: text, generation: generation}
+	}
+	if latest.text == nil {
+		return latest, errors.Join(errs...)
+	}
+	sum := sha256.Sum256(latest.text)
+	latest.tag = fmt.Sprintf(`"%d-%x"`, latest.generation, sum[:16])
+	return latest, nil
+}

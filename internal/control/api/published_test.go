@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/penstock/penstock/controlclient"
+	"github.com/penstock/penstock/internal/control/ledger"
+	"github.com/penstock/penstock/internal/policyfile"
+	"github.com/penstock/penstock/internal/published"
+)
+
+// The type redisText is a Redis with published policies.
+type redisText struct {
+	mu    sync.Mutex
+	texts map[string][]byte
+	err   error
+	reads int
+}
+
+func (r *redisText) read(_ context.Context, policy string) ([]byte, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.reads++
+	if policy == "shop" && r.texts == nil && r.err == nil {
+		return []byte(`{"v":1,"policy":"shop","generation":3}` + "\nsigned"), nil
+	}
+	return r.texts[policy], r.err
+}
+
+func (r *redisText) set(texts map[string][]byte, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.texts, r.err = texts, err
+}
+
+// signedText returns a text with a generation.
+func signedText(t *testing.T, generation int64) []byte {
+	t.Helper()
+	d := &policyfile.Document{Name: "shop", Rules: []policyfile.Rule{{Name: "api", Limit: policyfile.Words{"5/1m"}}}}
+	text, err := (&published.Message{Policy: "shop", Generation: generation, Now: published.Content{Revision: 1, Document: d}}).Seal(
+		ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func (s *served) walkPublished() {
+	const shop = "/v1/policies/shop/published"
+	a := s.checkAnswer(s.ask(ledger.Viewer, "GET", shop, ""), 200, `"generation":3`)
+	if kind := a.header.Get("Content-Type"); kind != octets {
+		s.t.Errorf("the type is %q", kind)
+	}
+	tag := a.header.Get("ETag")
+	if !strings.HasPrefix(tag, `"3-`) {
+		s.t.Errorf("the ETag is %s", tag)
+	}
+	for _, known := range []string{tag, "W/" + tag, `"x", ` + tag, "*"} {
+		a := s.checkAnswer(s.ask(ledger.Node, "GET", shop, "", "If-None-Match", known), 304)
+		if a.body != "" || a.header.Get("ETag") != tag {
+			s.t.Errorf("with %s, %v %q", known, a.header, a.body)
+		}
+	}
+	s.checkAnswer(s.ask(ledger.Node, "GET", shop, "", "If-None-Match", `"2-`+tag[3:]), 200, "signed")
+	s.checkAnswer(s.ask(ledger.Node, "GET", "/v1/policies/other/published", ""), 404, "penstock control policy publish")
+	s.checkAnswer(s.ask(ledger.Node, "GET", "/v1/policies/a%2Fb/published", ""), 422, "path.policy")
+	s.checkAnswer(s.ask(ledger.Node, "GET", "/v1/policies/shop", ""), 403)
+}
+
+// TestThePublishedPolicyIsThatOfRedis tests that the text is byte for byte that of Redis, that of
+// several regions the latest publication counts, and what is answered while a Redis is away.
+func TestThePublishedPolicyIsThatOfRedis(t *testing.T) {
+	t.Parallel()
+	us, eu := new(redisText), new(redisText)
+	s := serve(t, func(o *Options) {
+		o.Regions = []Region{{Name: "us", Published: us.read}, {Name: "eu", Published: eu.read}}
+	})
+	now := time.Now()
+	s.api.published.now = func() time.Time { return now }
+	c, err := controlclient.New(s.url, controlclient.Options{Token: s.tokens[ledger.Node]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	away, older, newer := errors.New("away"), map[string][]byte{"shop": signedText(t, 9)}, map[string][]byte{"shop": signedText(t, 10)}
+	none := map[string][]byte{}
+	for _, step := range []struct {
+		us, eu       map[string][]byte
+		usErr, euErr error
+		status       int
+		want         []byte
+	}{
+		{older, newer, nil, nil, 200, newer["shop"]},
+		{newer, older, nil, nil, 200, newer["shop"]},
+		{none, older, away, nil, 200, older["shop"]},
+		{older, none, nil, nil, 200, older["shop"]},
+		{none, none, nil, nil, 404, nil},
+		{none, none, away, nil, 503, nil},
+		{none, none, away, away, 503, nil},
+	} {
+		now = now.Add(publishedFor)
+		us.set(step.us, step.usErr)
+		eu.set(step.eu, step.euErr)
+		s.described("GET", "/v1/policies/shop/published", s.ask(ledger.Node, "GET", "/v1/policies/shop/published", ""))
+		text, tag, err := c.GetPublishedPolicy(t.Context(), "shop", "")
+		if step.status != 200 {
+			if failed(err) != step.status || step.status == 503 && !strings.Contains(err.Error(), "nodes continue") {
+				t.Errorf("%+v: %v", step, err)
+			}
+			continue
+		}
+		if err != nil || !bytes.Equal(text, step.want) {
+			t.Errorf("%d bytes, %v; want %d", len(text), err, len(step.want))
+		}
+		if _, _, err := c.GetPublishedPolicy(t.Context(), "shop", tag); failed(err) != http.StatusNotModified {
+			t.Errorf("with the ETag %s: %v", tag, err)
+		}
+	}
+}
+
+// TestAFloodOfReadsCostsRedisOneASecond tests that all callers of a second share a read, also one
+// that fails, that a caller who leaves does not end it, and that names which callers make up are
+// not remembered without bound.
+func TestAFloodOfReadsCostsRedisOneASecond(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var reads int
+		p := newPublishedTexts(&Options{Logger: slog.New(slog.DiscardHandler), Regions: []Region{{Published: func(ctx context.Context, _ string) ([]byte, error) {
+			reads++
+			time.Sleep(publishedFor / 2)
+			if reads == 2 {
+				return nil, errors.New("away")
+			}
+			return []byte("text"), ctx.Err()
+		}}}})
+		for want := 1; want <= 3; want++ {
+			leaving, leave := context.WithCancel(t.Context())
+			leave()
+			var callers sync.WaitGroup
+			for i := range 100 {
+				ctx := t.Context()
+				if i == 0 {
+					ctx = leaving
+				}
+				callers.Go(func() {
+					found, err := p.read(ctx, "shop")
+					if (err != nil) != (want == 2) && !errors.Is(err, context.Canceled) || err == nil && string(found.text) != "text" {
+						t.Errorf("%q, %v", found.text, err)
+					}
+				})
+			}
+			callers.Wait()
+			if reads != want {
+				t.Errorf("%d reads, want %d", reads, want)
+			}
+			time.Sleep(publishedFor)
+		}
+		for i := range 3 * publishedMax {
+			_, _ = p.join(fmt.Sprint(i))
+		}
+		if len(p.latest) > publishedMax {
+			t.Errorf("%d policies are remembered", len(p.latest))
+		}
+	})
+}
