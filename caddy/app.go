@@ -56,6 +56,9 @@ type App struct {
 	// A policy that a control plane publishes in Redis, instead of a file. Default: none.
 	PolicyRedis *PublishedPolicy `json:"policy_redis,omitempty"`
 
+	// A policy that a control plane publishes, read from its API, instead of a file. Default: none.
+	PolicyHTTP *HTTPPolicy `json:"policy_http,omitempty"`
+
 	// The region of this server: one of those in `regions` of its policies. Required if a policy
 	// has regions. Default: none.
 	Region string `json:"region,omitempty"`
@@ -150,28 +153,28 @@ func (a *App) completePolicy(d *policyfile.Document) error {
 	return a.name(d)
 }
 
-// addSourced opens the app's policy in a file or in Redis, if there is one.
+// addSourced opens the app's policy that comes from elsewhere, if there is one.
 func (a *App) addSourced() error {
-	policies, tried, err := a.openSourced(a.Policy, a.PolicyRedis, appPlace, a.completePolicy)
+	policies, tried, err := a.openSourced(&policyPlaces{a.Policy, a.PolicyRedis, a.PolicyHTTP}, appPlace, a.completePolicy)
 	a.policies, a.tried = append(a.policies, policies...), append(a.tried, tried...)
 	return err
 }
 
-// openSourced opens a policy in a file or in Redis, if either is named.
-func (a *App) openSourced(file string, inRedis *PublishedPolicy, place string, complete func(*policyfile.Document) error) (
+// openSourced opens a policy in a file, in Redis or of an API, if one of them is named.
+func (a *App) openSourced(from *policyPlaces, place string, complete func(*policyfile.Document) error) (
 	policies, tried []*live.Policy, err error,
 ) {
 	switch {
-	case file != "" && inRedis != nil:
+	case from.count() > 1:
 		return nil, nil, errTwoPolicies
-	case file != "":
-		p, err := a.openFile(file, place, complete)
+	case from.file != "":
+		p, err := a.openFile(from.file, place, complete)
 		if err != nil {
 			return nil, nil, err
 		}
 		return []*live.Policy{p}, nil, nil
-	case inRedis != nil:
-		p, candidate, err := a.openPublished(inRedis, place, complete)
+	case from.count() == 1:
+		p, candidate, err := a.openPublished(from, place, complete)
 		if err != nil {
 			return nil, nil, err
 		}

@@ -24,6 +24,7 @@ func init() {
 //	    name   <namespace>
 //	    policy <file>
 //	    policy redis <name> { key <public key>, state_dir <folder>, node <name> }
+//	    policy http <name> { url <url>, token_file <file>, key <public key>, ... }
 //	    shadow policy <file>
 //	    rule   <name> [<limit>...] { <words of a rule> }
 //	    <words of a policy>
@@ -40,8 +41,8 @@ func parseDirective(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error)
 	if err != nil {
 		return nil, err
 	}
-	handler := &Handler{Name: d.Name, Policy: b.policy, PolicyRedis: b.published, ShadowPolicy: b.shadowPolicy, PolicyWords: wordsOf(d)}
-	if len(d.Rules) > 0 || b.policy != "" || b.published != nil || b.shadowPolicy != "" {
+	handler := &Handler{Name: d.Name, Policy: b.from.file, PolicyRedis: b.from.redis, PolicyHTTP: b.from.http, ShadowPolicy: b.shadowPolicy, PolicyWords: wordsOf(d)}
+	if len(d.Rules) > 0 || b.from.count() > 0 || b.shadowPolicy != "" {
 		handler.Site = site
 	}
 	return handler, nil
@@ -66,6 +67,7 @@ func lineName(state map[string]any, site string) string {
 //	    control <url> { token_file <file>, spool <folder>, spool_bytes <size> }
 //	    policy <file>
 //	    policy redis <name> { key <public key>, state_dir <folder>, node <name> }
+//	    policy http <name> { url <url>, token_file <file>, key <public key>, ... }
 //	    shadow policy <file>
 //	    region <name>
 //	    rule   <name> [<limit>...] { <words of a rule> }
@@ -84,7 +86,7 @@ func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	app := &App{Name: document.Name, Policy: b.policy, PolicyRedis: b.published, ShadowPolicy: b.shadowPolicy, Store: b.store, Directory: b.directory,
+	app := &App{Name: document.Name, Policy: b.from.file, PolicyRedis: b.from.redis, PolicyHTTP: b.from.http, ShadowPolicy: b.shadowPolicy, Store: b.store, Directory: b.directory,
 		EventsTo: b.eventsTo, Control: b.control, Region: b.region, PolicyWords: wordsOf(document)}
 	return httpcaddyfile.App{Name: "penstock", Value: caddyconfig.JSON(app, nil)}, nil
 }
@@ -101,7 +103,8 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if err != nil {
 		return err
 	}
-	h.Name, h.Policy, h.PolicyRedis, h.ShadowPolicy, h.PolicyWords = document.Name, b.policy, b.published, b.shadowPolicy, wordsOf(document)
+	h.Name, h.Policy, h.PolicyRedis, h.PolicyHTTP = document.Name, b.from.file, b.from.redis, b.from.http
+	h.ShadowPolicy, h.PolicyWords = b.shadowPolicy, wordsOf(document)
 	return nil
 }
 

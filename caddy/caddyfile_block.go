@@ -25,9 +25,7 @@ type block struct {
 	rules    *syntax.Node
 	line     *syntax.Node  // the rule of the directive's first line
 	nameLine func() string // nil outside of a site
-	policy   string
-	// published is a policy in Redis.
-	published *PublishedPolicy
+	from     policyPlaces
 	// shadowPolicy is the file of a candidate policy.
 	shadowPolicy string
 	store        *Store
@@ -163,17 +161,17 @@ func (b *block) shadow() {
 	b.policyFile("shadow policy", &b.shadowPolicy)
 }
 
-// readPolicy reads "policy FILE" or "policy redis NAME".
+// readPolicy reads "policy FILE", "policy redis NAME" or "policy http NAME".
 func (b *block) readPolicy() {
 	args := b.d.RemainingArgs()
 	switch {
-	case len(args) == 2 && args[0] == "redis":
-		b.readPublished(args[1])
+	case len(args) == 2 && (args[0] == "redis" || args[0] == "http"):
+		b.readPublished(args[0], args[1])
 		return
-	case b.published != nil:
+	case b.from.redis != nil || b.from.http != nil:
 		b.problem("policy", "is listed twice", "keep one")
 	default:
-		b.filePath("policy", args, &b.policy)
+		b.filePath("policy", args, &b.from.file)
 	}
 	b.noBlock("policy")
 }

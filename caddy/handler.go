@@ -60,6 +60,9 @@ type Handler struct {
 	// A policy that a control plane publishes in Redis, instead of a file. Default: none.
 	PolicyRedis *PublishedPolicy `json:"policy_redis,omitempty"`
 
+	// A policy that a control plane publishes, read from its API, instead of a file. Default: none.
+	PolicyHTTP *HTTPPolicy `json:"policy_http,omitempty"`
+
 	// A policy file to try out on the requests of this handler, besides the policies in force.
 	// Metrics count the requests that only the candidate would deny, and those that only the
 	// candidate would admit. The candidate denies nothing, has its own counters, and costs one more
@@ -148,11 +151,16 @@ func (h *Handler) fillDefaults(d *policyfile.Document) error {
 	return h.name(d)
 }
 
-// addSourced opens the handler's policy in a file or in Redis, if there is one.
+// addSourced opens the handler's policy that comes from elsewhere, if there is one.
 func (h *Handler) addSourced() error {
-	policies, tried, err := h.app.openSourced(h.Policy, h.PolicyRedis, h.place(), h.fillDefaults)
+	policies, tried, err := h.app.openSourced(h.from(), h.place(), h.fillDefaults)
 	h.policies, h.tried = append(h.policies, policies...), append(h.tried, tried...)
 	return err
+}
+
+// The method from says where the handler's policy comes from.
+func (h *Handler) from() *policyPlaces {
+	return &policyPlaces{h.Policy, h.PolicyRedis, h.PolicyHTTP}
 }
 
 func (h *Handler) addShadow() error {
@@ -200,7 +208,7 @@ func (h *Handler) Validate() error {
 		return errors.New("nothing to enforce: this penstock handler has no rule and the penstock app has no policy; " +
 			"write a limit (penstock 100/1m), a rule or a policy file")
 	}
-	if len(h.Rules) == 0 && h.Policy == "" && h.PolicyRedis == nil && h.ShadowPolicy == "" && (h.Name != "" || !h.empty()) {
+	if len(h.Rules) == 0 && h.from().count() == 0 && h.ShadowPolicy == "" && (h.Name != "" || !h.empty()) {
 		return errors.New("this penstock block has settings for rules but has no rule; add one, or move the settings to the global " +
 			"penstock block")
 	}

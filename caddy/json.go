@@ -16,7 +16,7 @@ import (
 // UnmarshalJSON reads the app's configuration. The error lists all problems.
 func (a *App) UnmarshalJSON(data []byte) error {
 	d, err := readWords(data, ownSetting{"store", &a.Store}, ownSetting{"directory", &a.Directory}, ownSetting{"events_to", &a.EventsTo}, ownSetting{"control", &a.Control}, ownSetting{"policy", &a.Policy},
-		ownSetting{"policy_redis", &a.PolicyRedis}, ownSetting{"shadow_policy", &a.ShadowPolicy}, ownSetting{"region", &a.Region})
+		ownSetting{"policy_redis", &a.PolicyRedis}, ownSetting{"policy_http", &a.PolicyHTTP}, ownSetting{"shadow_policy", &a.ShadowPolicy}, ownSetting{"region", &a.Region})
 	if err == nil {
 		a.Name, a.PolicyWords = d.Name, wordsOf(d)
 	}
@@ -25,7 +25,8 @@ func (a *App) UnmarshalJSON(data []byte) error {
 
 // UnmarshalJSON reads the handler's configuration. The error lists all problems.
 func (h *Handler) UnmarshalJSON(data []byte) error {
-	d, err := readWords(data, ownSetting{"site", &h.Site}, ownSetting{"policy", &h.Policy}, ownSetting{"policy_redis", &h.PolicyRedis}, ownSetting{"shadow_policy", &h.ShadowPolicy})
+	d, err := readWords(data, ownSetting{"site", &h.Site}, ownSetting{"policy", &h.Policy}, ownSetting{"policy_redis", &h.PolicyRedis},
+		ownSetting{"policy_http", &h.PolicyHTTP}, ownSetting{"shadow_policy", &h.ShadowPolicy})
 	if err == nil {
 		h.Name, h.PolicyWords = d.Name, wordsOf(d)
 	}

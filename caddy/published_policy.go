@@ -3,20 +3,23 @@
 package penstockcaddy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
 
 	"github.com/caddyserver/caddy/v2"
 
+	"github.com/penstock/penstock/internal/controlcall"
 	"github.com/penstock/penstock/internal/enforce/live"
 	"github.com/penstock/penstock/internal/policyfile"
 	"github.com/penstock/penstock/internal/published/follow"
+	"github.com/penstock/penstock/internal/published/httppolicy"
 	"github.com/penstock/penstock/internal/published/redispolicy"
 )
 
-// PublishedPolicy is a policy that a control plane publishes in the Redis of the store. The
-// policy's last valid version is kept on disk, and is used if Redis does not answer at the start.
+// PublishedPolicy is a policy that a control plane publishes. The policy's last valid version is
+// kept on disk, and is used if the policy cannot be read at the start.
 type PublishedPolicy struct {
 	// The name of the policy.
 	Name string `json:"name,omitempty"`
@@ -35,17 +38,44 @@ type PublishedPolicy struct {
 	Node string `json:"node,omitempty"`
 }
 
-// The method source returns the source of the policy in Redis or, if trial is set, of its
-// candidate.
-func (p *PublishedPolicy) source(a *App, trial bool) (live.Source, error) {
-	if a.store.opened.Redis == nil {
-		return nil, fmt.Errorf("policy redis %s: the counters are in memory, and the policy is to come from Redis; write store redis "+
-			"redis://localhost:6379 in the penstock block of the global options", p.Name)
+// HTTPPolicy is a policy that a control plane publishes, and that this server reads from its API.
+// Caddy looks for a change every 30 seconds.
+type HTTPPolicy struct {
+	PublishedPolicy
+
+	// The address of the API of `penstock control`, such as `https://control:7070`. Default: that
+	// of `control`.
+	URL string `json:"url,omitempty"`
+
+	// A file that holds a token of the role node. TokenFile is read before each call. Default: that
+	// of `control`, if `url` is left out.
+	TokenFile string `json:"token_file,omitempty"`
+}
+
+// policyPlaces says where a policy comes from: a file, Redis, or the API of a control plane.
+type policyPlaces struct {
+	file  string
+	redis *PublishedPolicy
+	http  *HTTPPolicy
+}
+
+// The method count returns how many places are given.
+func (p *policyPlaces) count() (n int) {
+	for _, given := range []bool{p.file != "", p.redis != nil, p.http != nil} {
+		if given {
+			n++
+		}
 	}
-	o := follow.Options{Origin: &redispolicy.Origin{Store: a.store.opened.Redis, Policy: p.Name}, Policy: p.Name, ByClient: true, Trial: trial, Logger: a.slogger()}
+	return n
+}
+
+// The method source returns the source of a policy of an origin or, if trial is set, of its
+// candidate.
+func (p *PublishedPolicy) source(a *App, origin follow.Origin, trial bool) (live.Source, error) {
+	o := follow.Options{Origin: origin, Policy: p.Name, ByClient: true, Trial: trial, Logger: a.slogger()}
 	settings := follow.Settings{Keys: p.Keys, Folder: p.StateDir, Node: p.Node}
 	if err := settings.Fill(&o, fillIn); err != nil {
-		return nil, fmt.Errorf("policy redis %s: %w", p.Name, err)
+		return nil, err
 	}
 	if o.Folder == "" {
 		o.Folder = filepath.Join(caddy.AppDataDir(), "penstock")
@@ -53,25 +83,65 @@ func (p *PublishedPolicy) source(a *App, trial bool) (live.Source, error) {
 	return follow.New(o)
 }
 
+// The method origin returns the policy in the Redis of the store.
+func (p *PublishedPolicy) origin(a *App) (follow.Origin, error) {
+	if a.store.opened.Redis == nil {
+		return nil, errors.New("the counters are in memory, and the policy is to come from Redis; write store redis redis://localhost:6379 in the " +
+			"penstock block of the global options, or policy http to read the policy from the control plane")
+	}
+	return &redispolicy.Origin{Store: a.store.opened.Redis, Policy: p.Name}, nil
+}
+
+// The method origin returns the policy in the API of the control plane.
+func (p *HTTPPolicy) origin(a *App) (follow.Origin, error) {
+	url, err := fillIn(p.URL, nil)
+	if err != nil {
+		return nil, fmt.Errorf("url: %w", err)
+	}
+	file, err := fillIn(p.TokenFile, nil)
+	if err != nil {
+		return nil, fmt.Errorf("token_file: %w", err)
+	}
+	if url == "" && a.Control != nil {
+		url, file = a.Control.URL, cmp.Or(file, a.Control.TokenFile)
+	}
+	switch {
+	case url == "":
+		return nil, errors.New("url is missing: write the address of the API of penstock control, such as url https://control:7070")
+	case file == "":
+		return nil, errors.New("token_file is missing: name a file with a token of penstock control token --role node")
+	}
+	return httppolicy.New(httppolicy.Options{Target: controlcall.Target{URL: url, Token: controlcall.TokenFile(file)}, Policy: p.Name, Logger: a.slogger()})
+}
+
 // openPublished puts a published policy into force. The argument tried is the policy's candidate,
 // which is evaluated but not enforced.
-func (a *App) openPublished(p *PublishedPolicy, place string, complete func(*policyfile.Document) error) (policy, tried *live.Policy, err error) {
-	source, err := p.source(a, false)
+func (a *App) openPublished(from *policyPlaces, place string, complete func(*policyfile.Document) error) (policy, tried *live.Policy, err error) {
+	p, word, open := from.redis, "redis", from.redis.origin
+	if from.http != nil {
+		p, word, open = &from.http.PublishedPolicy, "http", from.http.origin
+	}
+	fail := func(err error) error { return fmt.Errorf("policy %s %s: %w", word, p.Name, err) }
+	origin, err := open(a)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, fail(err)
+	}
+	source, err := p.source(a, origin, false)
+	if err != nil {
+		return nil, nil, fail(err)
 	}
 	if policy, err = a.open(source, place, complete); err != nil {
 		return nil, nil, err
 	}
-	candidate, err := p.source(a, true)
+	candidate, err := p.source(a, origin, true)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, fail(err)
 	}
 	tried, err = a.openShadow(candidate, place, complete)
 	return policy, tried, err
 }
 
-var errTwoPolicies = errors.New("policy names a file and Redis: keep one")
+var errTwoPolicies = errors.New("policy names two of a file, Redis and HTTP: keep one")
 
 // The function isDisabled reports whether a candidate is disabled, so that there is nothing to
 // evaluate.
@@ -80,35 +150,47 @@ func isDisabled(candidate *live.Policy) bool {
 	return enabled != nil && !*enabled
 }
 
-// readPublished reads the rest of "policy redis NAME" with its block.
-func (b *block) readPublished(name string) {
-	if b.published != nil || b.policy != "" {
+// readPublished reads the rest of "policy redis NAME" or "policy http NAME" with its block.
+func (b *block) readPublished(kind, name string) {
+	if b.from.count() > 0 {
 		b.problem("policy", "is listed twice", "keep one")
 		b.skip()
 		return
 	}
-	p := &PublishedPolicy{Name: name}
-	b.published = p
+	p, fields := new(PublishedPolicy), "key, state_dir and node"
+	into := map[string]*string{"state_dir": &p.StateDir, "node": &p.Node}
+	if b.from.redis = p; kind == "http" {
+		remote := new(HTTPPolicy)
+		p, fields = &remote.PublishedPolicy, "url, token_file, key, state_dir and node"
+		into = map[string]*string{"state_dir": &p.StateDir, "node": &p.Node, "url": &remote.URL, "token_file": &remote.TokenFile}
+		b.from.redis, b.from.http = nil, remote
+	}
+	p.Name = name
+	place := "policy " + kind
 	for nesting := b.d.Nesting(); b.d.NextBlock(nesting); {
-		word, args := b.d.Val(), b.d.RemainingArgs()
-		into := map[string]*string{"state_dir": &p.StateDir, "node": &p.Node}[word]
-		switch {
-		case word != "key" && into == nil:
-			b.problem("policy redis."+word, "is an unknown field", "the fields are key, state_dir and node")
-		case len(args) != 1:
-			b.problem("policy redis."+word, "takes one value", "write "+word+" VALUE")
-		case word == "key":
-			p.Keys = append(p.Keys, args[0])
-		case *into != "":
-			b.problem("policy redis."+word, "is listed twice", "keep one")
-		case word == "state_dir":
-			*into = resolveInCaddyfile(b.d, args[0])
-		default:
-			*into = args[0]
-		}
-		b.noBlock(word)
+		b.readPublishedWord(p, into, place, fields)
 	}
 	if len(p.Keys) == 0 {
-		b.problem("policy redis", "has no key", "write key ed25519:… as penstock control policy key prints it")
+		b.problem(place, "has no key", "write key ed25519:… as penstock control policy key prints it")
 	}
+}
+
+// readPublishedWord reads a line of the block of a published policy.
+func (b *block) readPublishedWord(p *PublishedPolicy, into map[string]*string, place, fields string) {
+	word, args := b.d.Val(), b.d.RemainingArgs()
+	switch to := into[word]; {
+	case word != "key" && to == nil:
+		b.problem(place+"."+word, "is an unknown field", "the fields are "+fields)
+	case len(args) != 1:
+		b.problem(place+"."+word, "takes one value", "write "+word+" VALUE")
+	case word == "key":
+		p.Keys = append(p.Keys, args[0])
+	case *to != "":
+		b.problem(place+"."+word, "is listed twice", "keep one")
+	case word == "state_dir" || word == "token_file":
+		*to = resolveInCaddyfile(b.d, args[0])
+	default:
+		*to = args[0]
+	}
+	b.noBlock(word)
 }

@@ -82,15 +82,15 @@ func New(o Options) (*Source, error) {
 	case o.Policy == "":
 		return nil, errors.New("the policy has no name: write the name under which the control plane publishes it")
 	case len(o.Keys) == 0:
-		return nil, fmt.Errorf("%s: a key is missing, and without one a forged policy could not be told from that of the control plane: "+
-			"write the key that penstock control policy key prints", o.Origin)
+		return nil, errors.New("a key is missing, and without one a forged policy could not be told from that of the control plane: write the " +
+			"key that penstock control policy key prints")
 	case len(o.Keys) > published.KeysMax:
-		return nil, fmt.Errorf("%s: it has %d keys, and at most %d are accepted: remove former ones", o.Origin, len(o.Keys), published.KeysMax)
+		return nil, fmt.Errorf("there are %d keys, and at most %d are accepted: remove former ones", len(o.Keys), published.KeysMax)
 	}
 	if o.Node == "" {
 		host, err := os.Hostname()
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w; name the node", o.Origin, err)
+			return nil, fmt.Errorf("%w; name the node", err)
 		}
 		o.Node = host
 	}

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package httppolicy reads published policies from the API of a control plane, for nodes without
+// Redis.
+//
+// # Promise
+//
+// An [Origin] has the text of one policy, for package follow. The text is the one that nodes with
+// Redis read there, byte for byte. It is sent only if it has changed since it was last read (ETag).
+// A call ends after [callTime], and a call to a machine that does not answer after [dialTime]. No
+// call follows a redirect, so the token goes only to the host of the URL. At most
+// [published.TextBytesMax] bytes of a text are used.
+//
+// # Price
+//
+// There is no announcement: a change is found by the next look, within 36 seconds if the control
+// plane answers within a second. A look is a request and an answer without a body, on a connection
+// that stays open. The process keeps the text.
+//
+// # When not to use it
+//
+// A node whose counters are in Redis reads the policy there with package redispolicy: it learns of
+// a change at once, and needs no second address.
+package httppolicy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock/penstock/internal/controlcall"
+	"github.com/penstock/penstock/internal/published"
+	"github.com/penstock/penstock/internal/published/follow"
+)
+
+const (
+	// callTime bounds a call.
+	callTime = 5 * time.Second
+	// dialTime bounds the connection to the control plane, and the greeting of TLS.
+	dialTime = 2 * time.Second
+	// tagBytesMax bounds an ETag that is sent back.
+	tagBytesMax = 256
+	// detailBytesMax bounds what is read of an answer that is an error.
+	detailBytesMax = 4 << 10
+)
+
+// Options configures an origin. All fields are required.
+type Options struct {
+	controlcall.Target
+	Policy string
+	Logger *slog.Logger
+}
+
+// Origin is the text of a policy in the API of a control plane. It implements [follow.Origin].
+type Origin struct {
+	o     Options
+	known atomic.Pointer[answer] // the text that was last read; nil before that
+	away  atomic.Bool            // the log says that the control plane does not answer
+}
+
+// The type answer is a text with its ETag.
+type answer struct {
+	text []byte
+	tag  string
+}
+
+var _ follow.Origin = (*Origin)(nil)
+
+// New returns an origin. New calls nobody yet.
+func New(o Options) (*Origin, error) {
+	if err := o.Check(); err != nil {
+		return nil, err
+	}
+	if o.IsExposed() {
+		o.Logger.Warn("the token of the control plane can be read by the network: write https:// in the URL", "policy", o.Policy, "url", o.URL)
+	}
+	return &Origin{o: o}, nil
+}
+
+// String implements [follow.Origin].
+func (o *Origin) String() string { return "http:" + o.o.Policy }
+
+// Listen implements [follow.Origin]. The API announces nothing.
+func (o *Origin) Listen(ctx context.Context, _ func()) { <-ctx.Done() }
+
+// Read implements [follow.Origin].
+func (o *Origin) Read(ctx context.Context) ([]byte, error) {
+	bounded, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	text, err := o.ask(bounded)
+	if ctx.Err() == nil {
+		o.logAway(err)
+	}
+	return text, err
+}
+
+// logAway logs when the control plane ceases to answer, and when it answers again.
+func (o *Origin) logAway(err error) {
+	_, away := errors.AsType[*follow.AwayError](err)
+	switch was := o.away.Swap(away); {
+	case away && !was:
+		o.o.Logger.Warn("the control plane does not give the policy; the one in force stays", "policy", o.o.Policy, "error", err)
+	case was && !away:
+		o.o.Logger.Info("the control plane answers for the policy again", "policy", o.o.Policy)
+	}
+}
+
+// The variable client makes the calls of all origins of a process, so that they share connections.
+var client = newClient()
+
+func newClient() *http.Client {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.DialContext = (&net.Dialer{Timeout: dialTime}).DialContext
+	transport.TLSHandshakeTimeout = dialTime
+	transport.DisableCompression = true // the text is compressed, and its ETag is that of its bytes
+	return &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+}
+
+// The method ask calls the control plane.
+func (o *Origin) ask(ctx context.Context) ([]byte, error) {
+	r, err := o.o.Request(ctx, http.MethodGet, "/v1/policies/"+url.PathEscape(o.o.Policy)+"/published", nil)
+	if err != nil {
+		return nil, err
+	}
+	known := o.known.Load()
+	if known != nil && known.tag != "" {
+		r.Header.Set("If-None-Match", known.tag)
+	}
+	response, err := client.Do(r)
+	if err != nil {
+		return nil, &follow.AwayError{Err: fmt.Errorf("the control plane did not answer for the policy: %w", err)}
+	}
+	defer response.Body.Close()
+	switch {
+	case response.StatusCode == http.StatusNotModified && known != nil:
+		return known.text, nil
+	case response.StatusCode != http.StatusOK:
+		return nil, describe(response)
+	}
+	text, err := io.ReadAll(io.LimitReader(response.Body, published.TextBytesMax+1))
+	if err != nil {
+		return nil, &follow.AwayError{Err: fmt.Errorf("the published policy of the control plane is incomplete: %w", err)}
+	}
+	if len(text) > published.TextBytesMax {
+		return nil, fmt.Errorf("the control plane at %s sends more than %d bytes for a policy: correct the URL", o.o.URL, published.TextBytesMax)
+	}
+	tag := response.Header.Get("ETag")
+	if len(tag) > tagBytesMax {
+		tag = ""
+	}
+	o.known.Store(&answer{text, tag})
+	return text, nil
+}
+
+// describe returns the error that an answer without a text stands for.
+func describe(response *http.Response) error {
+	status := response.StatusCode
+	detail := detailOf(response)
+	switch {
+	case status == http.StatusNotFound && detail != "":
+		return follow.ErrNone
+	case status == http.StatusNotFound:
+		return errors.New("the control plane answered 404, and not that no policy is published: correct the URL, or use a control plane of this release")
+	case status >= 300 && status < 400:
+		return fmt.Errorf("the control plane answered %d and sends to %.200q: write the URL that answers itself", status, response.Header.Get("Location"))
+	}
+	err := fmt.Errorf("the control plane answered %d: %s", status, detail)
+	if detail == "" {
+		err = fmt.Errorf("the control plane answered %d", status)
+	}
+	if status >= 500 || status == http.StatusTooManyRequests || status == http.StatusRequestTimeout {
+		return &follow.AwayError{Err: err}
+	}
+	return err
+}
+
+// detailOf returns what a problem document says; "" if the answer is none.
+func detailOf(response *http.Response) string {
+	if !strings.HasPrefix(response.Header.Get("Content-Type"), "application/problem+json") {
+		return ""
+	}
+	var problem struct{ Detail string }
+	if json.NewDecoder(io.LimitReader(response.Body, detailBytesMax)).Decode(&problem) != nil {
+		return ""
+	}
+	return problem.Detail
+}

@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package httppolicy
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/controlcall"
+	"github.com/penstock/penstock/internal/policyfile"
+	"github.com/penstock/penstock/internal/published"
+	"github.com/penstock/penstock/internal/published/follow"
+	"github.com/penstock/penstock/internal/test/eventually"
+	"github.com/penstock/penstock/internal/test/freeport"
+)
+
+const patience = 30 * time.Second
+
+var signer = ed25519.NewKeyFromSeed(bytes.Repeat([]byte{1}, ed25519.SeedSize))
+
+// The function sealed returns a policy of a generation, whose limit is the generation.
+func sealed(t *testing.T, generation int64, key ed25519.PrivateKey) []byte {
+	t.Helper()
+	d := &policyfile.Document{Name: "shop", Rules: []policyfile.Rule{{Name: "api", Limit: policyfile.Words{fmt.Sprintf("%d/1m", generation)}}}}
+	text, err := (&published.Message{Policy: "shop", Generation: generation, Now: published.Content{Revision: 1, Document: d}}).Seal(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// The type plane is a control plane whose answer a test sets.
+type plane struct {
+	url    string
+	mu     sync.Mutex
+	answer http.HandlerFunc
+	calls  map[int]int // by status
+	log    eventually.Journal
+}
+
+func newPlane(t *testing.T) *plane {
+	p := &plane{calls: map[int]int{}}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p.mu.Lock()
+		answer := p.answer
+		p.mu.Unlock()
+		if r.Header.Get("Authorization") != "Bearer pst_x" || r.URL.Path != "/v1/policies/shop/published" {
+			t.Errorf("%s with %q", r.URL.Path, r.Header.Get("Authorization"))
+		}
+		noted := &noting{ResponseWriter: w}
+		answer(noted, r)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.calls[noted.status]++
+	}))
+	t.Cleanup(server.Close)
+	p.url = server.URL
+	return p
+}
+
+// The type noting notes the status of an answer.
+type noting struct {
+	http.ResponseWriter
+	status int
+}
+
+func (n *noting) WriteHeader(status int) {
+	n.status = status
+	n.ResponseWriter.WriteHeader(status)
+}
+
+func (p *plane) do(answer http.HandlerFunc) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.answer = answer
+}
+
+// The method give makes the control plane publish a text.
+func (p *plane) give(text []byte, tag string) {
+	p.do(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("ETag", tag)
+		if r.Header.Get("If-None-Match") == tag {
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+		w.WriteHeader(http.StatusOK)
+		_, _ = w.Write(text)
+	})
+}
+
+// The method deny makes the control plane answer with a problem document, or with a text of another
+// server if the detail is "".
+func (p *plane) deny(status int, detail string) {
+	p.do(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Location", "http://elsewhere.invalid/")
+		if detail == "" {
+			w.WriteHeader(status)
+			_, _ = w.Write([]byte("some text"))
+			return
+		}
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(status)
+		_, _ = fmt.Fprintf(w, `{"detail":%q}`, detail)
+	})
+}
+
+func (p *plane) count(status int) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.calls[status]
+}
+
+func (p *plane) origin(t *testing.T) *Origin {
+	t.Helper()
+	o, err := New(Options{Target: controlcall.Target{URL: p.url + "/", Token: func() (string, error) { return "pst_x", nil }}, Policy: "shop",
+		Logger: slog.New(slog.NewTextHandler(&p.log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// TestAnUnchangedTextIsNotSentAgain tests that the text is sent once, and that a changed one is
+// sent.
+func TestAnUnchangedTextIsNotSentAgain(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t)
+	o := p.origin(t)
+	for generation := int64(5); generation < 7; generation++ {
+		text := sealed(t, generation, signer)
+		p.give(text, fmt.Sprintf(`"%d"`, generation))
+		for range 3 {
+			if got, err := o.Read(t.Context()); err != nil || !bytes.Equal(got, text) {
+				t.Fatalf("%d bytes, %v", len(got), err)
+			}
+		}
+	}
+	if p.count(200) != 2 || p.count(304) != 4 {
+		t.Errorf("the texts are sent %d times, and %d calls have no text", p.count(200), p.count(304))
+	}
+	p.do(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, published.TextBytesMax+1)) })
+	if _, err := o.Read(t.Context()); err == nil || !strings.Contains(err.Error(), "more than 1048576 bytes") {
+		t.Errorf("a text that is too long: %v", err)
+	}
+}
+
+// TestWhatIsNoText tests which answers mean that the control plane is away, that no policy is
+// published, or that somebody has to correct something, and that the token goes to no other host.
+func TestWhatIsNoText(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		status       int
+		detail, want string
+		away, none   bool
+	}{
+		{401, "this one is revoked", "answered 401: this one is revoked", false, false},
+		{403, "", "answered 403", false, false},
+		{404, "no policy of this name is published", "penstock control policy publish", false, true},
+		{404, "", "correct the URL", false, false},
+		{422, "the name", "answered 422: the name", false, false},
+		{429, "too many", "answered 429: too many", true, false},
+		{503, "Redis is away", "answered 503: Redis is away", true, false},
+		{502, "", "answered 502", true, false},
+		{302, "", `sends to "http://elsewhere.invalid/"`, false, false},
+		{304, "", "answered 304", false, false},
+	} {
+		p := newPlane(t)
+		p.deny(c.status, c.detail)
+		_, err := p.origin(t).Read(t.Context())
+		_, away := errors.AsType[*follow.AwayError](err)
+		if err == nil || !strings.Contains(err.Error(), c.want) || away != c.away || errors.Is(err, follow.ErrNone) != c.none {
+			t.Errorf("%d: %v, away %t", c.status, err, away)
+		}
+	}
+}
+
+// TestAControlPlaneThatIsAway tests that each interruption is logged once, whatever its cause, and
+// that a text which ends early is not used.
+func TestAControlPlaneThatIsAway(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t)
+	o := p.origin(t)
+	text := sealed(t, 5, signer)
+	for _, away := range []http.HandlerFunc{
+		func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) },
+		func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", fmt.Sprint(len(text)))
+			_, _ = w.Write(text[:len(text)/2])
+		},
+	} {
+		p.do(away)
+		for range 2 {
+			_, err := o.Read(t.Context())
+			if _, away := errors.AsType[*follow.AwayError](err); !away {
+				t.Errorf("%v", err)
+			}
+		}
+	}
+	p.give(text, `"5"`)
+	if got, err := o.Read(t.Context()); err != nil || !bytes.Equal(got, text) {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	if log := p.log.String(); strings.Count(log, "does not give the policy") != 1 || strings.Count(log, "answers for the policy again") != 1 {
+		t.Errorf("the log is %s", log)
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if _, err := o.Read(ended); err == nil || strings.Count(p.log.String(), "does not give the policy") != 1 {
+		t.Errorf("the end of a node is logged: %v, %s", err, p.log.String())
+	}
+}
+
+// TestASourceFollowsTheAPI follows a control plane through everything that it can answer: only
+// policies that are signed and not older come into force, what is wrong is reported once, and the
+// last policy is kept for a start.
+func TestASourceFollowsTheAPI(t *testing.T) {
+	t.Parallel()
+	p, folder := newPlane(t), t.TempDir()
+	source := func(o *Origin) *follow.Source {
+		s, err := follow.New(follow.Options{Origin: o, Policy: "shop", Keys: []ed25519.PublicKey{signer.Public().(ed25519.PublicKey)}, Folder: folder, Node: "n",
+			Every: 20 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(&p.log, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	p.give(sealed(t, 5, signer), `"5"`)
+	s := source(p.origin(t))
+	if d, err := s.Load(); err != nil || d.Rules[0].Limit[0] != "5/1m" || s.String() != "http:shop" {
+		t.Fatal(err)
+	}
+	told := make(chan string, 100)
+	f, err := s.Follow(func(d *policyfile.Document, err error) {
+		if err != nil {
+			told <- err.Error()
+			return
+		}
+		s.Keep(d)
+		told <- d.Rules[0].Limit[0]
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		set  func()
+		want string
+	}{
+		{func() { p.give(sealed(t, 6, signer), `"6"`) }, "6/1m"},
+		{func() { p.give(sealed(t, 7, ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))), `"7"`) }, "not signed by a key that this node trusts"},
+		{func() { p.give(sealed(t, 4, signer), `"4"`) }, "somebody has restored an old one"},
+		{func() { p.deny(401, "the token is unknown") }, "answered 401: the token is unknown"},
+		{func() { p.give(sealed(t, 8, signer)[:200], `"8"`) }, "not signed"},
+		{func() { p.give(make([]byte, published.TextBytesMax+1), `"9"`) }, "sends more than 1048576 bytes"},
+		{func() { p.give(sealed(t, 10, signer), `"10"`) }, "10/1m"},
+	} {
+		step.set()
+		select {
+		case got := <-told:
+			if !strings.Contains(got, step.want) {
+				t.Fatalf("told %q, want %q", got, step.want)
+			}
+		case <-time.After(patience):
+			t.Fatalf("nothing was told; want %q", step.want)
+		}
+	}
+	if err := f.Close(); err != nil || len(told) > 0 {
+		t.Errorf("%v, and %d reports more", err, len(told))
+	}
+	nobody := &plane{url: "http://" + freeport.Address(t)}
+	if d, err := source(nobody.origin(t)).Load(); err != nil || d.Rules[0].Limit[0] != "10/1m" {
+		t.Errorf("without a control plane: %v", err)
+	}
+	folder = filepath.Join(folder, "none")
+	if _, err := source(nobody.origin(t)).Load(); err == nil || !strings.Contains(err.Error(), "did not answer for the policy") {
+		t.Errorf("without a control plane and a copy: %v", err)
+	}
+}
+
+// TestTheTokenStaysSecret tests that an unusable URL is an error, and that a warning says if the
+// network can read the token.
+func TestTheTokenStaysSecret(t *testing.T) {
+	t.Parallel()
+	var log eventually.Journal
+	logger := slog.New(slog.NewTextHandler(&log, nil))
+	if _, err := New(Options{Target: controlcall.Target{URL: "control"}, Policy: "shop", Logger: logger}); err == nil || !strings.Contains(err.Error(), "is no URL") {
+		t.Error(err)
+	}
+	for _, url := range []string{"http://127.0.0.1:1", "https://control"} {
+		if _, err := New(Options{Target: controlcall.Target{URL: url}, Policy: "shop", Logger: logger}); err != nil || log.String() != "" {
+			t.Errorf("%s: %v, %s", url, err, log.String())
+		}
+	}
+	if _, err := New(Options{Target: controlcall.Target{URL: "http://control"}, Policy: "shop", Logger: logger}); err != nil || !strings.Contains(log.String(), "write https://") {
+		t.Errorf("%v, %s", err, log.String())
+	}
+}
