@@ -94,7 +94,7 @@ func newBridge() *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.policy, "policy", "", "the policy `FILE`, which is followed; or redis:NAME, which a control plane publishes in --redis")
+	flags.StringVar(&f.policy, "policy", "", "the policy `FILE`, which is followed; or redis:NAME or http:NAME, which a control plane publishes in --redis or in its API")
 	f.published.register(flags)
 	flags.StringVar(&f.shadow, "shadow-policy", "", "a policy `FILE` to try out beside the policy: it is followed and counted, and decides nothing")
 	flags.StringVar(&f.region, "region", "", "the `NAME` of this bridge's region: one of the policy's regions")
@@ -220,11 +220,11 @@ func (f *bridgeFlags) run(ctx context.Context, logger *slog.Logger) (err error) 
 
 // usePublished sets the source of a policy that a control plane publishes.
 func (f *bridgeFlags) usePublished(o *bridge.Options, opened *store.Store, logger *slog.Logger) (err error) {
-	if !strings.HasPrefix(f.policy, publishedPrefix) {
+	if !isPublished(f.policy) {
 		return nil
 	}
 	o.PolicyFile = ""
-	o.Source, err = f.published.source(f.policy, opened.Redis, logger)
+	o.Source, err = f.published.source(f.policy, opened.Redis, &f.feed, logger)
 	return err
 }
 

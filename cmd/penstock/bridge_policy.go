@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,51 +11,103 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/penstock/penstock/internal/controlcall"
 	"github.com/penstock/penstock/internal/published/follow"
+	"github.com/penstock/penstock/internal/published/httppolicy"
 	"github.com/penstock/penstock/internal/published/redispolicy"
 	"github.com/penstock/penstock/internal/store/redisstore"
 )
 
-// publishedPrefix is the prefix of the value of --policy if the policy is in Redis.
-const publishedPrefix = "redis:"
+// Prefixes of the value of --policy if a control plane publishes the policy: in Redis, and in its
+// API.
+const (
+	redisPrefix = "redis:"
+	httpPrefix  = "http:"
+)
 
 // publishedFlags are the flags for a policy that a control plane publishes.
 type publishedFlags struct {
 	keys   []string
 	folder string
 	node   string
+	url    string
+	token  string // a file
 }
 
 func (f *publishedFlags) register(flags *pflag.FlagSet) {
-	flags.StringSliceVar(&f.keys, "policy-key", nil, "with --policy redis:NAME, the public `KEY` of the control plane, ed25519:…; may be given several times")
-	flags.StringVar(&f.folder, "policy-dir", "", "with --policy redis:NAME, the `FOLDER` that keeps the last good policy, for a start while Redis is away")
-	flags.StringVar(&f.node, "policy-node", "", "with --policy redis:NAME, the `NAME` of this node for shares of the nodes (the name of the host)")
+	const with = "with --policy redis:NAME or http:NAME, "
+	flags.StringSliceVar(&f.keys, "policy-key", nil, with+"the public `KEY` of the control plane, ed25519:…; may be given several times")
+	flags.StringVar(&f.folder, "policy-dir", "", with+"the `FOLDER` that keeps the last good policy, for a start while the policy cannot be read")
+	flags.StringVar(&f.node, "policy-node", "", with+"the `NAME` of this node for shares of the nodes (the name of the host)")
+	flags.StringVar(&f.url, "policy-url", "", "with --policy http:NAME, the control plane: https://control:7070 (--control)")
+	flags.StringVar(&f.token, "policy-token-file", "", "with --policy http:NAME, a `FILE` that holds a token of the role node (--control-token-file)")
+}
+
+// isPublished reports whether a control plane publishes the policy.
+func isPublished(policy string) bool {
+	return strings.HasPrefix(policy, redisPrefix) || strings.HasPrefix(policy, httpPrefix)
 }
 
 // The method check returns an error if a flag does not apply to the policy.
 func (f *publishedFlags) check(policy string) error {
-	if !strings.HasPrefix(policy, publishedPrefix) && len(f.keys)+len(f.folder)+len(f.node) > 0 {
-		return errors.New("--policy-key, --policy-dir and --policy-node go with --policy redis:NAME: give that, or leave them out")
+	switch {
+	case strings.HasPrefix(policy, "http://") || strings.HasPrefix(policy, "https://"):
+		return fmt.Errorf("--policy %.200q is a URL: give --policy http:NAME and --policy-url URL", policy)
+	case !isPublished(policy) && len(f.keys)+len(f.folder)+len(f.node) > 0:
+		return errors.New("--policy-key, --policy-dir and --policy-node go with --policy redis:NAME or http:NAME: give that, or leave them out")
+	case !strings.HasPrefix(policy, httpPrefix) && len(f.url)+len(f.token) > 0:
+		return errors.New("--policy-url and --policy-token-file go with --policy http:NAME: give that, or leave them out")
 	}
 	return nil
 }
 
-// The method source returns the source of a policy in Redis. If there is no Redis, store is nil.
-func (f *publishedFlags) source(policy string, store *redisstore.Store, logger *slog.Logger) (*follow.Source, error) {
-	name := strings.TrimPrefix(policy, publishedPrefix)
-	if store == nil {
-		return nil, fmt.Errorf("--policy %s is in Redis, and the bridge has none: give --redis", policy)
+// The method source returns the source of a published policy. If there is no Redis, store is nil.
+// The parameter told is the control plane that is told what happens.
+func (f *publishedFlags) source(policy string, store *redisstore.Store, told *feedFlags, logger *slog.Logger) (*follow.Source, error) {
+	kind, name, _ := strings.Cut(policy, ":")
+	if len(f.keys) == 0 {
+		return nil, fmt.Errorf("--policy %s:NAME needs --policy-key: without it anybody who answers in place of the control plane could set any limits", kind)
 	}
-	o := follow.Options{Origin: &redispolicy.Origin{Store: store, Policy: name}, Policy: name, Logger: logger}
+	origin, err := f.origin(policy, name, store, told, logger)
+	if err != nil {
+		return nil, err
+	}
+	o := follow.Options{Origin: origin, Policy: name, Logger: logger}
 	settings := follow.Settings{Keys: f.keys, Folder: f.folder, Node: f.node}
 	if err := settings.Fill(&o, nil); err != nil { // the only possible error is an invalid key
 		return nil, fmt.Errorf("--policy-key: %w", err)
 	}
-	if len(o.Keys) == 0 {
-		return nil, errors.New("--policy redis:NAME needs --policy-key: without it anybody who writes to Redis could set any limits")
-	}
 	if f.folder == "" {
-		logger.Warn("the bridge cannot start while Redis is away, since the last good policy is kept nowhere: give --policy-dir")
+		logger.Warn("the bridge cannot start while the policy cannot be read, since the last good policy is kept nowhere: give --policy-dir")
 	}
-	return follow.New(o)
+	source, err := follow.New(o)
+	if err != nil {
+		return nil, fmt.Errorf("--policy %s: %w", policy, err)
+	}
+	return source, nil
+}
+
+// The method origin returns where the policy is.
+func (f *publishedFlags) origin(policy, name string, store *redisstore.Store, told *feedFlags, logger *slog.Logger) (follow.Origin, error) {
+	if strings.HasPrefix(policy, redisPrefix) {
+		if store == nil {
+			return nil, fmt.Errorf("--policy %s is in Redis, and the bridge has none: give --redis, or --policy http:%s", policy, name)
+		}
+		return &redispolicy.Origin{Store: store, Policy: name}, nil
+	}
+	url, file := f.url, f.token
+	if url == "" {
+		url, file = told.url, cmp.Or(file, told.tokenFile)
+	}
+	switch {
+	case url == "":
+		return nil, fmt.Errorf("--policy %s needs --policy-url: give the address of the API of penstock control, such as https://control:7070", policy)
+	case file == "":
+		return nil, fmt.Errorf("--policy %s needs --policy-token-file: name a file with a token of penstock control token --role node", policy)
+	}
+	origin, err := httppolicy.New(httppolicy.Options{Target: controlcall.Target{URL: url, Token: controlcall.TokenFile(file)}, Policy: name, Logger: logger})
+	if err != nil {
+		return nil, fmt.Errorf("--policy-url: %w", err)
+	}
+	return origin, nil
 }
