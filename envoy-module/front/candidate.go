@@ -27,15 +27,15 @@ type candidate struct {
 // openCandidate opens the candidate, if there is one. The policy in force must be open.
 func (f *Front) openCandidate() error {
 	var source live.Source
-	switch s := f.settings; {
-	case s.PolicyRedis != nil:
-		inRedis, err := s.PolicyRedis.source(f, true)
+	switch p, _ := f.settings.published(); {
+	case p != nil:
+		tried, err := f.publishedSource(true)
 		if err != nil {
 			return err
 		}
-		source = inRedis
-	case s.ShadowPolicy != "":
-		source = live.File(s.ShadowPolicy)
+		source = tried
+	case f.settings.ShadowPolicy != "":
+		source = live.File(f.settings.ShadowPolicy)
 	default:
 		return nil
 	}

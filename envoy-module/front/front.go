@@ -15,6 +15,7 @@ import (
 	"github.com/penstock/penstock/internal/envoy/exchange"
 	"github.com/penstock/penstock/internal/operator"
 	"github.com/penstock/penstock/internal/policyfile/lint"
+	"github.com/penstock/penstock/internal/published/follow"
 )
 
 // Front is one configuration of the filter: a policy in force and the store in which it counts. A
@@ -24,7 +25,8 @@ type Front struct {
 	settings  *Settings
 	store     *sharedStore
 	policy    *live.Policy
-	candidate *candidate // nil if no policy is tried out
+	origin    follow.Origin // of a published policy and its candidate; nil before it is opened
+	candidate *candidate    // nil if no policy is tried out
 	pair      atomic.Pointer[pair]
 	release   func()       // of the console; nil without operators
 	unreport  func() error // nil without reports
@@ -98,9 +100,9 @@ func (f *Front) leaveProcess() {
 // openPolicy puts the policy into force, and begins to try out the candidate if there is one.
 func (f *Front) openPolicy() (err error) {
 	source := live.File(f.settings.Policy)
-	switch {
-	case f.settings.PolicyRedis != nil:
-		if source, err = f.settings.PolicyRedis.source(f, false); err != nil {
+	switch p, _ := f.settings.published(); {
+	case p != nil:
+		if source, err = f.publishedSource(false); err != nil {
 			return err
 		}
 	case f.settings.Policy == "":

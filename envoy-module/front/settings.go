@@ -38,6 +38,10 @@ type Settings struct {
 	// A policy that a control plane publishes in Redis, in place of a file. Default: none.
 	PolicyRedis *PublishedPolicy `json:"policy_redis,omitempty"`
 
+	// A policy that a control plane publishes, read from its API, in place of a file. Default:
+	// none.
+	PolicyHTTP *HTTPPolicy `json:"policy_http,omitempty"`
+
 	// A policy file to try out beside the policy in force, and to follow like Policy. What it would
 	// decide is counted, and it decides nothing. Default: none.
 	ShadowPolicy string `json:"shadow_policy,omitempty"`
@@ -121,7 +125,7 @@ func split(tree *syntax.Node) (own, rest *syntax.Node) {
 	own, rest = syntax.Map(tree.Place), syntax.Map(tree.Place)
 	for _, e := range tree.Entries {
 		switch e.Key {
-		case "name", "store", "directory", "policy", "policy_redis", "region", "admin", "events_to", "control", "otlp", "status_path",
+		case "name", "store", "directory", "policy", "policy_redis", "policy_http", "region", "admin", "events_to", "control", "otlp", "status_path",
 			"shadow_policy", "xff_appended", "memory_limit":
 			own.Entries = append(own.Entries, e)
 		default:
@@ -134,21 +138,15 @@ func split(tree *syntax.Node) (own, rest *syntax.Node) {
 // check returns every problem of the settings besides those of a policy.
 func (s *Settings) check() error {
 	var problems []error
-	switch {
-	case s.Policy != "" && s.PolicyRedis != nil:
-		problems = append(problems, fmt.Errorf("policy %q and policy_redis are both given: keep one", s.Policy))
-	case s.Policy == "" && s.PolicyRedis == nil && len(s.words.Rules) == 0:
+	switch p, word := s.published(); {
+	case s.Policy != "" && p != nil:
+		problems = append(problems, fmt.Errorf("policy %q and %s are both given: keep one", s.Policy, word))
+	case s.Policy == "" && p == nil && len(s.words.Rules) == 0:
 		problems = append(problems, errors.New("policy is missing: write the path of a policy file, or rules"))
-	case s.Policy != "" || s.PolicyRedis != nil:
+	case s.Policy != "" || p != nil:
 		problems = append(problems, s.checkBeside())
 	}
-	if s.PolicyRedis != nil && s.ShadowPolicy != "" {
-		problems = append(problems, errors.New("shadow_policy and policy_redis are both given: the control plane publishes the policy to try "+
-			"out as well; leave shadow_policy out"))
-	}
-	if s.PolicyRedis != nil {
-		problems = append(problems, s.PolicyRedis.check(s))
-	}
+	problems = append(problems, s.checkPublished())
 	if s.StatusPath != "" && (s.StatusPath[0] != '/' || strings.ContainsAny(s.StatusPath, "?#*")) {
 		problems = append(problems, fmt.Errorf("status_path %q is not a path: write one like /limits, without a query", s.StatusPath))
 	}
@@ -185,10 +183,11 @@ func (s *Settings) checkBeside() error {
 
 // source names the source of the policy; "" for rules in the configuration.
 func (s *Settings) source() string {
-	if s.PolicyRedis != nil {
-		return "redis:" + s.PolicyRedis.Name
+	p, word := s.published()
+	if p == nil {
+		return s.Policy
 	}
-	return s.Policy
+	return strings.TrimPrefix(word, "policy_") + ":" + p.Name
 }
 
 // isShared reports whether other processes count in the store.
