@@ -72,8 +72,11 @@ func (f *follower) run() {
 		case <-due.C:
 			err = f.look(false)
 		case answer := <-f.reload:
-			err = f.look(true)
-			answer <- err
+			if err = f.look(true); f.source.o.Trial {
+				answer <- nil // the source of the policy in force reports the error
+			} else {
+				answer <- err
+			}
 		}
 		pause := every
 		if _, away := errors.AsType[*AwayError](err); away {
@@ -119,7 +122,7 @@ func (f *follower) look(always bool) error {
 	return err
 }
 
-// Reload implements [live.Follower].
+// Reload implements [live.Follower]. A trial returns no error of the origin.
 func (f *follower) Reload() error {
 	answer := make(chan error, 1)
 	select {

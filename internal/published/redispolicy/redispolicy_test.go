@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/enforce/live"
 	"github.com/penstock/penstock/internal/policyfile"
 	"github.com/penstock/penstock/internal/published"
 	"github.com/penstock/penstock/internal/published/follow"
@@ -81,8 +82,9 @@ func (b *bench) source(o follow.Options) *follow.Source {
 	return s
 }
 
-// The method follow follows a source that keeps each policy, and returns what the source passes on.
-func (b *bench) follow(s *follow.Source) <-chan string {
+// The method follow follows a source that keeps each policy, and returns what the source passes on,
+// and its follower.
+func (b *bench) follow(s *follow.Source) (<-chan string, live.Follower) {
 	b.t.Helper()
 	told := make(chan string, 100)
 	f, err := s.Follow(func(d *policyfile.Document, err error) {
@@ -97,7 +99,7 @@ func (b *bench) follow(s *follow.Source) <-chan string {
 		b.t.Fatal(err)
 	}
 	b.t.Cleanup(func() { _ = f.Close() })
-	return told
+	return told, f
 }
 
 // The method next fails the test unless the next report contains a text.
@@ -134,7 +136,7 @@ func TestASourceFollowsRedis(t *testing.T) {
 	if d, err := s.Load(); err != nil || d.Rules[0].Limit[0] != "5/1m" {
 		t.Fatal(err)
 	}
-	told := b.follow(s)
+	told, f := b.follow(s)
 	b.set(b.text(6, signer, 0))
 	b.next(told, "6/1m") // it was not announced
 	if swapped, err := Swap(t.Context(), b.store, "shop", b.text(6, signer, 0), b.text(7, signer, 0)); err != nil || !swapped {
@@ -149,6 +151,10 @@ func TestASourceFollowsRedis(t *testing.T) {
 	b.set(b.text(6, signer, 0))
 	b.next(told, "somebody has restored an old one")
 	b.set([]byte("nonsense"))
+	b.next(told, "broken")
+	if err := f.Reload(); err == nil {
+		t.Error("a reload reports no error")
+	}
 	b.next(told, "broken")
 	if err := b.redis.Client().Del(t.Context(), keyOf("shop")).Err(); err != nil {
 		t.Fatal(err)
@@ -210,10 +216,13 @@ func TestATrialIsIdleWithoutACandidate(t *testing.T) {
 	if err != nil || d.Enabled == nil || *d.Enabled {
 		t.Fatalf("without a candidate: %+v, %v", d, err)
 	}
-	told := b.follow(s)
+	told, f := b.follow(s)
 	b.set(b.text(6, signer, 9))
 	b.next(told, "9/1m")
 	b.set([]byte("nonsense")) // no error here: the source of the policy in force reports it
+	if err := f.Reload(); err != nil {
+		t.Errorf("a trial reports %v", err)
+	}
 	b.set(b.text(7, signer, 8))
 	b.next(told, "8/1m")
 	if files, err := os.ReadDir(b.folder); err != nil || len(files) > 0 {
