@@ -210,7 +210,7 @@ func command(environment []string, args ...string) (string, error) {
 	return out.String(), nil
 }
 
-// The type node is a Caddy that a measurement asks.
+// The type node is a Caddy that receives the requests of a measurement.
 type node struct {
 	url    string
 	client *http.Client

@@ -15,10 +15,10 @@ import (
 // the other fields of a request.
 var longestHeader = strings.Repeat("x", 58<<10)
 
-// TestLongHeadersEndNoConnection: header fields of a client that Envoy sends to the bridge end no
-// connection over HTTP/2, which also has the calls of other clients. With a request for limits,
-// Envoy sends all fields of the client, and the path twice. With a call over gRPC, its tracer sends
-// tracestate.
+// TestLongHeadersEndNoConnection: Envoy sends header fields of a client to the bridge over a
+// connection that also carries the calls of other clients. Long fields do not end this connection.
+// With a request for limits, Envoy sends all fields of the client, and the path twice. With a call
+// over gRPC, its tracer sends tracestate.
 func TestLongHeadersEndNoConnection(t *testing.T) {
 	t.Parallel()
 	route := strings.Replace(guideBlock(t, "- match: { path: /limits }"), `"cluster":"penstock"`, `"cluster":"BRIDGE"`, 1) + ","

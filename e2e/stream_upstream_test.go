@@ -91,7 +91,7 @@ func (m *meteredSite) startAnother(t *testing.T, env ...string) *process {
 	return startCaddy(t, meteredCaddyfile, append(env, "PENSTOCK_REDIS="+m.redis.URL(), "UPSTREAM="+m.upstream.Listener.Addr().String())...)
 }
 
-// The method countCharged returns the number of units that a rule has charged to the client with an
+// The method countCharged returns the number of units that a rule has charged to the client at the
 // address.
 func (m *meteredSite) countCharged(t *testing.T, rule, address string) int64 {
 	t.Helper()

@@ -198,8 +198,8 @@ func connOf(ctx context.Context) *listen.Conn {
 	return nil
 }
 
-// The type lateness is the key of a timer in a stream's context, which ends the stream if its
-// request does not arrive in time.
+// The type lateness is the key of a timer in the context of a stream. The timer ends the stream if
+// its request does not arrive in time.
 type lateness struct{}
 
 // The type pendingStream is a stream whose request has not arrived yet.

@@ -385,7 +385,7 @@ type Lease uint8
 const (
 	LeaseInherit Lease = iota // the policy's setting; in a policy: off
 	LeaseOff
-	LeaseAuto // lease frequently used limits, of those that [counter.Limit.Leasable] permits
+	LeaseAuto // lease the limits that are leasable ([counter.Limit.Leasable]) and often used
 )
 
 // Leasable reports whether units of a limit of the rule may be leased. A token bucket cannot be

@@ -4,7 +4,7 @@ package slim
 
 import "strings"
 
-// Trim returns the text without the bytes of set at its ends. The set must consist of ASCII bytes.
+// Trim removes the bytes that are in the set from both ends of a text. All of them must be ASCII.
 // [strings.Trim] handles all characters. Price: 7.8 KB.
 //
 //go:noinline

@@ -15,8 +15,8 @@ import (
 )
 
 // TestAChangedPasswordIsAnotherStore tests that equal settings share a store while the password
-// file is the same, and that a configuration which arrives after a change of the file logs in with
-// the new password.
+// file is the same. After the file has changed, the next configuration has another store, which
+// uses the new password.
 func TestAChangedPasswordIsAnotherStore(t *testing.T) {
 	redis := redistest.Start(t)
 	file := filepath.Join(t.TempDir(), "password")

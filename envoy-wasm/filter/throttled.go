@@ -60,8 +60,8 @@ func (s *Stream) enqueueAlone(patience counter.Micros) bool {
 }
 
 // askToWait makes the request's own call, and reports whether it could. The argument most bounds
-// the wait in case the clock went back. The request's deadline ends the wait, so Envoy ends the
-// call only later, when its answer is no longer of use.
+// the wait in case the clock went back. The wait ends at the request's deadline. Envoy ends the
+// call later than that, when nothing waits for its answer any more.
 //
 //go:noinline
 func (s *Stream) askToWait(most counter.Micros) bool {

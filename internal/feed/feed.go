@@ -40,8 +40,9 @@ type Options struct {
 	controlcall.Target
 	Folder   string // of the spool
 	BytesMax int64  // of the spool; 0 means SpoolBytesDefault
-	Node     string // the name of this process in usage
-	// Region returns the region of this process in usage; "" if it has none. It may be nil.
+	Node     string // the name of this process in reports of usage
+	// Region returns the region of this process for reports of usage; "" if it has none. It may be
+	// nil.
 	Region func() string
 	Meter  *meter.Meter // may be nil
 	Logger *slog.Logger

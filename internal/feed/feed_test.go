@@ -35,7 +35,7 @@ type taker struct {
 	t      *testing.T
 	url    string
 	mu     sync.Mutex
-	status int // of each answer; 0 takes batches
+	status int // of each answer; 0 means that batches are accepted
 	last   map[string]int64
 	admits int64
 	events int64

@@ -83,7 +83,7 @@ func (t *eventsText) encode() ([]byte, error) {
 	t.Events, t.Numbers = t.Events[first:], t.Numbers[first:]
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
-	encoder.SetEscapeHTML(false) // escaping these would make paths longer than the bound allows
+	encoder.SetEscapeHTML(false) // with <, > and & escaped, paths could exceed their bound
 	err := encoder.Encode(t)
 	return text.Bytes(), err
 }

@@ -14,5 +14,5 @@
 //
 // # When not to use it
 //
-// Operators ask about clients by name, and use package operator.
+// Do not use it for operators, who ask about a client by its name: see package operator.
 package status

@@ -26,7 +26,7 @@ import (
 )
 
 const (
-	// callTime bounds a call of a receiver.
+	// callTime bounds a call to a receiver.
 	callTime = 10 * time.Second
 	// answerBytesMax bounds how much of an answer's body is read; the body is not used.
 	answerBytesMax = 64 << 10

@@ -15,9 +15,9 @@ import (
 )
 
 // The bridge counts the usage of the requests that it decides, with their reserved units. When a
-// response changes the units, the receipt says whose they are. Filters report the requests that
-// they admit themselves; see denials.go. Nothing is counted twice: a receipt is redeemed once, and
-// a filter repeats a report only if the bridge has not read it.
+// response changes the units, the receipt names the client that used them. Filters report the
+// requests that they admit themselves; see denials.go. Nothing is counted twice: a receipt is
+// redeemed once, and a filter repeats a report only if the bridge has not read it.
 
 // appendClient appends the client of a receipt to the part to be sealed.
 func appendClient(dst []byte, c *enforce.Client) []byte {

@@ -163,8 +163,8 @@ func descriptor(pairs ...string) *ratelimit.RateLimitDescriptor {
 	return d
 }
 
-// The method ask sends descriptors and fails the test if there is no answer or the answer has
-// another length.
+// The method ask sends descriptors. It fails the test unless there is an answer, with a status for
+// each descriptor.
 func (s *served) ask(ds ...*ratelimit.RateLimitDescriptor) *pb.RateLimitResponse {
 	s.Helper()
 	return s.send(&pb.RateLimitRequest{Domain: "shop", Descriptors: ds})

@@ -109,7 +109,7 @@ func TestOneAgentTells(t *testing.T) {
 }
 
 // TestACounterThatChangesAllTheTimeIsTold: a change does not move a counter behind others that were
-// not read yet. Otherwise an agent that cannot keep up would never tell it.
+// not read yet. Otherwise an agent that cannot keep up would never report that counter.
 func TestACounterThatChangesAllTheTimeIsTold(t *testing.T) {
 	w := newWorld(t, seed.Random(t), "20/10s fixed_window", 2)
 	p := w.places[0]

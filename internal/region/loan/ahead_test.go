@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/internal/test/seed"
 )
 
-// The type office is the agent of a place, which borrows ahead.
+// The type office is the agent of one region. It borrows units ahead of requests.
 type office struct {
 	*Agent
 	peers []*Peer

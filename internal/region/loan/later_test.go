@@ -9,10 +9,10 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// TestLaterUnitsWhileOthersCharge: two agents of a region ask another region at the same moment,
-// and requests of that region are admitted meanwhile. Whenever that happens between the steps of a
-// loan, the borrowers use no unit for later before the lender's counter could have admitted a
-// request for it.
+// TestLaterUnitsWhileOthersCharge: two agents of a region ask a lender in another region for units
+// at the same moment, and the lender admits requests meanwhile. Whenever it does so between the
+// steps of a loan, the borrowers use no unit for later before the lender's counter could have
+// admitted a request for it.
 func TestLaterUnitsWhileOthersCharge(t *testing.T) {
 	for _, step := range []int{1, 2, 3, 4, 5, 6, 51, 52, 53, 54, 55, 56} {
 		for name, what := range map[string]func(idle *lender, q *Question) (l Loan, admitted int64){

@@ -18,8 +18,8 @@ const NodesMax = 1 << 20
 
 // Options are the options of [New]. The field Counts must be set.
 type Options struct {
-	// Counts is what this process counts in place of the shared store. All stores of a process over
-	// the same counters should have the same Counts.
+	// Counts holds the counters of this process, which replace those of the shared store while it
+	// does not answer. All stores of a process over the same counters should have the same Counts.
 	Counts *Counts
 	// Nodes returns the number of nodes that share the store's counters, according to this
 	// process's latest information. A result below 1 counts as 1. Nodes is called while the shared

@@ -229,7 +229,7 @@ func (r *reading) counter(c *Counter, l *counter.Limit) error {
 	return nil
 }
 
-// The method window describes a fixed or a sliding window.
+// reading.window adds lines that describe a fixed or a sliding window.
 func (r *reading) window(c *Counter, l *counter.Limit, at time.Time, used, before int64) {
 	window := time.Duration(l.Window()) * time.Microsecond
 	ends, sliding := at.Add(window), l.Algorithm() == counter.SlidingWindow

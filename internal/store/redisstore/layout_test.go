@@ -28,7 +28,7 @@ func TestLayoutOfVersion1(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		limit  string
-		left   [][]any // the commands that a node of rl1 would send
+		left   [][]any // the commands of a node whose keys begin with rl1:
 		cost   int64
 		want   counter.Result
 		leaves map[string]string

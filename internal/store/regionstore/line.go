@@ -142,7 +142,7 @@ func (l *lines) refuse(key []byte, until time.Time) {
 	}
 }
 
-// The method refuses reports whether no request waits for a check's counter at present.
+// lines.refuses reports whether no request may wait for a check's counter at present.
 func (l *lines) refuses(c *counter.Check) bool {
 	place, id := l.refusal(c.Key)
 	last := place.Load()

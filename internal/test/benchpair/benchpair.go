@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// A turn is long enough for the clock, and short enough that most turns are not interrupted.
+// A turn is long enough to be measured by the clock, and so short that most turns are not
+// interrupted.
 const (
 	turn   = 100 * time.Microsecond
 	rounds = 301

@@ -37,7 +37,7 @@ type Server struct {
 	t       testing.TB
 	network string // "unix" or "tcp"
 	args    []string
-	config  string // of a sentinel: the file with its settings
+	config  string // the file with the settings of a sentinel; "" for other servers
 	dir     string
 	client  *redis.Client
 	process *exec.Cmd

@@ -83,8 +83,8 @@ func askPenaltyLasts(e *examiner) {
 		e.setClock(after)
 		r, _ := w.guard(1)
 		w.imposed(r, 4*corecounter.Minute-after, 1)
-		// A limit without a connection to the penalty neither denies nor is charged, and forced
-		// charges are recorded.
+		// A limit that is not part of the penalty neither denies nor is charged. A forced charge is
+		// recorded nevertheless.
 		all := e.take(take("other", other, 10), penaltyCheck(corecounter.OpTake, "p", &w.penalty), force("forced", other, 1))
 		w.imposed(all[1], 4*corecounter.Minute-after, 1)
 		if all[0].Denied || all[0].Granted != 0 || all[2].Granted != 1 {
