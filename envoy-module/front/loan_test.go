@@ -18,8 +18,7 @@ import (
 func TestAClientThatLeavesWaitsForNoLoan(t *testing.T) {
 	redis := redistest.Start(t)
 	// This agent hears the questions, and never answers.
-	agent := redis.Client().Subscribe(t.Context(), regionstore.Channel)
-	t.Cleanup(func() { _ = agent.Close() })
+	agent := redis.Messages(regionstore.Channel)
 	f := openFront(t, "name: shop\nregion: eu\nregions: {us: 9, eu: 1}\nacross: lease\nrules: [{name: all, limit: 20/31d fixed_window}]\n"+
 		"store: {type: redis, url: \""+redis.URL()+"\", timeout: 10s}\n")
 	gone := func() float64 {
@@ -41,7 +40,7 @@ func TestAClientThatLeavesWaitsForNoLoan(t *testing.T) {
 			t.Fatalf("verdict %d", v)
 		}
 		select {
-		case <-agent.Channel():
+		case <-agent:
 			s.Gone()
 		case <-b.rung: // the answers could not be heard yet
 			s.Release()

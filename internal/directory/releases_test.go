@@ -68,7 +68,7 @@ func editAsReleases(t *testing.T, source directory.Source) {
 
 // dumpRedis returns all values of the directory, by their keys. The generation, which is random,
 // has the value "random".
-func dumpRedis(t *testing.T, client *redis.Client) (all []storedValue) {
+func dumpRedis(t *testing.T, client redistest.Client) (all []storedValue) {
 	t.Helper()
 	ctx := t.Context()
 	keys := client.Keys(ctx, "rl1:~*").Val()
@@ -96,7 +96,7 @@ func dumpRedis(t *testing.T, client *redis.Client) (all []storedValue) {
 }
 
 // restoreRedis writes recorded values.
-func restoreRedis(t *testing.T, client *redis.Client, all []storedValue) {
+func restoreRedis(t *testing.T, client redistest.Client, all []storedValue) {
 	t.Helper()
 	_, err := client.Pipelined(t.Context(), func(p redis.Pipeliner) error {
 		for _, v := range all {

@@ -59,11 +59,11 @@ type Deployment struct {
 	Sentinels []*Node
 
 	options       Options
-	base          *redis.Options   // options of the named server
-	given         []*redis.Options // options of all named servers
-	moves         []move           // in a cluster: the moves that the user may see
-	sentinelCount int              // behind sentinels: the number of sentinels, according to the first one
-	replicas      int              // behind sentinels: the number of replicas, according to the first sentinel
+	base          *redisstore.ToolServer   // how to connect to a server that is discovered
+	given         []*redisstore.ToolServer // all named servers
+	moves         []move                   // in a cluster: the moves that the user may see
+	sentinelCount int                      // behind sentinels: the number of sentinels, according to the first one
+	replicas      int                      // behind sentinels: the number of replicas, according to the first sentinel
 }
 
 // Connect discovers the servers, starting from the servers that the options name, and reads the
@@ -91,7 +91,7 @@ func Connect(ctx context.Context, options Options) (*Deployment, error) {
 }
 
 // findByAny discovers the servers from the first named one that answers.
-func (d *Deployment) findByAny(ctx context.Context, named []*redis.Options) error {
+func (d *Deployment) findByAny(ctx context.Context, named []*redisstore.ToolServer) error {
 	var problems []error
 	for _, o := range named {
 		first, err := d.reach(ctx, o)
@@ -113,7 +113,7 @@ func (d *Deployment) findByAny(ctx context.Context, named []*redis.Options) erro
 var modeTexts = map[Mode]string{ModeSingle: "one server", ModeSentinel: "a master with sentinels", ModeCluster: "a cluster"}
 
 // The method reach connects to a server and reads its state.
-func (d *Deployment) reach(ctx context.Context, o *redis.Options) (*Node, error) {
+func (d *Deployment) reach(ctx context.Context, o *redisstore.ToolServer) (*Node, error) {
 	first := d.newNode(o)
 	first.sentinel = d.options.Redis.Mode == redisstore.ModeSentinel
 	err := first.ask(ctx)
@@ -135,7 +135,7 @@ func (d *Deployment) reach(ctx context.Context, o *redis.Options) (*Node, error)
 }
 
 // findRing uses the named servers as the whole ring.
-func (d *Deployment) findRing(ctx context.Context, named []*redis.Options) error {
+func (d *Deployment) findRing(ctx context.Context, named []*redisstore.ToolServer) error {
 	d.Mode = ModeRing
 	for _, o := range named {
 		d.Nodes = append(d.Nodes, d.newNode(o))
@@ -166,7 +166,7 @@ func (d *Deployment) Close() error {
 	return errors.Join(problems...)
 }
 
-func withoutPassword(o *redis.Options) *redis.Options {
+func withoutPassword(o *redisstore.ToolServer) *redisstore.ToolServer {
 	open := *o
 	open.Username, open.Password = "", ""
 	return &open
@@ -192,8 +192,8 @@ func (d *Deployment) find(ctx context.Context, first *Node) error {
 	}
 }
 
-// The method named at returns the options for another server, based on those of a known one.
-func (d *Deployment) at(addr string, base *redis.Options) *redis.Options {
+// The method named at returns how to connect to another server, based on a known one.
+func (d *Deployment) at(addr string, base *redisstore.ToolServer) *redisstore.ToolServer {
 	other := *base
 	other.Network, other.Addr = "tcp", addr
 	if other.TLSConfig != nil && d.options.Redis.ServerName == "" {
@@ -226,22 +226,22 @@ type Node struct {
 	Slots  []Slots
 	Err    error // the reason why its state could not be read
 
-	id      string
-	flags   string // the server's flags, as CLUSTER NODES or a sentinel lists them
-	options *redis.Options
-	secure  []string // TLS options for redis-cli
-	client  *redis.Client
+	id     string
+	flags  string // the server's flags, as CLUSTER NODES or a sentinel lists them
+	server *redisstore.ToolServer
+	secure []string // TLS options for redis-cli
+	client redisstore.Client
 
 	sentinel bool              // whether to connect to it as a sentinel
 	info     map[string]string // fields of INFO; nil if it could not be read
 }
 
-func newNode(o *redis.Options) *Node {
-	return &Node{Addr: o.Addr, options: o, client: redis.NewClient(o)}
+func newNode(o *redisstore.ToolServer) *Node {
+	return &Node{Addr: o.Addr, server: o, client: o.Open()}
 }
 
 // newNode returns a server that is reached with the certificates of the options.
-func (d *Deployment) newNode(o *redis.Options) *Node {
+func (d *Deployment) newNode(o *redisstore.ToolServer) *Node {
 	n := newNode(o)
 	if o.TLSConfig != nil {
 		n.secure = []string{"--tls"}
@@ -256,7 +256,7 @@ func (d *Deployment) newNode(o *redis.Options) *Node {
 }
 
 // Client returns the plain client of the server.
-func (n *Node) Client() *redis.Client { return n.client }
+func (n *Node) Client() redisstore.Client { return n.client }
 
 // Explain adds a remedy to an error of the server.
 func (n *Node) Explain(err error) error { return n.explain(err) }
@@ -311,13 +311,13 @@ func (n *Node) explain(err error) error {
 	switch {
 	case redis.IsPermissionError(err):
 		return fmt.Errorf("%s: %w; let the user do that: %s", n.Addr, err, n.cli("ACL", "SETUSER", n.user(), "+"+deniedCommand(err)))
-	case redis.IsAuthError(err) && n.options.Password == "":
+	case redis.IsAuthError(err) && n.server.Password == "":
 		return fmt.Errorf("%s wants a password: %w; add --redis-password-file FILE, or write redis://USER:{env.NAME}@HOST", n.Addr, err)
 	case redis.IsAuthError(err):
 		return fmt.Errorf("%s: %w; check the user and the password: %s", n.Addr, err, n.cli("ACL", "GETUSER", n.user()))
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
 		secure := ""
-		if n.options.TLSConfig != nil {
+		if n.server.TLSConfig != nil {
 			secure = ", it speaks no TLS (then write redis://)"
 		}
 		return fmt.Errorf("%s does not answer within %v: it hangs%s, or a firewall drops packets; restart it, or look at "+
@@ -330,7 +330,7 @@ func (n *Node) explain(err error) error {
 		return fmt.Errorf("%s cannot be reached: %w; start it, or let this machine connect to it", n.Addr, err)
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.As(err, &network):
 		wants := "TLS (then write rediss://)"
-		if n.options.TLSConfig != nil {
+		if n.server.TLSConfig != nil {
 			wants = "another client certificate (--redis-cert FILE, --redis-key FILE)"
 		}
 		return fmt.Errorf("%s ended the connection: %w; see its log, and whether it wants %s", n.Addr, err, wants)
@@ -350,16 +350,16 @@ func deniedCommand(err error) string {
 }
 
 func (n *Node) user() string {
-	if n.options.Username == "" {
+	if n.server.Username == "" {
 		return "default"
 	}
-	return n.options.Username
+	return n.server.Username
 }
 
 // The method cli returns a redis-cli command line for the server.
 func (n *Node) cli(args ...string) string {
 	words := []string{"redis-cli"}
-	if n.options.Network == "unix" {
+	if n.server.Network == "unix" {
 		words = append(words, "-s", n.Addr)
 	} else if host, port, err := net.SplitHostPort(n.Addr); err == nil {
 		words = append(words, "-h", host, "-p", port)

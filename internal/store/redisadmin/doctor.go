@@ -279,7 +279,7 @@ func (e *examination) checkAccess() {
 	own := e.n.cli("ACL", "SETUSER", "limiter", "on", ">PASSWORD") + " " + rightsFor(e.d.leastRights(), e.n.info["redis_version"])
 	switch {
 	case e.n.user() != "default":
-	case e.n.options.Password == "" && !e.n.local():
+	case e.n.server.Password == "" && !e.n.local():
 		e.say(LevelWrong, "access", "it asks for no password, and listens beyond this machine: everyone that can connect can reset any counter",
 			append([]string{own}, e.set("requirepass", "ANOTHER_PASSWORD")...)...)
 	default:
@@ -303,7 +303,7 @@ func rightsFor(rights, version string) string {
 func (n *Node) local() bool {
 	host, _, err := net.SplitHostPort(n.Addr)
 	ip := net.ParseIP(host)
-	return n.options.Network == "unix" || err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
+	return n.server.Network == "unix" || err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
 }
 
 // examineTopology examines the topology.

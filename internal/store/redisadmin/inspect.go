@@ -149,9 +149,9 @@ func (r *reading) command(args ...any) *redis.Cmd {
 func (r *reading) askAt(addr string, args []any) *redis.Cmd {
 	ctx, cancel := context.WithTimeout(r.ctx, answerTimeout)
 	defer cancel()
-	options := *r.n.options
-	options.Addr = addr
-	client := redis.NewClient(&options)
+	server := *r.n.server
+	server.Addr = addr
+	client := server.Open()
 	defer client.Close()
 	pipe := client.Pipeline()
 	_ = pipe.Do(ctx, "asking")

@@ -11,6 +11,8 @@ import (
 	"strconv"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/penstock/penstock/internal/store/redisstore"
 )
 
 // This file inspects sentinels. Their user needs only SENTINEL MASTER, as for the store. If that
@@ -88,7 +90,7 @@ func (d *Deployment) findReplicas(ctx context.Context, first, master *Node) erro
 // it, findSentinels uses the named sentinels.
 func (d *Deployment) findSentinels(ctx context.Context, first *Node) error {
 	others, err := records(first.send(ctx, "sentinel", "sentinels", d.Name).Slice())
-	var found []*redis.Options
+	var found []*redisstore.ToolServer
 	switch {
 	case redis.IsPermissionError(err):
 		for _, o := range d.given {
@@ -100,7 +102,7 @@ func (d *Deployment) findSentinels(ctx context.Context, first *Node) error {
 		return first.explain(err)
 	}
 	for _, s := range others {
-		found = append(found, d.at(net.JoinHostPort(s["ip"], s["port"]), first.options))
+		found = append(found, d.at(net.JoinHostPort(s["ip"], s["port"]), first.server))
 	}
 	for i, o := range found {
 		other := d.newNode(o)

@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/penstock/penstock/internal/store/redisstore"
 )
 
 // The size and the timing of a trial cluster.
@@ -127,8 +127,7 @@ func (t *Trial) start(ctx context.Context) (nodes []*Node, err error) {
 	}
 	var missing []int
 	for i, addr := range t.Addrs() {
-		n := newNode(&redis.Options{Network: "tcp", Addr: addr, Protocol: 2, MaxRetries: -1, DialerRetries: 1, DisableIdentity: true,
-			ContextTimeoutEnabled: true, PoolSize: 1})
+		n := newNode(&redisstore.ToolServer{Network: "tcp", Addr: addr})
 		nodes = append(nodes, n)
 		var runs bool
 		if err == nil { // one port in use by another program is enough

@@ -62,7 +62,7 @@ func (e *examination) rights(ctx context.Context) bool {
 	for word := range strings.FieldsSeq(e.d.leastRights()) {
 		name, wanted := strings.CutPrefix(word, "+")
 		words, known := tries[name]
-		if !wanted || !known || name == "select" && e.n.options.DB == 0 {
+		if !wanted || !known || name == "select" && e.n.server.DB == 0 {
 			continue
 		}
 		err := e.n.send(ctx, e.filledIn(words, key)...).Err()
@@ -117,7 +117,7 @@ func (e *examination) filledIn(words []any, key string) []any {
 		case "SET":
 			filled[i] = key + ":z"
 		case "DATABASE":
-			filled[i] = e.n.options.DB
+			filled[i] = e.n.server.DB
 		}
 	}
 	return filled

@@ -89,7 +89,7 @@ func (b *backup) server(ctx context.Context, n *redisadmin.Node) error {
 
 // The method keys writes the counters at some keys. The server's clock is read last, so that a
 // counter does not end sooner than it would have.
-func (b *backup) keys(ctx context.Context, client *redis.Client, keys []string) error {
+func (b *backup) keys(ctx context.Context, client redis.Cmdable, keys []string) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	b.reads = b.reads[:0]
@@ -134,7 +134,7 @@ func readFirstMarks(ctx context.Context, with redis.Cmdable, key, after string) 
 }
 
 // writeKey writes a key that was read.
-func (b *backup) writeKey(ctx context.Context, client *redis.Client, r *keyReading, now time.Time) error {
+func (b *backup) writeKey(ctx context.Context, client redis.Cmdable, r *keyReading, now time.Time) error {
 	var value string
 	var members []string
 	var err error
@@ -169,7 +169,7 @@ func expiry(now time.Time, left time.Duration) int64 {
 }
 
 // The method set writes the members of a set, and reads the rest of a long log.
-func (b *backup) set(ctx context.Context, client *redis.Client, r *keyReading, members []string, expires int64) (err error) {
+func (b *backup) set(ctx context.Context, client redis.Cmdable, r *keyReading, members []string, expires int64) (err error) {
 	first := true
 	for len(members) > 0 {
 		n := min(len(members), membersPerRecord)

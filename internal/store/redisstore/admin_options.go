@@ -17,11 +17,26 @@ import (
 
 // This file is for tools that inspect individual servers with their own plain clients.
 
-// ToolServers returns client options for each server that the options name, with the same
-// validation and errors as [New]. The result named base holds the options for servers that are
-// discovered through the named ones, because sentinels can have different users. Without a Mode,
-// the single server of the URL can be of any kind. ToolServers opens no connection.
-func (o *Options) ToolServers() (base *redis.Options, named []*redis.Options, err error) {
+// ToolServer is how a tool connects to one server.
+type ToolServer struct {
+	Network, Addr      string // the network is "tcp" or "unix"
+	Username, Password string
+	DB                 int
+	TLSConfig          *tls.Config // nil means no TLS
+}
+
+// Open returns a plain client of the server, with one connection and without retries.
+func (s *ToolServer) Open() Client {
+	return redis.NewClient(&redis.Options{Network: s.Network, Addr: s.Addr, Username: s.Username, Password: s.Password, DB: s.DB,
+		TLSConfig: s.TLSConfig, Protocol: 2, MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true, DisableIdentity: true,
+		PoolSize: 1, MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}})
+}
+
+// ToolServers returns each server that the options name, with the same validation and errors as
+// [New]. The result named base is how to connect to servers that are discovered through the named
+// ones, because sentinels can have different users. Without a Mode, the single server of the URL
+// can be of any kind. ToolServers opens no connection.
+func (o *Options) ToolServers() (base *ToolServer, named []*ToolServer, err error) {
 	s, err := o.settings()
 	if err != nil {
 		return nil, nil, err
@@ -30,16 +45,16 @@ func (o *Options) ToolServers() (base *redis.Options, named []*redis.Options, er
 		return nil, nil, errors.New("addrs_before goes with nodes: a tool looks at the servers of one ring; leave it out, or name the " +
 			"servers of before as addrs")
 	}
-	base = toolOptions(s.address, s.tls)
+	base = toolServer(s.address, s.tls)
 	for _, seed := range s.seeds {
 		a := s.at(seed)
 		if s.mode == ModeSentinel {
 			a = s.sentinelAt(seed)
 		}
-		named = append(named, toolOptions(a, s.tls))
+		named = append(named, toolServer(a, s.tls))
 	}
 	if s.mode == ModeSingle {
-		named = []*redis.Options{base}
+		named = []*ToolServer{base}
 	}
 	return base, named, nil
 }
@@ -48,15 +63,13 @@ func (o *Options) ToolServers() (base *redis.Options, named []*redis.Options, er
 // host:port, as [Options.ToolServers] returns them.
 func ToolHome(addrs []string, key string) int { return homeOf(slotOf(key), addrs) }
 
-func toolOptions(a address, config *tls.Config) *redis.Options {
-	return &redis.Options{Network: a.network, Addr: a.target, Username: a.username, Password: a.password, DB: a.database,
-		TLSConfig: config, Protocol: 2, MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true, DisableIdentity: true,
-		PoolSize: 1, MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}}
+func toolServer(a address, config *tls.Config) *ToolServer {
+	return &ToolServer{Network: a.network, Addr: a.target, Username: a.username, Password: a.password, DB: a.database, TLSConfig: config}
 }
 
 // ToolAsk runs checks with the store's script on one server. The script must have been loaded by
 // [ToolLoad].
-func ToolAsk(ctx context.Context, client *redis.Client, checks []counter.Check, results []counter.Result) error {
+func ToolAsk(ctx context.Context, client Client, checks []counter.Check, results []counter.Result) error {
 	if err := counter.ValidateChecks(checks, results); err != nil {
 		return err
 	}
@@ -68,7 +81,7 @@ func ToolAsk(ctx context.Context, client *redis.Client, checks []counter.Check, 
 }
 
 // ToolLoad loads the store's script into the server of a plain client.
-func ToolLoad(ctx context.Context, client *redis.Client) error {
+func ToolLoad(ctx context.Context, client Client) error {
 	return client.ScriptLoad(ctx, lua.Take).Err()
 }
 

@@ -136,7 +136,7 @@ func (s *Store) discoveryOrder() (addrs []string) {
 }
 
 // The method named once calls the function named ask with a temporary client for a server.
-func (s *Store) once(ctx context.Context, a address, ask func(context.Context, *redis.Client) error) error {
+func (s *Store) once(ctx context.Context, a address, ask func(context.Context, Client) error) error {
 	ctx, cancel := context.WithTimeout(ctx, max(connectTimeMin, s.settings.timeout))
 	defer cancel()
 	d := newDialer(a, s.settings.tls, s.settings.timeout, s.settings.timeout)
@@ -161,7 +161,7 @@ type clusterView struct {
 
 // The method view queries a server for its view of the cluster.
 func (s *Store) view(ctx context.Context, addr string) (view *clusterView, err error) {
-	err = s.once(ctx, s.settings.at(addr), func(ctx context.Context, client *redis.Client) error {
+	err = s.once(ctx, s.settings.at(addr), func(ctx context.Context, client Client) error {
 		ranges, err := client.Do(ctx, "cluster", "slots").Slice()
 		if err != nil {
 			return err

@@ -140,7 +140,7 @@ func (n *node) warm() error {
 	ctx, cancel := context.WithTimeout(n.ctx, max(connectTimeMin, n.store.settings.timeout))
 	defer cancel()
 	for range n.store.settings.lanes {
-		conn := n.client.Conn()
+		conn := n.client.(*redis.Client).Conn()
 		defer conn.Close()
 		if err := conn.Ping(ctx).Err(); err != nil {
 			return err

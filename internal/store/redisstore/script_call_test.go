@@ -22,7 +22,7 @@ import (
 // The type bareStore is the simplest store over the script: each call is one command, without a
 // deadline of its own.
 type bareStore struct {
-	client *redis.Client
+	client Client
 	pinned atomic.Int64
 }
 

@@ -40,7 +40,7 @@ func tlsArgs(a *authority) []string {
 }
 
 // createUser creates user me with the given rights and no others.
-func createUser(t *testing.T, client *redis.Client, rights string) {
+func createUser(t *testing.T, client Client, rights string) {
 	t.Helper()
 	command := []any{"acl", "setuser", "me", "on", ">secret"}
 	for _, word := range strings.Fields(rights) {
@@ -80,7 +80,7 @@ func TestClusterSecured(t *testing.T) {
 }
 
 // The function checkNamed fails the test unless the connections of the store carry its name.
-func checkNamed(t *testing.T, client *redis.Client) {
+func checkNamed(t *testing.T, client Client) {
 	t.Helper()
 	list, err := client.ClientList(context.Background()).Result()
 	if err != nil || !strings.Contains(list, "name=penstock ") || strings.Contains(list, "cmd=NULL name=penstock") {

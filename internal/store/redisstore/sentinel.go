@@ -123,7 +123,7 @@ func (s *Store) switchTo(ctx context.Context, w masterView) error {
 // sentinel's answer is accepted, because a replica would reject writes anyway.
 func (s *Store) confirmMaster(ctx context.Context, addr string) error {
 	role := ""
-	err := s.once(ctx, s.settings.at(addr), func(ctx context.Context, client *redis.Client) error {
+	err := s.once(ctx, s.settings.at(addr), func(ctx context.Context, client Client) error {
 		answer, err := client.Do(ctx, "role").Slice()
 		if err == nil && len(answer) > 0 {
 			role, _ = answer[0].(string)
@@ -143,7 +143,7 @@ func (s *Store) confirmMaster(ctx context.Context, addr string) error {
 
 // masterOf queries a sentinel for the master.
 func (s *Store) masterOf(ctx context.Context, seed string) (w masterView, err error) {
-	err = s.once(ctx, s.settings.sentinelAt(seed), func(ctx context.Context, client *redis.Client) error {
+	err = s.once(ctx, s.settings.sentinelAt(seed), func(ctx context.Context, client Client) error {
 		fields, err := client.Do(ctx, "sentinel", "master", s.settings.master).Slice()
 		if err != nil {
 			return err

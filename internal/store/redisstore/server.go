@@ -23,8 +23,8 @@ type node struct {
 	store    *Store
 	address  address
 	dialer   *dialer
-	client   *redis.Client // the client for counters, and for the store's own background work
-	values   *redis.Client // the client for everything else, so that this never takes a lane's connection
+	client   Client // the client for counters, and for the store's own background work
+	values   Client // the client for everything else, so that this never takes a lane's connection
 	queue    *queue
 	idle     chan *lane    // free lanes
 	checking chan struct{} // held by the running Check; its capacity is one

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/internal/test/eventually"
 	"github.com/penstock/penstock/internal/test/limittest"
@@ -43,7 +45,9 @@ func waitUntil(t testing.TB, what string, condition func() bool) {
 // a working store.
 func ready(t testing.TB, s *Store) {
 	t.Helper()
-	waitUntil(t, "redis answers", func() bool { return s.only.Load().client.PoolStats().IdleConns >= uint32(s.settings.lanes) })
+	waitUntil(t, "redis answers", func() bool {
+		return s.only.Load().client.(*redis.Client).PoolStats().IdleConns >= uint32(s.settings.lanes)
+	})
 }
 
 // take1 returns a check that charges one unit of a key.

@@ -200,7 +200,7 @@ func (s *Store) Listen(ctx context.Context, key, channel string, begun func(), r
 	if err != nil {
 		return err
 	}
-	subscription := n.client.Subscribe(ctx, channel)
+	subscription := n.client.(*redis.Client).Subscribe(ctx, channel)
 	// because not all methods of a subscription respect their context
 	closing := func() { _ = subscription.Close() }
 	defer closing()

@@ -34,7 +34,7 @@ type Cluster struct {
 
 	t      testing.TB
 	ids    []string
-	client *redis.ClusterClient
+	client Client
 }
 
 // StartCluster starts a cluster and waits until it is ready; args are further redis-server options
@@ -112,7 +112,7 @@ func (c *Cluster) Addrs() (addrs []string) {
 
 // Client returns a client of the cluster, closed when the test ends. The client follows as few
 // redirections as it can.
-func (c *Cluster) Client() *redis.ClusterClient { return c.client }
+func (c *Cluster) Client() Client { return c.client }
 
 // AwaitOrder waits until every running node that answers reports the same masters for all slots,
 // and the replicas are in sync with their masters.

@@ -39,7 +39,7 @@ type Server struct {
 	args    []string
 	config  string // the file with the settings of a sentinel; "" for other servers
 	dir     string
-	client  *redis.Client
+	client  Client
 	process *exec.Cmd
 	done    chan struct{} // closed when the process has ended
 
@@ -111,7 +111,7 @@ func onSocket(t testing.TB, dir string, args ...string) *Server {
 }
 
 // newClient returns a client that never retries.
-func newClient(network, addr string) *redis.Client {
+func newClient(network, addr string) Client {
 	return redis.NewClient(&redis.Options{Network: network, Addr: addr, MaxRetries: -1, DisableIdentity: true})
 }
 
@@ -140,8 +140,24 @@ func (s *Server) URL() string {
 	return "unix://" + s.Addr
 }
 
+// Client is a client of a server or of a cluster. It is an interface, so that packages with tests
+// compile in less time: see redisstore.Client.
+type Client interface {
+	redis.Cmdable
+	Do(ctx context.Context, args ...any) *redis.Cmd
+	Process(ctx context.Context, cmd redis.Cmder) error
+	Close() error
+}
+
 // Client returns a client of the server, closed when the test ends. The client never retries.
-func (s *Server) Client() *redis.Client { return s.client }
+func (s *Server) Client() Client { return s.client }
+
+// Messages returns the messages that are published on a channel of the server from now on.
+func (s *Server) Messages(channel string) <-chan *redis.Message {
+	subscription := s.client.(*redis.Client).Subscribe(context.Background(), channel)
+	s.t.Cleanup(func() { _ = subscription.Close() })
+	return subscription.Channel()
+}
 
 // Running reports whether the server was neither stopped nor killed. A paused server counts as
 // running.

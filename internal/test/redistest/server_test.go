@@ -7,6 +7,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 func TestServer(t *testing.T) {
@@ -27,7 +29,7 @@ func TestServer(t *testing.T) {
 		s.Pause()
 		short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
 		defer cancel()
-		if err := s.Client().WithTimeout(20 * time.Millisecond).Ping(short).Err(); err == nil {
+		if err := s.client.(*redis.Client).WithTimeout(20 * time.Millisecond).Ping(short).Err(); err == nil {
 			t.Error("a paused server answers")
 		}
 		s.Resume()

@@ -9,8 +9,6 @@ import (
 	"os/exec"
 	"sync"
 	"testing"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // The variable shared is the pool of a package whose TestMain calls [Main].
@@ -134,7 +132,7 @@ func (s *Server) isEmptied() bool {
 }
 
 // readSettings returns the server's settings, users and replication state as one text.
-func readSettings(client *redis.Client) (string, error) {
+func readSettings(client Client) (string, error) {
 	ctx := context.Background()
 	settings, err := client.ConfigGet(ctx, "*").Result()
 	if err != nil {
