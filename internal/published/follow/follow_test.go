@@ -16,6 +16,7 @@ import (
 
 	"github.com/penstock/penstock/internal/policyfile"
 	"github.com/penstock/penstock/internal/published"
+	"github.com/penstock/penstock/internal/test/eventually"
 )
 
 // The type origin is an origin whose answer a test sets.
@@ -66,7 +67,7 @@ func sealed(t *testing.T, generation int64) []byte {
 }
 
 // The function followed follows an origin, and returns what was passed on, as text.
-func followed(t *testing.T, o *origin, logs *bytes.Buffer) (told func() []string, end func()) {
+func followed(t *testing.T, o *origin, logs *eventually.Journal) (told func() []string, end func()) {
 	t.Helper()
 	s, err := New(Options{Origin: o, Policy: "shop", Keys: []ed25519.PublicKey{signer.Public().(ed25519.PublicKey)}, Node: "n",
 		Logger: slog.New(slog.NewTextHandler(logs, nil))})
@@ -101,7 +102,7 @@ func followed(t *testing.T, o *origin, logs *bytes.Buffer) (told func() []string
 func TestAnOriginThatDenies(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		o, logs := new(origin), new(bytes.Buffer)
+		o, logs := new(origin), new(eventually.Journal)
 		o.set(sealed(t, 5), nil)
 		told, end := followed(t, o, logs)
 		defer end()
@@ -127,7 +128,7 @@ func TestAnOriginThatDenies(t *testing.T) {
 		o.set(nil, ErrNone)
 		time.Sleep(10 * lookEvery)
 		if got := told(); len(got) != 0 || strings.Count(logs.String(), "no published policy any more") != 1 {
-			t.Errorf("told %q and logged %s", got, logs)
+			t.Errorf("told %q and logged %s", got, logs.String())
 		}
 	})
 }
@@ -137,7 +138,7 @@ func TestAnOriginThatDenies(t *testing.T) {
 func TestAnOriginThatIsAway(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		o, logs := new(origin), new(bytes.Buffer)
+		o, logs := new(origin), new(eventually.Journal)
 		o.set(sealed(t, 5), nil)
 		told, end := followed(t, o, logs)
 		defer end()
@@ -156,8 +157,8 @@ func TestAnOriginThatIsAway(t *testing.T) {
 		if got := told(); len(got) != 1 || got[0] != "5/1m" {
 			t.Errorf("told %q", got)
 		}
-		if logs.Len() > 0 {
-			t.Errorf("logged %s", logs)
+		if logs.String() != "" {
+			t.Errorf("logged %s", logs.String())
 		}
 	})
 }
