@@ -31,6 +31,7 @@ func keepHTTP(r *http.Request) {
 func namesHTTP(list string) bool {
 	for protocol := range strings.SplitSeq(list, ",") {
 		name, _, _ := strings.Cut(strings.TrimSpace(protocol), "/")
+		name, _, _ = strings.Cut(name, "-") // the number of a draft, as in h2c-17
 		switch strings.ToLower(strings.TrimSpace(name)) {
 		case "h2c", "h2", "h3", "http", "tls":
 			return true

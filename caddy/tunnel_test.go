@@ -55,7 +55,7 @@ func TestUpgradesToHTTPAreRemoved(t *testing.T) {
 		seen.Store(r.Header.Get("Upgrade") + "|" + r.Header.Get("HTTP2-Settings"))
 	})+`
 	}`)
-	for protocols, want := range map[string]string{"h2c": "|", "H2C": "|", "websocket, h2c": "|", "HTTP/2.0": "|", "TLS/1.2, HTTP/1.1": "|", "h2c,": "|",
+	for protocols, want := range map[string]string{"h2c": "|", "H2C": "|", "websocket, h2c": "|", "HTTP/2.0": "|", "TLS/1.2, HTTP/1.1": "|", "h2c,": "|", "h2c-17": "|",
 		"websocket": "websocket|AAMAAABkAAQAAP__", "SPDY/3.1": "spdy/3.1|AAMAAABkAAQAAP__", "https": "https|AAMAAABkAAQAAP__"} {
 		equal(t, "the status with Upgrade: "+protocols, s.statuses(1, "/", "Connection", "Upgrade", "Upgrade", protocols, "HTTP2-Settings", "AAMAAABkAAQAAP__"), "200")
 		equal(t, "Upgrade: "+protocols+" at the upstream", seen.Load().(string), want)
