@@ -103,8 +103,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	}
 	own.settlement = waiting
 	if due := s.settlementOf(&d); due != nil {
-		due.settler, due.next = h.app.store.settler, waiting
-		due.enforcer, due.client = h.app.store.enforcer, h.app.store.enforcer.ClientOf(&s.plan)
+		due.store, due.next = h.app.store, waiting
+		due.client = h.app.store.enforcer.ClientOf(&s.plan)
 		own.settlement = due
 	}
 	s.release()

@@ -28,14 +28,12 @@ import (
 // response, the settlement belongs to the settler, or to the trial that waits for it.
 type settlement struct {
 	core.Settlement
-	next    *settlement // the next settlement of the same response
-	settler *settle.Queue
-	// enforcer counts the client's usage, which is corrected together with its charges.
-	enforcer *enforce.Enforcer
-	client   enforce.Client
-	trial    *shadow.Trial   // the trial to start when the response is known; nil for policies in force
-	ctx      context.Context // the context of the request
-	checks   []counter.Check
+	next   *settlement     // the next settlement of the same response
+	store  *pooledStore    // it has the charges; nil for a trial
+	client enforce.Client  // its usage is corrected together with its charges
+	trial  *shadow.Trial   // the trial to start when the response is known; nil for policies in force
+	ctx    context.Context // the context of the request
+	checks []counter.Check
 
 	head   bool // a HEAD request, whose response has no body
 	tunnel bool // a CONNECT request, after whose response another protocol follows
@@ -229,15 +227,48 @@ func isLostResponse(err error, sending *sendWatch) bool {
 		(failed.StatusCode == http.StatusBadGateway || failed.StatusCode == http.StatusGatewayTimeout)
 }
 
+// The variable inflating decompresses the bodies of responses that contain a cost.
+var inflating inflate.Queue
+
 // The method settle sends the corrections to the store's queue, or starts the trial that waits for
-// the response.
+// the response. A compressed body is decompressed in the background, so that its response does not
+// wait and many of them do not occupy all processors. A body for which there is no room there is
+// not read.
 func (s *settlement) settle() {
-	if s.trial != nil {
+	compressed := s.tap != nil && s.tap.Compressed()
+	if s.trial != nil || compressed {
 		s.header, s.later = maps.Clone(s.header), maps.Clone(s.later) // the server reuses its own header map
-		s.trial.Start()
-		return
 	}
-	s.enforcer.MeasureSettled(&s.Settlement, s, &s.client)
+	switch {
+	case s.trial != nil:
+		s.trial.Start()
+	case !compressed:
+		s.correct()
+	default:
+		s.store.hold()
+		if !inflating.Add(s.Source(), s.correctLater) {
+			s.tap.GiveUp()
+			s.correctLater()
+		}
+	}
+}
+
+// correctLater decompresses the body of the response and sends the corrections. It ends the hold on
+// the store.
+func (s *settlement) correctLater() {
+	store := s.store
+	defer store.release()
+	defer func() {
+		if reason := recover(); reason != nil {
+			store.settler.Panic(reason)
+		}
+	}()
+	s.correct()
+}
+
+// The method correct sends the corrections to the store's queue.
+func (s *settlement) correct() {
+	s.store.enforcer.MeasureSettled(&s.Settlement, s, &s.client)
 	var unreadable int
 	s.checks, unreadable = s.Checks(s)
 	common.Unreadable.Add(float64(unreadable))
@@ -245,7 +276,7 @@ func (s *settlement) settle() {
 		s.Release()
 		return
 	}
-	s.settler.Send(s)
+	s.store.settler.Send(s)
 }
 
 // wasWithheld reports whether part of the body was not sent because of HEAD, a range or a

@@ -22,6 +22,14 @@ var abortAttacks = []attack{
 	{name: "malformed chunks under count_if", path: "/count", limit: 5, loses: true, fronts: settling, run: malformedChunks, plain: wholeBody},
 	{name: "responses that Envoy does not accept under refund_on", path: "/refund", limit: 5, fronts: settling, run: repeatedFields},
 	{name: "responses that Envoy does not accept under count_if", path: "/count", limit: 5, fronts: settling, run: repeatedFields},
+	{name: "compressed responses that expand to 16 MiB", path: "/expand", limit: 60, fronts: settling, run: expandingResponses},
+}
+
+// expandingResponses requests compressed responses at the same time.
+func expandingResponses(a *attackRun) {
+	a.sendBurst(50, func(int) string {
+		return a.request(http.MethodGet, a.attack.path, "Accept-Encoding: gzip\r\nConnection: close\r\n")
+	})
 }
 
 // repeatedFields makes the upstream repeat a field until Envoy no longer accepts its response.

@@ -119,6 +119,7 @@ const settledRules = `  - {name: refund, match: {path: /refund}, limit: 5/31d fi
   - {name: counted, match: {path: /count}, limit: 5/31d fixed_window, count_if: {status: [401, 403]}}
   - {name: cost, match: {path: /cost}, limit: 10000/31d fixed_window, cost_after: {json: usage.total_tokens, estimate: 100, default: 100, max: 5000}}
   - {name: odd, match: {path: /odd/*}, limit: 5/31d fixed_window, cost_after: {header: X-Cost, estimate: 1, max: 10}}
+  - {name: expand, match: {path: /expand}, limit: 60/31d fixed_window, cost_after: {json: usage.total_tokens, estimate: 1, max: 1}}
 `
 
 // strictPolicy denies tokens that do not verify, and takes client addresses from a proxy in front.

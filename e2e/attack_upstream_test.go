@@ -3,6 +3,8 @@
 package e2e
 
 import (
+	"bytes"
+	"compress/gzip"
 	"fmt"
 	"io"
 	"net/http"
@@ -34,6 +36,7 @@ type countingUpstream struct {
 }
 
 func startCountingUpstream(t testing.TB) *countingUpstream {
+	expandingBody() // compressing it during a row would delay the row's other client
 	u := new(countingUpstream)
 	u.address = serveAt(t, "tcp", "127.0.0.1:0", u)
 	return u
@@ -90,6 +93,10 @@ func (u *countingUpstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch first, rest, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/"); first {
 	case "cost":
 		streamCost(w, r)
+	case "expand":
+		w.Header().Set("Content-Type", "text/event-stream")
+		w.Header().Set("Content-Encoding", "gzip")
+		_, _ = w.Write(expandingBody())
 	case "odd":
 		answerOddly(w, r, rest)
 	case "refund", "count":
@@ -123,6 +130,17 @@ func streamCost(w http.ResponseWriter, r *http.Request) {
 	}
 	_, _ = fmt.Fprintf(w, "data: {\"usage\":{\"total_tokens\":%d}}\n\n", costEach)
 }
+
+// The variable expandingBody returns an event stream in gzip: 20 KB, which expand to almost 16 MiB
+// of text that takes long to read. Its last event contains the cost.
+var expandingBody = sync.OnceValue(func() []byte {
+	var body bytes.Buffer
+	w := gzip.NewWriter(&body)
+	event := "data: {\"a\":[" + strings.Repeat("1,", 30_000) + "1]}\n\n"
+	_, _ = io.WriteString(w, strings.Repeat(event, 16<<20/len(event))+"data: {\"usage\":{\"total_tokens\":1}}\n\n")
+	_ = w.Close()
+	return body.Bytes()
+})
 
 // oddAnswers maps the names of a hostile upstream's answers to functions that send them.
 var oddAnswers = map[string]func(w http.ResponseWriter, r *http.Request){

@@ -6,13 +6,16 @@ import (
 	"bytes"
 	"compress/gzip"
 	"io"
+	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/penstock/penstock/core/response"
 	"github.com/penstock/penstock/internal/test/eventually"
+	"github.com/penstock/penstock/internal/usage/inflate"
 )
 
 // compressed returns an event stream of 4 MiB, with a cost in its last event, in gzip.
@@ -60,28 +63,38 @@ func remaining(t testing.TB, f *Front) int {
 }
 
 // TestHooksDoNotDecompress tests that the hooks of a response return although its body and another
-// one still wait to be decompressed, and that both costs are charged in the end. A hook
-// decompresses a body itself only if inflatingMax bodies wait.
+// one still wait to be decompressed, and that both costs are charged in the end. A body beyond the
+// places of its address is not read.
 func TestHooksDoNotDecompress(t *testing.T) {
 	f := openFront(t, "name: shop\nrules: [{name: all, limit: 1000000000/31d fixed_window, cost_after: {json: usage, estimate: 1, default: 1}}]\n")
-	body, inflating := compressed(t, "1000000"), &f.process.inflating
+	body, queue := compressed(t, "1000000"), &f.process.inflating
 	charged := func() int { return (1_000_000_000 - remaining(t, f)) / 1_000_000 }
-	inflating.mu.Lock()
+	start := make(chan bool)
+	begin := sync.OnceFunc(func() { close(start) })
+	t.Cleanup(begin)
+	for range runtime.GOMAXPROCS(0) {
+		queue.Add(0, func() { <-start })
+	}
 	for range 2 {
 		respondCompressed(t, f, body)
 	}
-	if n, waiting := charged(), inflating.waiting.Load(); n != 0 || waiting != 2 {
-		t.Errorf("%d responses are charged, and %d wait, before any is decompressed", n, waiting)
-	}
-	places := 0
-	for inflating.enter() {
-		places++
+	s := f.NewStream()
+	s.Headers = append(s.Headers, request("/")...)
+	s.Decide(client, emptyHost{}, newBell())
+	source, places, last := s.plan.Source(), 0, make(chan bool)
+	s.Release()
+	for ; queue.Add(source, func() { last <- true }); places++ {
 	}
 	respondCompressed(t, f, body)
-	eventually.Until(t, time.Minute, "the response beyond the places is charged", func() bool { return charged() == 1 })
-	inflating.mu.Unlock()
-	eventually.Until(t, time.Minute, "all responses are charged", func() bool { return charged() == 3 })
-	if places != inflatingMax-2 {
-		t.Errorf("%d places were free, want %d", places, inflatingMax-2)
+	if n := charged(); n != 0 {
+		t.Errorf("%d responses are charged before any is decompressed", n)
+	}
+	begin()
+	for range places {
+		<-last
+	}
+	eventually.Until(t, time.Minute, "the responses with a place are charged", func() bool { return charged() == 2 })
+	if places != inflate.SourceMax-2 {
+		t.Errorf("%d places were free, want %d", places, inflate.SourceMax-2)
 	}
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/penstock/penstock/internal/status"
 	"github.com/penstock/penstock/internal/store"
 	"github.com/penstock/penstock/internal/survive"
+	"github.com/penstock/penstock/internal/usage/inflate"
 )
 
 // Process is what all filters of one Envoy share: stores, verifiers, queues and metrics. A
@@ -40,8 +41,8 @@ type Process struct {
 	denied    *topk.Sketch
 	memory    *memory
 	panics    atomic.Int64
-	quiet     atomic.Int64 // the second in which a panic was last logged
-	inflating inflating
+	quiet     atomic.Int64  // the second in which a panic was last logged
+	inflating inflate.Queue // of compressed responses
 
 	reports        *reports
 	statuses       *status.Bounds

@@ -170,28 +170,31 @@ func (t *Settling) End() {
 }
 
 // The method settle corrects the charge, once. A compressed body is decompressed in the background,
-// because Envoy's worker must not wait for that.
+// because Envoy's worker must not wait for that. A body for which there is no room there is not
+// read.
 func (t *Settling) settle() {
 	if !t.settles || t.sent {
 		return
 	}
 	t.sent = true
-	if !t.response.Compressed() || !t.front.process.inflating.enter() {
+	if !t.response.Compressed() {
 		t.correct()
 		return
 	}
 	t.holds.Add(1)
 	t.front.enter()
-	go t.correctLater()
+	if !t.front.process.inflating.Add(t.response.Source(), t.correctLater) {
+		t.response.GiveUp()
+		t.correctLater()
+	}
 }
 
 // correctLater decompresses the body of the response and corrects the charge.
 func (t *Settling) correctLater() {
-	f := t.front
-	defer f.leave()
+	defer t.front.leave()
 	defer t.Release()
 	defer t.guard()
-	f.process.inflating.run(t.correct)
+	t.correct()
 }
 
 // The method correct sends the corrections of the charge to the store's queue.

@@ -135,6 +135,12 @@ func (t *Tap) Close() {
 	t.share.end()
 }
 
+// GiveUp makes a compressed body unreadable, because there is no room to decompress it.
+func (t *Tap) GiveUp() {
+	t.coding = codingUnreadable
+	t.Close()
+}
+
 // The method readPlain reads the next piece of the decompressed body.
 func (t *Tap) readPlain(piece []byte) {
 	if t.events != nil {

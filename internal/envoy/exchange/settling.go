@@ -79,6 +79,9 @@ func (d *Settling) Listens() bool { return d.tap != nil && d.tap.Readable() }
 // Compressed reports whether a compressed body was kept, which the settlement decompresses.
 func (d *Settling) Compressed() bool { return d.tap != nil && d.tap.Compressed() }
 
+// GiveUp makes a compressed body unreadable, because there is no room to decompress it.
+func (d *Settling) GiveUp() { d.tap.GiveUp() }
+
 // Body reads a piece of the body, which it does not keep unless it is compressed.
 //
 //go:noinline

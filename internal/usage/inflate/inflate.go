@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package inflate decompresses gzip and zstd bodies for package usage. Programs whose binary size
-// matters use package usage without it.
+// matters use package usage without it. A [Queue] decompresses bodies in the background.
 //
 // # Promise
 //
@@ -10,8 +10,10 @@
 //
 // # Price
 //
-// Decoders are large and are reused. The decoders take a few hundred KB for each body that is
-// decompressed at the same time, and add a megabyte to the binary.
+// Decoders are large and are reused. A decoder takes a few hundred KB, and for zstd also the window
+// that the body declares, up to 8 MiB. A body that expands to 16 MiB takes tens of milliseconds. A
+// Queue bounds how many bodies are decompressed at the same time. The decoders add a megabyte to
+// the binary.
 //
 // # When not to use it
 //

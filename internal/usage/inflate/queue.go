@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package inflate
+
+import (
+	"runtime"
+	"slices"
+	"sync"
+)
+
+// Bounds of a queue.
+const (
+	// PlacesMax is the greatest number of bodies that wait in a queue. Each takes at most 64 KiB,
+	// or its share of what all compressed bodies of the process may take.
+	PlacesMax = 512
+	// SourceMax is how many of them one source, usually a client's address, can have.
+	SourceMax = PlacesMax / 2
+)
+
+// Queue decompresses bodies in the background. A compressed body of a few KB can expand to 16 MiB,
+// which takes tens of milliseconds. So at most half of the processors decompress, but at least one,
+// and the sources of the waiting bodies take turns. A Queue is safe for concurrent use. The zero
+// Queue is empty.
+type Queue struct {
+	mu      sync.Mutex
+	lines   map[uint32][]func() // the waiting work of each source, in the order of arrival
+	turns   []uint32            // the sources with waiting work, in the order of their turns
+	waiting int
+	active  int // the number of goroutines
+}
+
+// Add makes a goroutine call work() at the turn of the source, which is the Source of a
+// counter.Check. Add returns false if there is no room for the work. The function work must recover
+// from its panics.
+func (q *Queue) Add(source uint32, work func()) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	line := q.lines[source]
+	if q.waiting >= PlacesMax || len(line) >= SourceMax && source != 0 { // 0: the source is unknown
+		return false
+	}
+	if len(line) == 0 {
+		q.turns = append(q.turns, source)
+	}
+	if q.lines == nil {
+		q.lines = make(map[uint32][]func())
+	}
+	q.lines[source] = append(line, work)
+	q.waiting++
+	if q.active < max(1, runtime.GOMAXPROCS(0)/2) {
+		q.active++
+		go q.work()
+	}
+	return true
+}
+
+// The method work does the waiting work until there is none.
+func (q *Queue) work() {
+	for work := q.next(); work != nil; work = q.next() {
+		work()
+	}
+}
+
+// The method next removes and returns the work whose turn it is. If no work waits, next returns nil
+// and the goroutine must end.
+func (q *Queue) next() (work func()) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.waiting == 0 {
+		q.active--
+		return nil
+	}
+	source := q.turns[0]
+	q.turns = slices.Delete(q.turns, 0, 1)
+	line := q.lines[source]
+	work, line[0] = line[0], nil
+	if len(line) == 1 {
+		delete(q.lines, source)
+	} else {
+		q.lines[source] = line[1:]
+		q.turns = append(q.turns, source)
+	}
+	q.waiting--
+	return work
+}
