@@ -28,6 +28,7 @@ import (
 	"runtime"
 	"strconv"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"github.com/penstock/penstock/envoy-module/front"
@@ -117,7 +118,9 @@ func penstockRequest(s *C.stream, headers *C.header, count C.size_t, source *C.c
 	}
 	defer t.Release()
 	t.Provoke("adapter")
-	return reply(s, t, v)
+	verdict = reply(s, t, v)
+	yieldIfDue(s, t.Begun())
+	return verdict
 }
 
 // penstockWoken returns the verdict on a request that waited.
@@ -134,9 +137,10 @@ func penstockWoken(s *C.stream) (verdict C.int) {
 // penstockAnnounce makes goroutines ask the store about the requests of one turn of a worker.
 //
 //export penstockAnnounce
-func penstockAnnounce(id C.uint64_t) {
+func penstockAnnounce(s *C.stream) {
 	defer recoverHook()
-	fronts.get(uint64(id)).Announce()
+	fronts.get(uint64(s.front)).Announce()
+	yieldIfDue(s, time.Now())
 }
 
 // penstockGone ends a request that waits, because its client has left.

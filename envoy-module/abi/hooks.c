@@ -194,6 +194,9 @@ void HOOK(http_filter_per_route_config_destroy)(config *c) {
   close_config(c);
 }
 
+// When this worker yields to Go's scheduler.
+static _Thread_local pace own_pace;
+
 // The stream whose event announces all requests that began to wait in this turn of the worker; NULL
 // for none. The worker handles the event after it has read what had arrived on its connections.
 static _Thread_local stream *announcer;
@@ -202,7 +205,7 @@ static void announce(stream *s) {
   if (!s->announces) return;
   s->announces = false;
   announcer = NULL;
-  penstockAnnounce(s->front);
+  penstockAnnounce(s);
 }
 
 // announce_later has the request announced at the end of the turn. A request whose configuration is
@@ -213,7 +216,7 @@ static void announce_later(stream *s) {
     s->announces = true;
     CALLBACK(http_filter_scheduler_commit)(s->scheduler, EVENT_TURN_ENDS);
   } else if (announcer == NULL || announcer->front != s->front) {
-    penstockAnnounce(s->front);
+    penstockAnnounce(s);
   }
 }
 
@@ -224,6 +227,7 @@ void *HOOK(http_filter_new)(config *c, void *envoy) {
   s->envoy = envoy;
   s->front = c->front;
   s->counters = &c->counters;
+  s->pace = &own_pace;
   s->uses = 1;
   s->reply = s->own;
   s->room = REPLY_ROOM;

@@ -27,11 +27,18 @@ typedef struct {
   bool defined;
 } counters;
 
+// A pace says when a worker yields to Go's scheduler.
+typedef struct {
+  int64_t yielded;   // when the worker last yielded, in nanoseconds
+  uint32_t requests; // since then
+} pace;
+
 // A stream is one request. Envoy's worker uses it and, while the request waits, so does the
 // goroutine that decides the request. The last of the two frees the stream.
 typedef struct stream {
   void *envoy;
   const counters *counters;
+  pace *pace;       // of the worker
   uint8_t counted;  // the counter of the decision; 0 for none
   void *scheduler;  // NULL until the request waits
   uint64_t front;   // the configuration, as Go knows it

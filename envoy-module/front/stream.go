@@ -281,6 +281,9 @@ func (s *Stream) respond(r response.Response, message string) Verdict {
 	return Respond
 }
 
+// Begun returns when Decide was called.
+func (s *Stream) Begun() time.Time { return s.begun }
+
 // Fields returns the fields about limits to set in the response, and the remaining units that they
 // report. The fields are valid until Release.
 func (s *Stream) Fields() (fields *response.Fields, remaining int64) {
