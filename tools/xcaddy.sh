@@ -6,9 +6,10 @@
 # found", which fails the build. After any error (|), go uses the next proxy in the list. Here that
 # is an empty folder, which means "not found".
 #
-# xcaddy disables cgo by default. Here cgo is used if bin/caddy is built with it, because most
-# packages are then in the build cache, and the first build takes a third of the processor time.
-# Penstock's packages are the same without cgo: see TestOnlyTheModuleUsesCgo.
+# xcaddy disables cgo by default, and the databases of Caddy's certificate authority by build tags.
+# Here cgo is used if bin/caddy is built with it, and there are no tags, because most packages are
+# then in the build cache. Penstock's packages are the same without cgo (see
+# TestOnlyTheModuleUsesCgo), and know none of these tags.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 caddy=$(go list -m -f '{{.Version}}' github.com/caddyserver/caddy/v2)
@@ -18,6 +19,7 @@ mkdir -p .cache
 nothing=$(mktemp -d)
 trap 'rm -rf "$nothing"' EXIT
 proxies=$(go env GOPROXY)
+export XCADDY_GO_BUILD_FLAGS="-trimpath -ldflags '-w -s'"
 CGO_ENABLED=$(go env CGO_ENABLED) GOPROXY="${proxies%%[,|]*}|file://$nothing" .cache/xcaddy build "$caddy" --output .cache/xcaddy-caddy \
 	--with github.com/penstock/penstock/caddy --replace github.com/penstock/penstock="$PWD" >.cache/xcaddy.log 2>&1 ||
 	{ cat .cache/xcaddy.log; exit 1; }
