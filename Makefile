@@ -11,7 +11,7 @@ ADDRESS ?= http://localhost:8080
 ARGS ?=
 # Every command of go uses -trimpath, as the builds of bin/ do. Otherwise the compiler would compile
 # each package once more for tests and vet, and in each checkout. The compiler runs with less garbage
-# collection below 2 GiB, which saves a fifth of its time; only for go-redis it needs more than 1 GiB.
+# collection below 2 GiB, which saves a fifth of its time. Only go-redis needs more than 1 GiB.
 # Programs and tests have Go's default.
 export GOFLAGS := $(strip $(filter-out -trimpath,$(shell $(GO) env GOFLAGS 2>/dev/null)) -trimpath '-toolexec=env GOGC=1000 GOMEMLIMIT=2GiB')
 # What run-envoy starts: the WebAssembly filter with its bridge, or the native module.
