@@ -258,7 +258,8 @@ record-ratelimit: setup ## record the answers of envoyproxy/ratelimit again, for
 # without -trimpath.
 LINTED = $$($(GO) list ./... | grep -v '/cmd/caddy$$')
 .PHONY: lint
-lint: export GOGC = 400
+lint: export GOGC = 1000
+lint: export GOMEMLIMIT = 2GiB
 lint: ## gofmt, vet, staticcheck
 	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo "run gofmt -w on these"; exit 1; }
 	$(GO) vet -cgocall=false $(LINTED)
