@@ -41,9 +41,10 @@ func (p *pace) due(now time.Duration) bool {
 // loaded is when the module was loaded.
 var loaded = time.Now()
 
-// yieldIfDue makes the worker of a stream yield if that is due.
+// yieldIfDue makes the worker of a stream yield if that is due. If the decision of the stream's
+// request failed early, now may be the zero time.
 func yieldIfDue(s *C.stream, now time.Time) {
-	if (*pace)(s.pace).due(now.Sub(loaded)) {
+	if (*pace)(s.pace).due(max(0, now.Sub(loaded))) {
 		runtime.Gosched()
 	}
 }

@@ -212,6 +212,19 @@ func TestMethodIsCanonical(t *testing.T) {
 	}
 }
 
+// TestLongPathWithParameters tests that a path is read up to the general bound if only its last
+// segment has parameters, so that it has two readings.
+func TestLongPathWithParameters(t *testing.T) {
+	var r Request
+	for _, end := range []string{";jsessionid=1", ";"} {
+		path := "/" + strings.Repeat("a", policy.PathBytesMax-1-len(end))
+		r.Read(&request.Attributes{PathText: path + end})
+		if r.Long || len(r.Readings) != 2 || r.Readings[1].path != path {
+			t.Errorf("%d bytes with %q: long %v, %d readings", len(path+end), end, r.Long, len(r.Readings))
+		}
+	}
+}
+
 // TestPathIsReadWholeOrNotAtAll: a path is read completely or not at all, so that padding cannot
 // hide a part of it.
 func TestPathIsReadWholeOrNotAtAll(t *testing.T) {

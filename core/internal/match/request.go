@@ -86,7 +86,8 @@ func (r *Request) readPath(p string) {
 		return
 	}
 	traits := inspectPath(p)
-	if !traits.plain || traits.readings != 0 || len(p) >= PathPiecesMax || !traits.folded && !utf8.ValidString(p) {
+	if !traits.plain || traits.readings != 0 || !traits.folded && !utf8.ValidString(p) ||
+		len(p) > PathPiecesMax && strings.Count(p, "/") > PathPiecesMax {
 		r.readUnusual(p, &traits)
 		return
 	}
@@ -98,8 +99,8 @@ func (r *Request) readPath(p string) {
 	r.Readings = append(r.Readings, pathReading{path: p, folded: r.folded})
 }
 
-// readUnusual reads a path that is long, that is not in normal form or that servers read in several
-// ways.
+// readUnusual reads a path that is not in normal form, that servers read in several ways, or that
+// has too many segments.
 //
 //go:noinline
 func (r *Request) readUnusual(p string, traits *pathTraits) {
@@ -133,6 +134,9 @@ func (r *Request) readShortened(sent string) (ok bool) {
 	texts[1] = r.appendedSince(mark)
 	for _, text := range texts[1:shorten(&texts)] {
 		traits := inspectPath(text)
+		if traits.plain && traits.readings == 0 && r.hasReading(text) {
+			continue
+		}
 		if !r.readAll(text, text[1:], &traits) {
 			return false
 		}
@@ -246,17 +250,27 @@ func (r *Request) addReading(ways readingSet) {
 	text := r.separate(ways)
 	mark := len(r.buffer)
 	path := r.resolveDots(text, ways)
-	for i := range r.Readings {
-		if r.Readings[i].path == path {
-			r.buffer = r.buffer[:mark]
-			return
-		}
+	if r.hasReading(path) {
+		r.buffer = r.buffer[:mark]
+		return
 	}
 	folded := path
 	if r.folds {
 		folded = r.foldOnce(path)
 	}
 	r.Readings = append(r.Readings, pathReading{path: path, folded: folded})
+}
+
+// hasReading reports whether the path is one of the readings.
+//
+//go:noinline
+func (r *Request) hasReading(path string) bool {
+	for i := range r.Readings {
+		if r.Readings[i].path == path {
+			return true
+		}
+	}
+	return false
 }
 
 // foldOnce returns a path with case folded. If it is the end of a path that was read before, such
