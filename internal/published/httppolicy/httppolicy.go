@@ -7,7 +7,9 @@
 //
 // An [Origin] has the text of one policy, for package follow. The text is the one that nodes with
 // Redis read there, byte for byte. It is sent only if it has changed since it was last read (ETag).
-// A call ends after [callTime], and a call to a machine that does not answer after [dialTime]. No
+// A call ends after [callTime], and a call to a machine that does not answer after [dialTime]. All
+// who read an origin within [sharedFor] share a call, also one that failed. So the policy and its
+// candidate cost a start one call, and even a reload can have a text that is a second old. No
 // call follows a redirect, so the token goes only to the host of the URL. At most
 // [published.TextBytesMax] bytes of a text are used.
 //
@@ -43,8 +45,14 @@ import (
 )
 
 const (
-	// callTime bounds a call.
-	callTime = 5 * time.Second
+	// callTime bounds a call, and so the time that a start waits for a control plane that accepts
+	// the connection and does not answer. A control plane answers after 2 s if the Redis of one of
+	// its regions does not answer. In the remaining second, 8 Mbit/s are enough for the largest
+	// text; most are a tenth of it.
+	callTime = 3 * time.Second
+	// sharedFor is how long the result of a call is that of further reads. It is less than the
+	// first pause after a look that failed, so the next look is a call.
+	sharedFor = time.Second
 	// dialTime bounds the connection to the control plane, and the greeting of TLS.
 	dialTime = 2 * time.Second
 	// tagBytesMax bounds an ETag that is sent back.
@@ -63,8 +71,19 @@ type Options struct {
 // Origin is the text of a policy in the API of a control plane. It implements [follow.Origin].
 type Origin struct {
 	o     Options
+	now   func() time.Time
 	known atomic.Pointer[answer] // the text that was last read; nil before that
 	away  atomic.Bool            // the log says that the control plane does not answer
+
+	calling chan struct{} // holds a value during a call, which guards last
+	last    result
+}
+
+// The type result is that of a call.
+type result struct {
+	ended time.Time
+	text  []byte
+	err   error
 }
 
 // The type answer is a text with its ETag.
@@ -83,7 +102,7 @@ func New(o Options) (*Origin, error) {
 	if o.IsExposed() {
 		o.Logger.Warn("the token of the control plane can be read by the network: write https:// in the URL", "policy", o.Policy, "url", o.URL)
 	}
-	return &Origin{o: o}, nil
+	return &Origin{o: o, now: time.Now, calling: make(chan struct{}, 1)}, nil
 }
 
 // String implements [follow.Origin].
@@ -92,12 +111,23 @@ func (o *Origin) String() string { return "http:" + o.o.Policy }
 // Listen implements [follow.Origin]. The API announces nothing.
 func (o *Origin) Listen(ctx context.Context, _ func()) { <-ctx.Done() }
 
-// Read implements [follow.Origin].
+// Read implements [follow.Origin]. The result can be that of a call which ended less than
+// [sharedFor] ago.
 func (o *Origin) Read(ctx context.Context) ([]byte, error) {
+	select {
+	case o.calling <- struct{}{}:
+		defer func() { <-o.calling }()
+	case <-ctx.Done():
+		return nil, &follow.AwayError{Err: ctx.Err()}
+	}
+	if !o.last.ended.IsZero() && o.now().Sub(o.last.ended) < sharedFor {
+		return o.last.text, o.last.err
+	}
 	bounded, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	text, err := o.ask(bounded)
-	if ctx.Err() == nil {
+	if ctx.Err() == nil { // else the error is that of a caller who left
+		o.last = result{o.now(), text, err}
 		o.logAway(err)
 	}
 	return text, err

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -121,7 +122,17 @@ func (p *plane) count(status int) int {
 	return p.calls[status]
 }
 
+// The method origin returns an origin whose reads share no call: between two looks at its clock,
+// the time passes for which a result is shared.
 func (p *plane) origin(t *testing.T) *Origin {
+	t.Helper()
+	o := p.sharing(t)
+	begun, looks := time.Now(), new(atomic.Int64)
+	o.now = func() time.Time { return begun.Add(time.Duration(looks.Add(1)) * sharedFor) }
+	return o
+}
+
+func (p *plane) sharing(t *testing.T) *Origin {
 	t.Helper()
 	o, err := New(Options{Target: controlcall.Target{URL: p.url + "/", Token: func() (string, error) { return "pst_x", nil }}, Policy: "shop",
 		Logger: slog.New(slog.NewTextHandler(&p.log, nil))})
@@ -152,6 +163,93 @@ func TestAnUnchangedTextIsNotSentAgain(t *testing.T) {
 	p.do(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, published.TextBytesMax+1)) })
 	if _, err := o.Read(t.Context()); err == nil || !strings.Contains(err.Error(), "more than 1048576 bytes") {
 		t.Errorf("a text that is too long: %v", err)
+	}
+}
+
+// TestAStartIsOneCall tests that the policy and its candidate are loaded and followed with one call,
+// also if the control plane does not answer, and that a second later there is another one.
+func TestAStartIsOneCall(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{http.StatusOK, http.StatusServiceUnavailable, http.StatusUnauthorized} {
+		p, folder := newPlane(t), t.TempDir()
+		p.give(sealed(t, 5, signer), `"5"`)
+		now := time.Now()
+		open := func(o *Origin, trial bool) *follow.Source {
+			s, err := follow.New(follow.Options{Origin: o, Policy: "shop", Keys: []ed25519.PublicKey{signer.Public().(ed25519.PublicKey)}, Folder: folder, Node: "n", Trial: trial})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		}
+		former := open(p.origin(t), false)
+		if d, err := former.Load(); err != nil {
+			t.Fatal(err)
+		} else {
+			former.Keep(d)
+		}
+		if status != http.StatusOK {
+			p.deny(status, "not now")
+		}
+		before := p.count(status)
+		o := p.sharing(t)
+		o.now = func() time.Time { return now }
+		policy, candidate := open(o, false), open(o, true)
+		for _, s := range []*follow.Source{policy, candidate} {
+			if _, err := s.Load(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, s := range []*follow.Source{policy, candidate} {
+			f, err := s.Follow(func(*policyfile.Document, error) {})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = f.Reload()
+			if err := f.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if calls := p.count(status) - before; calls != 1 {
+			t.Errorf("%d: a start is %d calls", status, calls)
+		}
+		now = now.Add(sharedFor)
+		_, _ = o.Read(t.Context())
+		if calls := p.count(status) + p.count(http.StatusNotModified) - before; calls != 2 {
+			t.Errorf("%d: a second later, there were %d calls", status, calls)
+		}
+	}
+}
+
+// TestWhoeverLeavesEndsNoOther tests that a read which waits for the call of another one ends with
+// its own context, and that a call whose caller left is not the result for others.
+func TestWhoeverLeavesEndsNoOther(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t)
+	asked, text := make(chan struct{}, 1), sealed(t, 5, signer)
+	p.do(func(_ http.ResponseWriter, r *http.Request) {
+		asked <- struct{}{}
+		<-r.Context().Done()
+	})
+	o := p.sharing(t)
+	first, leave := context.WithCancel(t.Context())
+	left := make(chan error, 1)
+	go func() {
+		_, err := o.Read(first)
+		left <- err
+	}()
+	<-asked
+	gone, end := context.WithCancel(t.Context())
+	end()
+	if _, err := o.Read(gone); !errors.Is(err, context.Canceled) {
+		t.Errorf("a read that waits: %v", err)
+	}
+	p.give(text, `"5"`)
+	leave()
+	if err := <-left; !errors.Is(err, context.Canceled) {
+		t.Errorf("a read whose caller left: %v", err)
+	}
+	if got, err := o.Read(t.Context()); err != nil || !bytes.Equal(got, text) {
+		t.Errorf("%d bytes, %v", len(got), err)
 	}
 }
 
