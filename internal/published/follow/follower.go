@@ -106,7 +106,7 @@ func (f *follower) look(always bool) error {
 		s.missing = true
 	default:
 		if found == nil { // the origin does not give the text; the reason stands for it
-			found = &handed{text: []byte("denied: " + err.Error())}
+			found = &handed{text: []byte("denied: " + kindOf(err))}
 		}
 		tell = always || s.said != sha256.Sum256(found.text)
 		if s.remember(found); err != nil && s.o.Trial {

@@ -13,7 +13,8 @@ type Origin interface {
 	String() string
 	// Read returns the present text. Read bounds its time. The error is an [*AwayError] if the
 	// origin does not answer, and wraps [ErrNone] if no policy of the name is published. With any
-	// other error, the origin has answered and does not give the text.
+	// other error, the origin has answered and does not give the text. The error is a
+	// [*DeniedError] if its words can vary although nothing has changed.
 	Read(ctx context.Context) ([]byte, error)
 	// Listen calls changed when the text may have changed. Listen returns when the origin has no
 	// more announcements, which can be an interruption, or when the context is done.
@@ -29,3 +30,22 @@ type AwayError struct{ Err error }
 func (e *AwayError) Error() string { return e.Err.Error() }
 
 func (e *AwayError) Unwrap() error { return e.Err }
+
+// DeniedError is an error of an origin that has answered and does not give the text. Denials of the
+// same kind are one, which is reported once, even if their words vary.
+type DeniedError struct {
+	Kind string
+	Err  error
+}
+
+func (e *DeniedError) Error() string { return e.Err.Error() }
+
+func (e *DeniedError) Unwrap() error { return e.Err }
+
+// kindOf returns what identifies a denial.
+func kindOf(err error) string {
+	if denied, ok := errors.AsType[*DeniedError](err); ok {
+		return denied.Kind
+	}
+	return err.Error()
+}

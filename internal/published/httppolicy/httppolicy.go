@@ -35,6 +35,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -183,6 +184,9 @@ func (o *Origin) ask(ctx context.Context) ([]byte, error) {
 	if len(text) > published.TextBytesMax {
 		return nil, fmt.Errorf("the control plane at %s sends more than %d bytes for a policy: correct the URL", o.o.URL, published.TextBytesMax)
 	}
+	if published.Generation(text) == 0 { // a page of another server can differ each time
+		return nil, &follow.DeniedError{Kind: "no policy", Err: fmt.Errorf("the answer of %s is not a published policy: correct the URL", o.o.URL)}
+	}
 	tag := response.Header.Get("ETag")
 	if len(tag) > tagBytesMax {
 		tag = ""
@@ -191,26 +195,35 @@ func (o *Origin) ask(ctx context.Context) ([]byte, error) {
 	return text, nil
 }
 
-// describe returns the error that an answer without a text stands for.
+// describe returns the error that an answer without a text stands for. Denials with the same status
+// are one: their details may name the request.
 func describe(response *http.Response) error {
 	status := response.StatusCode
 	detail := detailOf(response)
+	err := fmt.Errorf("the control plane answered %d: %s", status, detail)
 	switch {
 	case status == http.StatusNotFound && detail != "":
 		return follow.ErrNone
 	case status == http.StatusNotFound:
-		return errors.New("the control plane answered 404, and not that no policy is published: correct the URL, or use a control plane of this release")
+		err = errors.New("the control plane answered 404, and not that no policy is published: correct the URL, or use a control plane of this release")
 	case status >= 300 && status < 400:
-		return fmt.Errorf("the control plane answered %d and sends to %.200q: write the URL that answers itself", status, response.Header.Get("Location"))
-	}
-	err := fmt.Errorf("the control plane answered %d: %s", status, detail)
-	if detail == "" {
+		err = fmt.Errorf("the control plane answered %d and sends to %.200q: write the URL that answers itself", status, targetOf(response))
+	case detail == "":
 		err = fmt.Errorf("the control plane answered %d", status)
 	}
 	if status >= 500 || status == http.StatusTooManyRequests || status == http.StatusRequestTimeout {
 		return &follow.AwayError{Err: err}
 	}
-	return err
+	return &follow.DeniedError{Kind: strconv.Itoa(status), Err: err}
+}
+
+// targetOf returns the server to which a redirect leads. The rest of the URL can hold secrets.
+func targetOf(response *http.Response) string {
+	to, err := response.Location()
+	if err != nil {
+		return ""
+	}
+	return to.Scheme + "://" + to.Host
 }
 
 // detailOf returns what a problem document says; "" if the answer is none.

@@ -104,7 +104,7 @@ func (p *plane) give(text []byte, tag string) {
 // server if the detail is "".
 func (p *plane) deny(status int, detail string) {
 	p.do(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Location", "http://elsewhere.invalid/")
+		w.Header().Set("Location", "http://elsewhere.invalid/login?state=secret")
 		if detail == "" {
 			w.WriteHeader(status)
 			_, _ = w.Write([]byte("some text"))
@@ -270,7 +270,7 @@ func TestWhatIsNoText(t *testing.T) {
 		{429, "too many", "answered 429: too many", true, false},
 		{503, "Redis is away", "answered 503: Redis is away", true, false},
 		{502, "", "answered 502", true, false},
-		{302, "", `sends to "http://elsewhere.invalid/"`, false, false},
+		{302, "", `sends to "http://elsewhere.invalid":`, false, false},
 		{304, "", "answered 304", false, false},
 	} {
 		p := newPlane(t)
@@ -280,6 +280,56 @@ func TestWhatIsNoText(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), c.want) || away != c.away || errors.Is(err, follow.ErrNone) != c.none {
 			t.Errorf("%d: %v, away %t", c.status, err, away)
 		}
+	}
+}
+
+// TestDenialsThatVaryAreReportedOnce tests that each kind of denial is reported once, although a
+// login proxy, a gateway or a page of another server has other words each time.
+func TestDenialsThatVaryAreReportedOnce(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t)
+	var looks atomic.Int64
+	vary := func(answer func(w http.ResponseWriter, look int64)) {
+		p.do(func(w http.ResponseWriter, _ *http.Request) { answer(w, looks.Add(1)) })
+	}
+	p.give(sealed(t, 5, signer), `"5"`)
+	s, err := follow.New(follow.Options{Origin: p.origin(t), Policy: "shop", Keys: []ed25519.PublicKey{signer.Public().(ed25519.PublicKey)}, Node: "n",
+		Every: 5 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := make(chan string, 1000)
+	f, err := s.Follow(func(_ *policyfile.Document, err error) { told <- fmt.Sprint(err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := <-told; got != "<nil>" {
+		t.Fatal(got)
+	}
+	for want, answer := range map[string]func(w http.ResponseWriter, look int64){
+		`sends to "https://login.invalid"`: func(w http.ResponseWriter, look int64) {
+			w.Header().Set("Location", fmt.Sprintf("https://login.invalid/?state=%d", look))
+			w.WriteHeader(http.StatusFound)
+		},
+		"answered 403: request ": func(w http.ResponseWriter, look int64) {
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(http.StatusForbidden)
+			_, _ = fmt.Fprintf(w, `{"detail":"request %d"}`, look)
+		},
+		"is not a published policy": func(w http.ResponseWriter, look int64) { _, _ = fmt.Fprintf(w, "<html>%d", look) },
+	} {
+		vary(answer)
+		if got := <-told; !strings.Contains(got, want) || strings.Contains(got, "state=") {
+			t.Errorf("told %q, want %q", got, want)
+		}
+		begun := looks.Load()
+		eventually.Until(t, patience, "further looks", func() bool { return looks.Load() > begun+5 })
+		if len(told) > 0 {
+			t.Errorf("%q is reported again, as %q", want, <-told)
+		}
+	}
+	if err := f.Close(); err != nil {
+		t.Error(err)
 	}
 }
 
