@@ -157,7 +157,7 @@ func Run(ctx context.Context, o Options) error {
 	})
 	handler := api.New(api.Options{Ledger: p.ledger, Ingester: ingester, Reports: &reports.Reports{Pool: p.pool},
 		Logger: o.Logger, Ready: p.ready, Encode: p.rollouts[0].Encode, ByClient: p.byClient, Notifies: o.Webhooks != nil, People: o.People,
-		Regions: counters})
+		Regions: counters, PolicyKeys: p.policyKeys()})
 	server := p.server(handler)
 	running.Go(func() {
 		if err := serve(server, listen.NewLimit(o.Listener, connectionsMax, true, o.Logger)); !errors.Is(err, http.ErrServerClosed) {
@@ -172,6 +172,14 @@ func Run(ctx context.Context, o Options) error {
 	defer cancel()
 	defer stop() // before the wait for running
 	return errors.Join(err, server.Shutdown(ending))
+}
+
+// policyKeys returns the public part of PolicyKey.
+func (p *process) policyKeys() []ed25519.PublicKey {
+	if p.PolicyKey == nil {
+		return nil
+	}
+	return []ed25519.PublicKey{p.PolicyKey.Public().(ed25519.PublicKey)}
 }
 
 // byClient returns an error that names the nodes, in all regions, that enforce a policy but cannot

@@ -168,6 +168,14 @@ func Generation(text []byte) int64 {
 	return h.Generation
 }
 
+// IsSigned reports whether a published text names a policy and one of the keys has signed it. It
+// does not read the message, which Open may still reject.
+func IsSigned(text []byte, policy string, keys []ed25519.PublicKey) bool {
+	line, body, found := bytes.Cut(text, []byte("\n"))
+	var h header
+	return found && len(line) <= headerBytesMax && json.Unmarshal(line, &h) == nil && h.Policy == policy && h.trusted(body, keys)
+}
+
 // Open verifies and decodes a published text, and returns its message. The text must name the
 // policy and be signed by one of the keys.
 func Open(text []byte, policy string, keys []ed25519.PublicKey) (*Message, error) {

@@ -77,11 +77,17 @@ func TestOnlyWhatIsSignedIsOpened(t *testing.T) {
 		if _, err := Open(c.text, c.policy, publicOf(keyOf(1))); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v; want %q", what, err, c.want)
 		}
+		if IsSigned(c.text, c.policy, publicOf(keyOf(1))) {
+			t.Errorf("%s: it counts as signed", what)
+		}
 	}
 	for text, want := range map[string]int64{string(text): 7, "": 0, "nonsense\n": 0, strings.Repeat(" ", headerBytesMax) + string(text): 0} {
 		if got := Generation([]byte(text)); got != want {
 			t.Errorf("the generation of %.40q is %d, want %d", text, got, want)
 		}
+	}
+	if !IsSigned(text, "shop", publicOf(keyOf(2), keyOf(1))) || IsSigned(text, "shop", nil) {
+		t.Error("the signature counts without its key, or not with it")
 	}
 	if _, err := Open(text, "shop", nil); err == nil {
 		t.Error("without a key, a message is opened")

@@ -4,6 +4,7 @@ package api
 
 import (
 	"context"
+	"crypto/ed25519"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -50,6 +51,8 @@ type Options struct {
 	People People
 	// Regions are the regions whose counters the process can read.
 	Regions []Region
+	// PolicyKeys are the keys with which policies may be signed, as far as the process knows them.
+	PolicyKeys []ed25519.PublicKey
 }
 
 // API is the handler of all paths.

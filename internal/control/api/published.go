@@ -4,6 +4,7 @@ package api
 
 import (
 	"context"
+	"crypto/ed25519"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -88,12 +89,23 @@ type publishedText struct {
 	text       []byte
 	tag        string
 	generation int64
+	signed     bool // by a key that the process knows
+}
+
+// The method yields reports whether another text, read from another region, is the one to give.
+// Whoever can write to the Redis of one region can name any generation, but cannot sign it.
+func (t *publishedText) yields(to *publishedText) bool {
+	if t.text == nil || t.signed != to.signed {
+		return t.text == nil || to.signed
+	}
+	return to.generation > t.generation
 }
 
 // publishedTexts reads the texts of published policies. All callers within [publishedFor] share a
 // read.
 type publishedTexts struct {
 	regions []Region
+	keys    []ed25519.PublicKey
 	logger  *slog.Logger
 	now     func() time.Time
 	reading chan struct{} // holds a value for each read
@@ -111,7 +123,8 @@ type publishedRead struct {
 }
 
 func newPublishedTexts(o *Options) *publishedTexts {
-	return &publishedTexts{regions: o.Regions, logger: o.Logger, now: time.Now, reading: make(chan struct{}, publishedReads), latest: map[string]*publishedRead{}}
+	return &publishedTexts{regions: o.Regions, keys: o.PolicyKeys, logger: o.Logger, now: time.Now,
+		reading: make(chan struct{}, publishedReads), latest: map[string]*publishedRead{}}
 }
 
 // The method read returns the text of a policy.
@@ -151,8 +164,9 @@ func (p *publishedTexts) join(policy string) (r *publishedRead, mine bool) {
 	return r, true
 }
 
-// readAll reads the text in the Redis of each region, and returns that of the latest publication.
-// The same text is published in all regions, but not in the same instant.
+// readAll reads the text in the Redis of each region, and returns that of the latest publication,
+// preferably one with a known signature. The same text is published in all regions, but not in the
+// same instant.
 func (p *publishedTexts) readAll(ctx context.Context, policy string) (latest publishedText, err error) {
 	select {
 	case p.reading <- struct{}{}:
@@ -171,11 +185,13 @@ func (p *publishedTexts) readAll(ctx context.Context, policy string) (latest pub
 			errs[i] = fmt.Errorf("region %q: %w", p.regions[i].Name, errs[i])
 			continue
 		}
-		generation := published.Generation(text)
-		if text == nil || latest.text != nil && generation <= latest.generation {
+		if text == nil {
 			continue
 		}
-		latest = publishedText{text: text, generation: generation}
+		found := publishedText{text: text, generation: published.Generation(text), signed: published.IsSigned(text, policy, p.keys)}
+		if latest.yields(&found) {
+			latest = found
+		}
 	}
 	if latest.text == nil {
 		return latest, errors.Join(errs...)

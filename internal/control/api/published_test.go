@@ -46,12 +46,13 @@ func (r *redisText) set(texts map[string][]byte, err error) {
 	r.texts, r.err = texts, err
 }
 
+var policyKey = ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
+
 // signedText returns a text with a generation.
 func signedText(t *testing.T, generation int64) []byte {
 	t.Helper()
 	d := &policyfile.Document{Name: "shop", Rules: []policyfile.Rule{{Name: "api", Limit: policyfile.Words{"5/1m"}}}}
-	text, err := (&published.Message{Policy: "shop", Generation: generation, Now: published.Content{Revision: 1, Document: d}}).Seal(
-		ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize)))
+	text, err := (&published.Message{Policy: "shop", Generation: generation, Now: published.Content{Revision: 1, Document: d}}).Seal(policyKey)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,12 +82,14 @@ func (s *served) walkPublished() {
 }
 
 // TestThePublishedPolicyIsThatOfRedis tests that the text is byte for byte that of Redis, that of
-// several regions the latest publication counts, and what is answered while a Redis is away.
+// several regions the latest publication counts unless it is forged, and what is answered while a
+// Redis is away.
 func TestThePublishedPolicyIsThatOfRedis(t *testing.T) {
 	t.Parallel()
 	us, eu := new(redisText), new(redisText)
 	s := serve(t, func(o *Options) {
 		o.Regions = []Region{{Name: "us", Published: us.read}, {Name: "eu", Published: eu.read}}
+		o.PolicyKeys = []ed25519.PublicKey{policyKey.Public().(ed25519.PublicKey)}
 	})
 	now := time.Now()
 	s.api.published.now = func() time.Time { return now }
@@ -96,6 +99,7 @@ func TestThePublishedPolicyIsThatOfRedis(t *testing.T) {
 	}
 	away, older, newer := errors.New("away"), map[string][]byte{"shop": signedText(t, 9)}, map[string][]byte{"shop": signedText(t, 10)}
 	none := map[string][]byte{}
+	planted := map[string][]byte{"shop": []byte(`{"v":1,"policy":"shop","generation":9000000000000000000}` + "\nx")}
 	for _, step := range []struct {
 		us, eu       map[string][]byte
 		usErr, euErr error
@@ -106,6 +110,9 @@ func TestThePublishedPolicyIsThatOfRedis(t *testing.T) {
 		{newer, older, nil, nil, 200, newer["shop"]},
 		{none, older, away, nil, 200, older["shop"]},
 		{older, none, nil, nil, 200, older["shop"]},
+		{older, planted, nil, nil, 200, older["shop"]},
+		{planted, older, nil, nil, 200, older["shop"]},
+		{none, planted, nil, nil, 200, planted["shop"]},
 		{none, none, nil, nil, 404, nil},
 		{none, none, away, nil, 503, nil},
 		{none, none, away, away, 503, nil},
