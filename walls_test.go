@@ -74,7 +74,7 @@ var imports = map[string][]string{
 	"internal/control/api": {
 		"core/counter", "core/policy", "internal/control/ingest", "internal/control/ledger", "internal/control/reports", "internal/credential", "internal/directory",
 		"internal/explain", "internal/feed", "internal/listen", "internal/operator", "internal/policyfile", "internal/policyfile/lint", "internal/policyfile/syntax",
-		"internal/published", "internal/sources", "internal/store/memstore",
+		"internal/published", "internal/sources", "internal/store/memstore", "internal/survive",
 	},
 	"controlclient":                  {},
 	"internal/control/archive":       {"internal/control/retain"},

@@ -5,7 +5,8 @@
 // # Promise
 //
 // Work that panics is begun again after a second. The panic is counted, and logged with its stack.
-// Because of the pause, each kind of work logs at most one panic a second.
+// Because of the pause, each kind of work logs at most one panic a second. Work that somebody waits
+// for ends with its panic as an error ([Once]).
 //
 // # Price
 //
@@ -31,7 +32,7 @@ const pause = time.Second
 
 var panics atomic.Int64
 
-// Panics returns how often work of [Go] has panicked in this process.
+// Panics returns how often work of [Go] and [Once] has panicked in this process.
 func Panics() int64 { return panics.Load() }
 
 // Go begins work in a goroutine of the group, and begins it again after each panic. Work must not
@@ -46,6 +47,22 @@ func Go(running *sync.WaitGroup, logger *slog.Logger, work func()) {
 			time.Sleep(pause)
 		}
 	})
+}
+
+// Once does work, and returns its panic as an error. The panic is counted, and logged with its
+// stack. A nil logger is the default one.
+func Once(logger *slog.Logger, work func() error) (err error) {
+	if logger == nil {
+		logger = slog.Default()
+	}
+	defer func() {
+		if reason := recover(); reason != nil {
+			panics.Add(1)
+			logger.Error("a panic in the background", "reason", fmt.Sprint(reason), "stack", string(debug.Stack()))
+			err = fmt.Errorf("a panic: %v", reason)
+		}
+	}()
+	return work()
 }
 
 // The function named returns does the work, and reports whether the work returned rather than

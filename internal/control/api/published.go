@@ -18,6 +18,7 @@ import (
 
 	"github.com/penstock/penstock/internal/control/ledger"
 	"github.com/penstock/penstock/internal/published"
+	"github.com/penstock/penstock/internal/survive"
 )
 
 // Bounds of the reading of published policies.
@@ -177,7 +178,12 @@ func (p *publishedTexts) readAll(ctx context.Context, policy string) (latest pub
 	texts, errs := make([][]byte, len(p.regions)), make([]error, len(p.regions))
 	var reads sync.WaitGroup
 	for i, region := range p.regions {
-		reads.Go(func() { texts[i], errs[i] = region.Published(ctx, policy) })
+		reads.Go(func() {
+			errs[i] = survive.Once(p.logger, func() (err error) {
+				texts[i], err = region.Published(ctx, policy)
+				return err
+			})
+		})
 	}
 	reads.Wait()
 	for i, text := range texts {

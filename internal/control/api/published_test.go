@@ -137,6 +137,21 @@ func TestThePublishedPolicyIsThatOfRedis(t *testing.T) {
 	}
 }
 
+// TestAPanicOfAReadIsItsError tests that a read that panics fails, and that the other region's text
+// is given.
+func TestAPanicOfAReadIsItsError(t *testing.T) {
+	t.Parallel()
+	other := new(redisText)
+	p := newPublishedTexts(&Options{Logger: slog.New(slog.DiscardHandler), Regions: []Region{{Name: "us", Published: other.read},
+		{Name: "eu", Published: func(context.Context, string) ([]byte, error) { panic("provoked") }}}})
+	if found, err := p.read(t.Context(), "shop"); err != nil || found.generation != 3 {
+		t.Errorf("%+v, %v", found, err)
+	}
+	if _, err := p.read(t.Context(), "other"); err == nil || !strings.Contains(err.Error(), `region "eu": a panic: provoked`) {
+		t.Error(err)
+	}
+}
+
 // TestAFloodOfReadsCostsRedisOneASecond tests that all callers of a second share a read, also one
 // that fails, that a caller who leaves does not end it, and that names which callers make up are
 // not remembered without bound.
