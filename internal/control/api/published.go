@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -110,6 +111,7 @@ type publishedTexts struct {
 	logger  *slog.Logger
 	now     func() time.Time
 	reading chan struct{} // holds a value for each read
+	failing []atomic.Bool // by region: the log says that it cannot be read
 
 	mu     sync.Mutex
 	latest map[string]*publishedRead // by policy
@@ -125,7 +127,7 @@ type publishedRead struct {
 
 func newPublishedTexts(o *Options) *publishedTexts {
 	return &publishedTexts{regions: o.Regions, keys: o.PolicyKeys, logger: o.Logger, now: time.Now,
-		reading: make(chan struct{}, publishedReads), latest: map[string]*publishedRead{}}
+		reading: make(chan struct{}, publishedReads), failing: make([]atomic.Bool, len(o.Regions)), latest: map[string]*publishedRead{}}
 }
 
 // The method read returns the text of a policy.
@@ -136,9 +138,7 @@ func (p *publishedTexts) read(ctx context.Context, policy string) (publishedText
 		// The others need the text even if this caller leaves.
 		reading, cancel := context.WithTimeout(context.WithoutCancel(ctx), publishedTime)
 		defer cancel()
-		if r.found, r.err = p.readAll(reading, policy); r.err != nil {
-			p.logger.Warn("a published policy could not be read", "policy", policy, "error", r.err)
-		}
+		r.found, r.err = p.readAll(reading, policy)
 		return r.found, r.err
 	}
 	select {
@@ -187,6 +187,7 @@ func (p *publishedTexts) readAll(ctx context.Context, policy string) (latest pub
 	}
 	reads.Wait()
 	for i, text := range texts {
+		p.logFailing(i, errs[i])
 		if errs[i] != nil {
 			errs[i] = fmt.Errorf("region %q: %w", p.regions[i].Name, errs[i])
 			continue
@@ -205,4 +206,15 @@ func (p *publishedTexts) readAll(ctx context.Context, policy string) (latest pub
 	sum := sha256.Sum256(latest.text)
 	latest.tag = fmt.Sprintf(`"%d-%x"`, latest.generation, sum[:16])
 	return latest, nil
+}
+
+// logFailing logs when a region can no longer be read, and when it can be read again.
+func (p *publishedTexts) logFailing(region int, err error) {
+	name := p.regions[region].Name
+	switch was := p.failing[region].Swap(err != nil); {
+	case err != nil && !was:
+		p.logger.Warn("the published policies of a Redis cannot be read; nodes get those of the other regions, if any", "region", name, "error", err)
+	case err == nil && was:
+		p.logger.Info("the published policies of a Redis can be read again", "region", name)
+	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/penstock/penstock/internal/control/ledger"
 	"github.com/penstock/penstock/internal/policyfile"
 	"github.com/penstock/penstock/internal/published"
+	"github.com/penstock/penstock/internal/test/eventually"
 )
 
 // The type redisText is a Redis with published policies.
@@ -87,7 +88,9 @@ func (s *served) walkPublished() {
 func TestThePublishedPolicyIsThatOfRedis(t *testing.T) {
 	t.Parallel()
 	us, eu := new(redisText), new(redisText)
+	var log eventually.Journal
 	s := serve(t, func(o *Options) {
+		o.Logger = log.Logger()
 		o.Regions = []Region{{Name: "us", Published: us.read}, {Name: "eu", Published: eu.read}}
 		o.PolicyKeys = []ed25519.PublicKey{policyKey.Public().(ed25519.PublicKey)}
 	})
@@ -116,6 +119,7 @@ func TestThePublishedPolicyIsThatOfRedis(t *testing.T) {
 		{none, none, nil, nil, 404, nil},
 		{none, none, away, nil, 503, nil},
 		{none, none, away, away, 503, nil},
+		{none, none, away, away, 503, nil},
 	} {
 		now = now.Add(publishedFor)
 		us.set(step.us, step.usErr)
@@ -133,6 +137,11 @@ func TestThePublishedPolicyIsThatOfRedis(t *testing.T) {
 		}
 		if _, _, err := c.GetPublishedPolicy(t.Context(), "shop", tag); failed(err) != http.StatusNotModified {
 			t.Errorf("with the ETag %s: %v", tag, err)
+		}
+	}
+	for line, want := range map[string]int{`cannot be read; nodes get those of the other regions, if any" region=us error=away`: 2, `region=eu error=away`: 1, "can be read again": 1} {
+		if got := strings.Count(log.String(), line); got != want {
+			t.Errorf("the log has %q %d times, want %d: %s", line, got, want, log.String())
 		}
 	}
 }
