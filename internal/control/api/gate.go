@@ -108,7 +108,12 @@ func (g *gate) enter(r *http.Request) (by requester, leave func(), no *refusal) 
 
 // ofNodes reports whether a request is one that nodes send.
 func ofNodes(r *http.Request) bool {
-	return strings.HasPrefix(r.URL.Path, "/v1/batches/") || strings.HasSuffix(r.URL.Path, publishedSuffix)
+	if strings.HasPrefix(r.URL.Path, "/v1/batches/") {
+		return true
+	}
+	rest, isPolicy := strings.CutPrefix(r.URL.Path, "/v1/policies/")
+	name, isText := strings.CutSuffix(rest, publishedSuffix)
+	return isPolicy && isText && name != "" && !strings.Contains(name, "/")
 }
 
 // turnOf takes a turn for a request with a token, unless the token has half of all turns.

@@ -228,6 +228,26 @@ func TestCallersShareALook(t *testing.T) {
 	}
 }
 
+// TestWhichRequestsAreOfNodes tests that people's requests do not take the turns of nodes, even if
+// something is named published.
+func TestWhichRequestsAreOfNodes(t *testing.T) {
+	t.Parallel()
+	for path, want := range map[string]bool{
+		"/v1/batches/1":                    true,
+		"/v1/policies/shop/published":      true,
+		"/v1/policies/published/published": true,
+		"/v1/policies/published":           false,
+		"/v1/policies//published":          false,
+		"/v1/policies/shop/revisions":      false,
+		"/v1/tiers/published":              false,
+		"/v1/clients/user/published":       false,
+	} {
+		if got := ofNodes(httptest.NewRequest("GET", path, nil)); got != want {
+			t.Errorf("%s is of nodes: %t", path, got)
+		}
+	}
+}
+
 // TestNoBodyTakesUnknownFields tests that no operation ignores a field of its body, such as one
 // that would set who made a change.
 func TestNoBodyTakesUnknownFields(t *testing.T) {
