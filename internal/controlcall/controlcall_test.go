@@ -50,6 +50,9 @@ func TestURLs(t *testing.T) {
 		"control:7070":              {false, false},
 		"http://me:secret@control":  {false, true},
 		"https://control?x":         {false, false},
+		"https://control?":          {false, false},
+		"https://control#x":         {false, false},
+		"https://control/#":         {false, false},
 		"":                          {false, false},
 	} {
 		to := Target{URL: text}

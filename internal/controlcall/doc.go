@@ -6,7 +6,8 @@
 // # Promise
 //
 // The token is read before each call, so its file may be replaced while a node runs. A URL with a
-// user or a query is rejected, because the URL is logged.
+// user, a query or a fragment is rejected, because the URL is logged, and the paths of calls are
+// appended to it.
 //
 // # Price
 //
@@ -36,8 +37,8 @@ type Target struct {
 // Check returns what is wrong with the URL.
 func (t *Target) Check() error {
 	base, err := url.Parse(t.URL)
-	if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" || base.User != nil || base.RawQuery != "" {
-		return fmt.Errorf("the control plane %q is no URL: write http://127.0.0.1:7070, without a user or a query", t.URL)
+	if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" || base.User != nil || strings.ContainsAny(t.URL, "?#") {
+		return fmt.Errorf("the control plane %q is no URL: write http://127.0.0.1:7070, without a user, a query or a fragment", t.URL)
 	}
 	return nil
 }
