@@ -149,6 +149,8 @@ func (o *Origin) logAway(err error) {
 var client = newClient()
 
 func newClient() *http.Client {
+	// As in package feed, a proxy of the environment is used. With http:// it sees the token, about
+	// which New warns.
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.DialContext = (&net.Dialer{Timeout: dialTime}).DialContext
 	transport.TLSHandshakeTimeout = dialTime
