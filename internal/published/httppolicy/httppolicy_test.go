@@ -166,8 +166,8 @@ func TestAnUnchangedTextIsNotSentAgain(t *testing.T) {
 	}
 }
 
-// TestAStartIsOneCall tests that the policy and its candidate are loaded and followed with one call,
-// also if the control plane does not answer, and that a second later there is another one.
+// TestAStartIsOneCall tests that the policy and its candidate are loaded and followed with one
+// call, also if the control plane does not answer, and that a second later there is another one.
 func TestAStartIsOneCall(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{http.StatusOK, http.StatusServiceUnavailable, http.StatusUnauthorized} {
