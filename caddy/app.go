@@ -235,6 +235,9 @@ func (a *App) Stop() error {
 // Cleanup releases the store and the verifiers. The last configuration to release them closes them.
 func (a *App) Cleanup() error {
 	a.unwatch()
+	if a.storeKey != "" {
+		a.store.finishBodies() // while usage is still counted and reported
+	}
 	// The field stays set because requests of this configuration may still be running.
 	if a.shadows != nil {
 		a.shadows.Stop()

@@ -227,7 +227,7 @@ func isLostResponse(err error, sending *sendWatch) bool {
 		(failed.StatusCode == http.StatusBadGateway || failed.StatusCode == http.StatusGatewayTimeout)
 }
 
-// The variable inflating decompresses the bodies of responses that contain a cost.
+// The variable inflating decompresses the bodies of responses that contain a cost, for all stores.
 var inflating inflate.Queue
 
 // The method settle sends the corrections to the store's queue, or starts the trial that waits for
@@ -246,7 +246,7 @@ func (s *settlement) settle() {
 		s.correct()
 	default:
 		s.store.hold()
-		if !inflating.Add(s.Source(), s.correctLater) {
+		if !s.store.inflating.Add(s.Source(), s.correctLater) {
 			s.tap.GiveUp()
 			s.correctLater()
 		}
@@ -254,12 +254,14 @@ func (s *settlement) settle() {
 }
 
 // correctLater decompresses the body of the response and sends the corrections. It ends the hold on
-// the store.
+// the store. After a panic, the settlement is not reused.
 func (s *settlement) correctLater() {
-	store := s.store
-	defer store.release()
+	store, tap := s.store, s.tap
+	defer store.releaseBody()
 	defer func() {
 		if reason := recover(); reason != nil {
+			tap.Close()
+			common.Settlements.WithLabelValues(string(settle.Panicked)).Inc()
 			store.settler.Panic(reason)
 		}
 	}()

@@ -226,7 +226,7 @@ func buildStore(s *store.Settings, d *Directory) (*pooledStore, error) {
 	enforcer.CountDenials(topDenied)
 	enforcer.Measure(usageMeter)
 	pooled := &pooledStore{Store: opened.Requests, opened: opened, close: opened.Close, enforcer: enforcer, statuses: status.NewBounds(),
-		settler: newSettler(opened.Corrections)}
+		settler: newSettler(opened.Corrections), inflating: &inflating, exiting: caddy.Exiting}
 	if d == nil {
 		return pooled, nil
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/penstock/penstock/internal/fleet"
 	"github.com/penstock/penstock/internal/status"
 	"github.com/penstock/penstock/internal/store"
+	"github.com/penstock/penstock/internal/usage/inflate"
 )
 
 // The variable stores holds the stores of all loaded configurations, keyed by their settings. A
@@ -29,7 +30,8 @@ var outages store.Pool
 
 // pooledStore is a store that one or several configurations use. A pooledStore stays open until no
 // configuration uses it, and the requests of those that used it have ended. Caddy lets requests
-// continue after a reload, and some of them wait in a throttle queue or serve a stream.
+// continue after a reload, and some of them wait in a throttle queue or serve a stream. The body of
+// a response can wait to be decompressed after its request has ended.
 type pooledStore struct {
 	counter.Store
 	opened   *store.Store // the layers of the store, for metrics
@@ -38,13 +40,15 @@ type pooledStore struct {
 	directory *directory.Directory
 	close     func() error
 	settler   *settle.Queue
+	inflating *inflate.Queue // it decompresses bodies that contain a cost
+	exiting   func() bool    // whether the process exits
 	counting  counting
 	statuses  *status.Bounds // on the requests of clients for their own limits
 
 	member *fleet.Member // it is nil before join
 	joined sync.Once
 
-	requests atomic.Int64 // requests being served
+	requests atomic.Int64 // requests being served and bodies in the queue
 	removed  atomic.Bool  // whether no configuration uses the store any more
 	ended    sync.Once
 }
@@ -55,19 +59,46 @@ func (s *pooledStore) hold() { s.requests.Add(1) }
 // The method release ends one request's hold on the store. If no configuration uses the store, the
 // last request corrects all pending charges and then closes the store.
 func (s *pooledStore) release() {
-	if s.requests.Add(-1) == 0 && s.removed.Load() {
-		if err := s.end(); err != nil {
-			caddy.Log().Named("penstock").Warn("closing an unused store", zap.Error(err))
-		}
+	if s.releaseOne() {
+		s.endUnused()
+	}
+}
+
+// The method releaseBody ends the hold of a body in the queue. A goroutine closes the store, since
+// bodies of other stores wait meanwhile. But a process that exits waits only for the queue.
+func (s *pooledStore) releaseBody() {
+	switch {
+	case !s.releaseOne():
+	case s.exiting():
+		s.endUnused()
+	default:
+		go s.endUnused()
+	}
+}
+
+// The method releaseOne ends one hold, and reports whether the caller must close the store.
+func (s *pooledStore) releaseOne() bool { return s.requests.Add(-1) == 0 && s.removed.Load() }
+
+func (s *pooledStore) endUnused() {
+	if err := s.end(); err != nil {
+		caddy.Log().Named("penstock").Warn("closing an unused store", zap.Error(err))
+	}
+}
+
+// The method finishBodies waits for the bodies in the queue if the process exits. Their requests
+// have already ended.
+func (s *pooledStore) finishBodies() {
+	if s.exiting() && !s.inflating.Wait(settle.Deadline) {
+		caddy.Log().Named("penstock").Warn("the process exits before all compressed bodies were read: their reserved units stay charged")
 	}
 }
 
 // Destruct is called when no configuration uses the store. Destruct closes the store, or leaves
-// that to the last request that is being served. When a process exits, its requests have already
-// ended.
+// that to its last request or body. A process that exits has waited for its requests, at most
+// Caddy's grace period, and then for their bodies. Destruct does not wait for the rest.
 func (s *pooledStore) Destruct() error {
 	s.removed.Store(true)
-	if s.requests.Load() > 0 && !caddy.Exiting() {
+	if s.requests.Load() > 0 && !s.exiting() {
 		return nil
 	}
 	return s.end()

@@ -16,7 +16,8 @@ func TestAStoreIsOpenUntilItsRequestsAreDone(t *testing.T) {
 		t.Fatal(err)
 	}
 	closed := 0
-	s := &pooledStore{Store: memory, settler: newSettler(memory), close: func() error { closed++; return memory.Close() }}
+	running := func() bool { return false }
+	s := &pooledStore{Store: memory, settler: newSettler(memory), exiting: running, close: func() error { closed++; return memory.Close() }}
 	s.hold()
 	s.hold()
 	s.release()
@@ -37,7 +38,7 @@ func TestAStoreIsOpenUntilItsRequestsAreDone(t *testing.T) {
 	if closed != 1 {
 		t.Errorf("closed %d times", closed)
 	}
-	unused := &pooledStore{Store: memory, settler: newSettler(memory), close: func() error { closed++; return nil }}
+	unused := &pooledStore{Store: memory, settler: newSettler(memory), exiting: running, close: func() error { closed++; return nil }}
 	if err := unused.Destruct(); err != nil || closed != 2 {
 		t.Errorf("a store without requests is not closed at once, error %v", err)
 	}

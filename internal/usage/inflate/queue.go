@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"time"
 )
 
 // Bounds of a queue.
@@ -26,7 +27,8 @@ type Queue struct {
 	lines   map[uint32][]func() // the waiting work of each source, in the order of arrival
 	turns   []uint32            // the sources with waiting work, in the order of their turns
 	waiting int
-	active  int // the number of goroutines
+	active  int           // the number of goroutines
+	idle    chan struct{} // closed when the last goroutine ends; nil unless a call of Wait waits
 }
 
 // Add makes a goroutine call work() at the turn of the source, which is the Source of a
@@ -67,7 +69,10 @@ func (q *Queue) next() (work func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.waiting == 0 {
-		q.active--
+		if q.active--; q.active == 0 && q.idle != nil {
+			close(q.idle)
+			q.idle = nil
+		}
 		return nil
 	}
 	source := q.turns[0]
@@ -82,4 +87,25 @@ func (q *Queue) next() (work func()) {
 	}
 	q.waiting--
 	return work
+}
+
+// Wait waits until all work is done, including work that is added meanwhile, or the deadline has
+// passed. The result done reports whether all work is done.
+func (q *Queue) Wait(deadline time.Duration) (done bool) {
+	q.mu.Lock()
+	if q.active == 0 {
+		q.mu.Unlock()
+		return true
+	}
+	if q.idle == nil {
+		q.idle = make(chan struct{})
+	}
+	idle := q.idle
+	q.mu.Unlock()
+	select {
+	case <-idle:
+		return true
+	case <-time.After(deadline):
+		return false
+	}
 }

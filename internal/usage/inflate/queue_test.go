@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 // TestHalfOfTheProcessorsDecompress tests that many bodies of many sources are decompressed by at
@@ -69,4 +70,31 @@ func TestSourcesTakeTurns(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestWaitEndsWithTheWork tests that Wait waits for all work, but not beyond its deadline.
+func TestWaitEndsWithTheWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var q Queue
+		if !q.Wait(0) {
+			t.Error("an empty queue is not done")
+		}
+		start, calls := make(chan bool), 0
+		for range 10 {
+			q.Add(1, func() { <-start })
+		}
+		if q.Wait(time.Second) {
+			t.Error("the queue is done before its work")
+		}
+		waits := make(chan bool, 2)
+		for range cap(waits) {
+			go func() { waits <- q.Wait(time.Second) }()
+		}
+		synctest.Wait()
+		q.Add(2, func() { calls++ })
+		close(start)
+		if !<-waits || !<-waits || calls != 1 {
+			t.Errorf("the queue is not done with its work: %d calls of the last", calls)
+		}
+	})
 }
