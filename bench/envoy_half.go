@@ -94,8 +94,9 @@ func atHalfLoad(c *contender) *contender {
 	return c
 }
 
-// moduleHalf compares the latency at half load, collections of garbage included. An Envoy without a
-// filter is measured twice, because two equal systems show what the machine can tell apart.
+// moduleHalf compares the latency at half load, collections of garbage included. It measures two
+// Envoys without a filter. Their difference is noise, so smaller differences in the table mean
+// nothing.
 func moduleHalf(o options, s *section) error {
 	every := proxiedContenders()
 	again := &contender{name: "no filter, a second Envoy", start: plainEnvoy(routeProxied, always(""))}

@@ -166,8 +166,8 @@ func TestBodiesDoNotWaitForAStoreThatCloses(t *testing.T) {
 	})
 }
 
-// TestAPanicFreesTheBody tests that a panic about a compressed body is counted, and that the body
-// no longer takes part of what the bodies of its address may take.
+// TestAPanicFreesTheBody tests that a panic while a compressed body is read is counted. The memory
+// of the body is then free for other bodies of the same address.
 func TestAPanicFreesTheBody(t *testing.T) {
 	text := gzipOf(t, `{"usage":3,"text":"`+strings.Repeat("a", 1_000_000)+`"}`, gzip.NoCompression)
 	tapped := func() *usage.Tap {

@@ -268,7 +268,7 @@ func (s *settlement) correctLater() {
 	s.correct()
 }
 
-// The method correct sends the corrections to the store's queue.
+// settlement.correct adds the corrections of a request to the queue of its store.
 func (s *settlement) correct() {
 	s.store.enforcer.MeasureSettled(&s.Settlement, s, &s.client)
 	var unreadable int

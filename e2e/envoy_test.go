@@ -302,8 +302,8 @@ func (e *envoy) read(path string) string {
 	return string(body)
 }
 
-// awaitPolicyLoad calls change(), which gives the filter another policy, and waits until the
-// workers and the main thread have loaded it.
+// awaitPolicyLoad calls change(), which gives the filter another policy. It then waits until the
+// main thread and each worker of Envoy have loaded that policy.
 func (e *envoy) awaitPolicyLoad(t testing.TB, change func()) {
 	t.Helper()
 	const threads = 3

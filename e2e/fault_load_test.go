@@ -58,7 +58,7 @@ func faultPause() time.Duration {
 	return 80 * time.Millisecond
 }
 
-// startTraffic sends requests for each path to each node, until traffic.end is called.
+// startTraffic begins to send requests for each path to each node. traffic.end stops them.
 func startTraffic(nodes []string, paths []string) *traffic {
 	l := &traffic{stop: make(chan struct{})}
 	for node := range nodes {

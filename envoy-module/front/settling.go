@@ -197,7 +197,7 @@ func (t *Settling) correctLater() {
 	t.correct()
 }
 
-// The method correct sends the corrections of the charge to the store's queue.
+// Settling.correct adds the corrections of a request's charge to the queue of its store.
 func (t *Settling) correct() {
 	t.front.store.enforcer.MeasureSettled(&t.response.Settlement, &t.response, &t.client)
 	var unreadable int

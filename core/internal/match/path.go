@@ -390,7 +390,8 @@ func appendDecoded(dst []byte, s string, kept byteClass) (decoded []byte, seen b
 	return out[:n], seen
 }
 
-// appendValid appends a path as it was sent, without the bytes that are not UTF-8, escaped or not.
+// appendValid appends a path, which is given as it was sent. It leaves out bytes that are not
+// UTF-8, also if they are percent-encoded.
 //
 //go:noinline
 func appendValid(dst []byte, sent string) []byte {

@@ -212,8 +212,8 @@ func TestMethodIsCanonical(t *testing.T) {
 	}
 }
 
-// TestLongPathWithParameters tests that a path is read up to the general bound if only its last
-// segment has parameters, so that it has two readings.
+// TestLongPathWithParameters tests paths in which only the last segment has parameters. Such a path
+// has two readings, so it is read up to the general bound.
 func TestLongPathWithParameters(t *testing.T) {
 	var r Request
 	for _, end := range []string{";jsessionid=1", ";"} {

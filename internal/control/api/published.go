@@ -22,7 +22,7 @@ import (
 	"github.com/penstock/penstock/internal/survive"
 )
 
-// Bounds of the reading of published policies.
+// Bounds for reads of published policies.
 const (
 	// publishedFor is how long a text that was read is given to all callers. So the calls of any
 	// number of nodes cost each Redis one read for each policy and second.
@@ -208,7 +208,8 @@ func (p *publishedTexts) readAll(ctx context.Context, policy string) (latest pub
 	return latest, nil
 }
 
-// logFailing logs when a region can no longer be read, and when it can be read again.
+// logFailing writes a log line when the Redis of a region can no longer be read, and another line
+// when it can be read again.
 func (p *publishedTexts) logFailing(region int, err error) {
 	name := p.regions[region].Name
 	switch was := p.failing[region].Swap(err != nil); {

@@ -86,8 +86,8 @@ func (v *Version) KeysReady() bool {
 	return v.verifiers.ready()
 }
 
-// Verifiers returns the verifiers for the entries of the field identify of the document, in order.
-// The verifier is nil for an entry that needs none.
+// Verifiers returns one verifier for each entry of identify in the document, in the same order. It
+// is nil for an entry that needs none.
 func (v *Version) Verifiers() []policy.Verifier { return v.verifiers.list }
 
 // The method compile builds a version from a document, with its candidate. It leaves nothing open

@@ -20,5 +20,5 @@
 //
 // # When not to use it
 //
-// Without a control plane, follow a policy file.
+// Do not use it without a control plane. Use a policy file then.
 package follow

@@ -69,7 +69,8 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Origin is the text of a policy in the API of a control plane. It implements [follow.Origin].
+// Origin reads the text of one policy from the API of a control plane. It implements
+// [follow.Origin].
 type Origin struct {
 	o     Options
 	now   func() time.Time

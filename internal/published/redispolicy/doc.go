@@ -19,7 +19,7 @@
 //
 // # When not to use it
 //
-// Without a control plane, follow a policy file.
+// Do not use it without a control plane. Use a policy file then.
 package redispolicy
 
 // ReadPrivilege is what the ACL user of a node needs, besides the rights of the store.

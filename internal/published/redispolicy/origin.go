@@ -14,7 +14,7 @@ import (
 // readTime bounds one reading.
 const readTime = 2 * time.Second
 
-// Origin is the text of a policy in Redis. It implements [follow.Origin].
+// Origin reads the text of one policy from Redis. It implements [follow.Origin].
 type Origin struct {
 	Store  *redisstore.Store
 	Policy string
