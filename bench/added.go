@@ -22,12 +22,12 @@ import (
 	"github.com/penstock/penstock/lua"
 )
 
-// handCheck is the script of the bare EVALSHA in addedLatency: it counts in one key and sets its
+// handCheck is the script that addedLatency compares with. It increments one key and sets the key's
 // expiry.
 const handCheck = `local n = redis.call('INCR', KEYS[1]) redis.call('PEXPIRE', KEYS[1], ARGV[1]) return n`
 
-// addedLatency compares, over one connection, the latency that three rules over Redis add with that
-// of one bare EVALSHA.
+// addedLatency measures the latency that three rules over Redis add to a request, and compares it
+// with the latency of one bare EVALSHA. Each variant uses one connection.
 func addedLatency(o options, out *section) error {
 	b, err := newBench(o)
 	if err != nil {
@@ -95,8 +95,8 @@ func addedLatency(o options, out *section) error {
 	return nil
 }
 
-// bareTake returns a function that sends only Penstock's script for the same three limits, with the
-// argument that lua/take.lua documents.
+// bareTake returns a function that calls Penstock's script for the three limits with nothing but
+// go-redis. The argument of the script has the format that lua/take.lua documents.
 func bareTake(client *redis.Client) func() error {
 	ctx := context.Background()
 	sha := client.ScriptLoad(ctx, lua.Take).Val()
@@ -127,7 +127,7 @@ func bareTake(client *redis.Client) func() error {
 // The variable limits holds the limits of threeRules, which no request exceeds.
 var limits = []string{"1000000000/1m token_bucket", "1000000000/1h", "1000000000/1d fixed_window"}
 
-// threeChecks returns a function that sends the store the checks that the handler sends for
+// threeChecks returns a function that sends to the store the same checks as the handler sends for
 // threeRules.
 func threeChecks(store counter.Store) func() error {
 	var checks, results = make([]counter.Check, 3), make([]counter.Result, 3)
@@ -155,7 +155,7 @@ func medianSpan(span time.Duration, call func() error) (time.Duration, error) {
 }
 
 // keepAlive returns a function that sends one GET over its own connection and reads the response.
-// The client is light, so that its own cost does not hide the result.
+// This client uses little CPU time, so it hardly changes the result.
 func keepAlive(url string) func() error {
 	host := strings.TrimSuffix(strings.TrimPrefix(url, "http://"), "/")
 	var connection net.Conn

@@ -56,7 +56,7 @@ func attacked(o options, s *section) error {
 	return nil
 }
 
-// tenfoldRate is the requests per second that tenTimes sends.
+// tenfoldRate is the number of requests that tenTimes sends per second.
 const tenfoldRate = 1_000
 
 // tenTimes makes a contender receive tenfoldRate requests a second.
@@ -78,8 +78,8 @@ func tenTimes(c *contender) *contender {
 	return c
 }
 
-// attackSettles is the time until an attack runs on all connections: denials can be remembered only
-// after the first denial.
+// attackSettles is the time after which all connections of an attack are in use. A node can
+// remember a denial only after the first request was denied.
 const attackSettles = 200 * time.Millisecond
 
 // The function refusing marks a system as expected to deny requests.

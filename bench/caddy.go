@@ -43,8 +43,9 @@ func overRedis(address string) string {
 	return fmt.Sprintf("\tpenstock {\n\t\tname bench\n\t\tstore redis redis://%s {\n\t\t\ttimeout 1s\n\t\t}\n\t}", address)
 }
 
-// ofCaddy returns a function that starts nodes, which all have the same Caddyfile. The function
-// site returns the site's directives for a limit. If withRedis is set, the nodes share one Redis.
+// ofCaddy returns a function that starts Caddys with the same Caddyfile. The argument named site is
+// called with the limit and returns the site's directives. If withRedis is set, the nodes share one
+// Redis.
 func ofCaddy(withRedis bool, site func(limit int) string) func(b *bench, limit, nodes int) (*system, error) {
 	return func(b *bench, limit, nodes int) (*system, error) {
 		s := &system{sends: []string{"evalsha"}}
@@ -71,10 +72,10 @@ func ofCaddy(withRedis bool, site func(limit int) string) func(b *bench, limit, 
 	}
 }
 
-// The function named always makes a site independent of the limit.
+// The function named always returns a function that ignores the limit and returns the given site.
 func always(site string) func(int) string { return func(int) string { return site } }
 
-// The function zoned returns a site that caddy-ratelimit limits.
+// The function zoned returns a site that is limited by caddy-ratelimit.
 func zoned(limit int) string {
 	// caddy-ratelimit has a ring buffer with a place for each event that the limit allows.
 	return fmt.Sprintf("\trate_limit {\n\t\tzone one {\n\t\t\tkey {http.request.remote.host}\n\t\t\twindow 1h\n\t\t\tevents %d\n\t\t}\n\t}\n\trespond \"ok\"",

@@ -10,8 +10,9 @@ import (
 	"strings"
 )
 
-// The type chart shows how figures grow, as an SVG that is readable on light and dark backgrounds.
-// The steps along x are equidistant, because x is doubled or multiplied by ten at each step.
+// The type chart is a line chart of how figures grow. Its SVG is readable on light and dark
+// backgrounds. The steps along x are equidistant, because each step doubles x or multiplies it by
+// ten.
 type chart struct {
 	title, across, up string
 	steps             []string
@@ -29,7 +30,8 @@ const (
 	frameLeft, frameTop, frameWidth, frame = 70, 50, 470, 240
 )
 
-// seriesColours are distinct on light and dark backgrounds, and for people with colour blindness.
+// seriesColours are colours that differ clearly on light and dark backgrounds, also for people with
+// colour blindness.
 var seriesColours = []string{"#0b84d8", "#e07b00", "#2e9e5b", "#b7539b"}
 
 const chartStyle = `<style>text{font:13px system-ui,sans-serif;fill:#6e7781}.t{font-weight:600;font-size:15px}.g{stroke:#8b949e;stroke-opacity:.35}

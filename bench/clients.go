@@ -7,13 +7,14 @@ import "fmt"
 // byUser identifies clients by a header.
 const byUser = "\t\tidentify header X-User unverified\n"
 
-// manyUsers returns a script for wrk that sends each request as a different one of n clients.
+// manyUsers writes a script for wrk in which successive requests come from different clients, n in
+// all, and returns its path.
 func (b *bench) manyUsers(n int) (string, error) {
 	return b.file("clients.lua", fmt.Sprintf("local n = 0\nrequest = function()\n n = (n + 7919) %% %d\n return wrk.format(nil, nil, {[\"X-User\"] = \"u\" .. n})\nend\n", n))
 }
 
-// manyClients compares Caddys with 100,000 clients, each of which sends few requests: leases must
-// cost nothing there.
+// manyClients compares Caddys under requests from 100,000 clients. Each client sends few requests,
+// so leases are of no use, and they must cost nothing.
 func manyClients(o options, s *section) error {
 	b, err := newBench(o)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 // The constant unlimited is a limit that is never reached.
 const unlimited = 1_000_000_000
 
-// The requests that show how many a limit admits.
+// The limit and the requests that show how many requests a contender admits.
 const (
 	allowed = 1_000 // of one client in an hour
 	asked   = 3_000
@@ -24,17 +24,17 @@ const (
 // The type ask sends one request to a node and reports whether it was admitted.
 type ask func() (admitted bool, err error)
 
-// contender is a system in a comparison.
+// contender is one of the systems that are compared.
 type contender struct {
 	name string
-	// The function start runs the given number of nodes under a limit per hour, or per minute if
-	// the limit must not be reached.
+	// The field start starts the given number of nodes with a limit per hour, or per minute if the
+	// limit must not be reached.
 	start func(b *bench, limit, nodes int) (*system, error)
-	// unasked reports that the number of admitted requests is not measured, as for a baseline,
-	// which decides nothing.
+	// unasked means that the number of admitted requests is not measured. For example, a baseline
+	// admits every request.
 	unasked bool
-	// earlier holds the cells, after the name, of a row that was measured earlier on a machine of
-	// the same kind. It is shown for a rival that is not installed.
+	// earlier holds the cells of the table's row, except for the name, from an earlier measurement
+	// on a machine of the same kind. They are shown if the rival is not installed.
 	earlier []string
 	// seen is the measured system; nil if the contender is not installed.
 	seen *system
@@ -43,7 +43,8 @@ type contender struct {
 	one, three string
 }
 
-// The function compare measures the contenders in turn, and then how many requests each admits.
+// The function compare measures the contenders in turn. It then measures how many requests each of
+// them admits.
 func compare(o options, all []*contender, connections int) error {
 	b, err := newBench(o)
 	if err != nil {
@@ -86,8 +87,8 @@ func compare(o options, all []*contender, connections int) error {
 	return nil
 }
 
-// contender.admits sends requests to the nodes in turn, and returns how many they admit if 1,000
-// are allowed per hour.
+// contender.admits sends requests to the nodes in turn, under a limit of 1,000 per hour, and
+// returns how many requests are admitted.
 func (c *contender) admits(o options, nodes int) (string, error) {
 	b, err := newBench(o)
 	if err != nil {
@@ -109,8 +110,8 @@ func (c *contender) admits(o options, nodes int) (string, error) {
 	return thousands(float64(admitted)), err
 }
 
-// The function steady sends requests to the nodes in turn, at the rate perSecond, and returns how
-// many were admitted. The argument times is the number of requests.
+// The function steady sends requests to the nodes in turn and returns how many were admitted. The
+// argument named times is the number of requests, and perSecond is their rate.
 func steady(nodes []ask, times, askers, perSecond int) (int, error) {
 	var admitted, next atomic.Int64
 	failures := make([]error, askers)
@@ -138,7 +139,8 @@ func steady(nodes []ask, times, askers, perSecond int) (int, error) {
 	return int(admitted.Load()), errors.Join(failures...)
 }
 
-// The function describe writes a table of the comparison, relative to the first system.
+// The function describe writes a table of the comparison. Its figures in the column × are relative
+// to the first system.
 func describe(s *section, all []*contender) {
 	s.table("", "requests/s", "×", "p50 µs", "CPU µs/request", "of it", "Redis calls/request", "admitted of 1,000 allowed: one node", "three nodes")
 	base := all[0].seen

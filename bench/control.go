@@ -13,7 +13,8 @@ import (
 	"github.com/penstock/penstock/internal/control/localpg"
 )
 
-// controlNodes is the number of Caddys in which a change of the control plane must be in force.
+// controlNodes is the number of Caddys that follow the control plane. A change must be in force in
+// all of them.
 const controlNodes = 20
 
 // The type controlSizes has the sizes of the measurements of the control plane.
@@ -23,14 +24,14 @@ type controlSizes struct {
 	cuts      int           // rounds of changes without Pub/Sub
 	customers int           // with a record
 	firsts    int           // customers that send a node their first request
-	before    time.Duration // of checks, before Redis is emptied
-	ingest    time.Duration // of batches
-	pairs     int           // of runs with and without events
-	run       time.Duration // of each of them
-	events    int           // rows of events, for queries
-	queries   int           // of each kind
-	archived  int           // rows of the month that is archived
-	rules     int           // of one revision
+	before    time.Duration // how long checks are sent before Redis is emptied
+	ingest    time.Duration // how long batches are sent
+	pairs     int           // pairs of a run with events and a run without
+	run       time.Duration // the length of each run
+	events    int           // rows of events that are queried
+	queries   int           // of each kind of query
+	archived  int           // rows in the month that is archived
+	rules     int           // rules of the revision that is imported
 }
 
 // The function sizesOf returns the sizes that the options name.
@@ -49,8 +50,8 @@ func sizesOf(o options) controlSizes {
 	return s
 }
 
-// The type controlBench is what the measurements of the control plane share: the server of their
-// databases, and the table.
+// The type controlBench contains what the measurements of the control plane share, such as the
+// PostgreSQL server and the table of results.
 type controlBench struct {
 	*bench
 	controlSizes
@@ -97,7 +98,8 @@ func controlMeasured(o options, s *section) error {
 	return nil
 }
 
-// The method endTo stops the processes of a measurement, and closes what it opened.
+// The method endTo stops the processes and calls the closers that a measurement has added. The
+// arguments are the numbers of processes and closers before the measurement.
 func (c *controlBench) endTo(started, closers int) {
 	for _, p := range slices.Backward(c.started[started:]) {
 		p.stop()
@@ -122,7 +124,8 @@ func (c *controlBench) reached(what, target string, met bool, measured, size str
 	fmt.Fprintf(os.Stderr, "control: %s: %s (%s)\n", what, measured, size)
 }
 
-// The function spread returns the median, the 99th percentile and the longest of spans.
+// The function spread returns the median and the 99th percentile of the spans, and a text that
+// contains these two and the longest span.
 func spread(spans []time.Duration) (p50, p99 time.Duration, text string) {
 	sorted := slices.Sorted(slices.Values(spans))
 	if len(sorted) == 0 {

@@ -15,14 +15,15 @@ import (
 )
 
 const (
-	// The targets are the longest times to publish one customer, to publish all of ten million, to
-	// check a request meanwhile, and to answer the first request of a customer to a node.
+	// These are the targets: the longest time to publish one customer, to publish all of ten
+	// million, to check a request during that publication, and to answer the first request that a
+	// customer sends to a node.
 	oneMax        = 100 * time.Millisecond
 	allMax        = 5 * time.Minute
 	allTarget     = 10_000_000
 	checkMax      = 10 * time.Millisecond
 	firstMax      = 5 * time.Millisecond
-	ownLimit      = 777 // of each tenth customer
+	ownLimit      = 777 // the limit of each tenth customer
 	known         = 1_000
 	checksASecond = 500
 	checkers      = 10
@@ -38,7 +39,7 @@ var customerRows = []string{
 	"INSERT INTO overrides (kind, id, rule, limits, reason) SELECT '" + customerKind + "', 'c' || i, 'api', '{777/1h}', 'bench' FROM generate_series(10, %d, 10) i",
 }
 
-// The type population is a control plane with many customers, and a node.
+// The type population is a control plane with many customers, together with one node.
 type population struct {
 	*plane
 	redis *redis.Client
@@ -46,8 +47,8 @@ type population struct {
 	size  string
 }
 
-// manyCustomers measures publications to Redis with many customers, and the first requests of these
-// customers.
+// manyCustomers measures how long it takes to publish many customers, and one of many, in Redis. It
+// also measures the first requests of these customers.
 func (c *controlBench) manyCustomers() error {
 	p, err := c.population()
 	if err != nil {
@@ -99,13 +100,13 @@ func (p *population) filled(former string) error {
 // long checks take meanwhile.
 func (p *population) publishAll() error {
 	ctx := context.Background()
-	if err := p.filled(""); err != nil { // any generation: that without customers, or that with them
+	if err := p.filled(""); err != nil { // any generation, with or without the customers
 		return err
 	}
 	alone := p.checks(func() { time.Sleep(p.c.before) })
 	former := p.redis.Get(ctx, generationKey).Val()
 	began, took, err := time.Now(), time.Duration(0), error(nil)
-	// A FLUSHALL that is not asynchronous stops Redis until it has freed everything.
+	// A synchronous FLUSHALL would block Redis until all memory is freed.
 	if err := p.redis.FlushAllAsync(ctx).Err(); err != nil {
 		return err
 	}
@@ -136,8 +137,8 @@ type checked struct {
 	failed int
 }
 
-// population.checks sends requests at a constant rate until work() returns. A request that must
-// wait for an earlier one counts from the instant at which it was due.
+// population.checks sends requests at a constant rate until work() returns. If a request must wait
+// for an earlier one, its span still begins at the instant when it was due.
 func (p *population) checks(work func()) checked {
 	done, results := make(chan struct{}), make([]checked, checkers)
 	var all sync.WaitGroup
@@ -193,7 +194,7 @@ func (p *population) publishOne() error {
 	return nil
 }
 
-// firstContact measures the first and the second request of each customer to a node.
+// firstContact measures the first and the second request that each customer sends to a node.
 func (p *population) firstContact() error {
 	firsts := min(p.c.firsts, p.c.customers-known)
 	var spans [2][]time.Duration

@@ -16,11 +16,12 @@ import (
 )
 
 const (
-	// onceMax and cutMax are the longest times until a change is in force in all nodes, with and
-	// without Pub/Sub.
+	// onceMax and cutMax are the longest times until all nodes enforce a change. onceMax applies
+	// with Pub/Sub, and cutMax without.
 	onceMax = time.Second
 	cutMax  = 36 * time.Second
-	// changing is the number of customers that are changed in turn. All nodes know them.
+	// changing is the number of customers whose limits are changed in turn. All nodes know these
+	// customers.
 	changing = 10
 	// usual is the limit of a customer without a limit of its own, in the first revision.
 	usual = 1_000_000
@@ -40,10 +41,10 @@ type fleet struct {
 	redis    *redis.Client
 	nodes    []*node
 	revision int
-	limits   []int // of each changing customer; the last one is of the policy
+	limits   []int // the limit of each such customer, and at the end that of the policy
 }
 
-// inForce measures the time from a write to the API until all nodes have the change.
+// inForce measures the time from a write to the API until all nodes enforce the change.
 func (c *controlBench) inForce() error {
 	f, err := c.fleet()
 	if err != nil {
@@ -74,7 +75,7 @@ func (c *controlBench) inForce() error {
 	return f.withoutPubSub()
 }
 
-// withoutPubSub measures what inForce measures, after the nodes have lost the right to subscribe.
+// withoutPubSub measures the same time, after the nodes have lost the right to subscribe.
 func (f *fleet) withoutPubSub() error {
 	if err := f.redis.Do(context.Background(), "ACL", "SETUSER", "nodes", "resetchannels").Err(); err != nil {
 		return err
@@ -103,7 +104,8 @@ func (f *fleet) withoutPubSub() error {
 	return nil
 }
 
-// The method fleet starts a control plane and the nodes, which know the customers.
+// The method fleet starts a control plane and the nodes, and waits until the nodes know the
+// customers.
 func (c *controlBench) fleet() (*fleet, error) {
 	_, address, err := c.bench.redis()
 	if err != nil {
@@ -162,8 +164,8 @@ func (f *fleet) startNodes(redis, key string) error {
 	return nil
 }
 
-// The method change changes the limit of the customer i, or of the policy if i equals the constant
-// changing, and waits until all nodes have the new limit.
+// The method change changes the limit of the customer i and waits until all nodes have the new
+// limit. If i equals the constant changing, it changes the limit of the policy instead.
 func (f *fleet) change(i int, look time.Duration) (time.Duration, error) {
 	f.limits[i] += 100
 	began, err := time.Now(), error(nil)
@@ -179,8 +181,8 @@ func (f *fleet) change(i int, look time.Duration) (time.Duration, error) {
 	return f.await(i, f.limits[i], began, look)
 }
 
-// The method await waits until all nodes report a limit, and returns how long that took since the
-// change began.
+// The method await waits until all nodes report the given limit for the customer i. It returns the
+// time since the argument began.
 func (f *fleet) await(i, limit int, began time.Time, look time.Duration) (time.Duration, error) {
 	const patience = 90 * time.Second
 	user, want, deadline := fmt.Sprint("c", i), fmt.Sprint(limit), time.Now().Add(patience)

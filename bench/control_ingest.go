@@ -17,11 +17,12 @@ import (
 
 const (
 	ingestMin  = 20_000 // rows a second
-	besideMin  = 0.98   // of the requests a second without events
-	batchLines = 5_000  // the most that a node sends at once
-	batchKinds = 20     // batches that differ
+	besideMin  = 0.98   // as a part of the requests a second without events
+	batchLines = 5_000  // the largest number of events in one batch of a node
+	batchKinds = 20     // number of different batches
 	feeds      = 4      // nodes that send at the same time
-	// One of repeatEach batches is sent twice, as if its answer was lost.
+	// Every batch whose number is a multiple of repeatEach is sent twice, as if its answer had been
+	// lost.
 	repeatEach = 5
 )
 
@@ -48,7 +49,7 @@ func batchOf(random *rand.Rand, now time.Time) (body []byte, decisions int64, er
 // The type arrivals counts what was sent.
 type arrivals struct{ batches, decisions int64 }
 
-// ingested measures how fast batches of events get into the database.
+// ingested measures how fast the control plane writes batches of events into the database.
 func (c *controlBench) ingested() error {
 	p, err := c.planeAlone()
 	if err != nil {
@@ -85,7 +86,7 @@ func (c *controlBench) ingested() error {
 	return c.counted(p, sums, took)
 }
 
-// The method sendBatch sends a batch of a node. Some batches are sent twice.
+// The method sendBatch sends a batch as a node would. Some batches are sent twice (see repeatEach).
 func (p *plane) sendBatch(token string, feed, number int, body []byte) error {
 	times := 1
 	if number%repeatEach == 0 {
@@ -155,7 +156,7 @@ func (c *controlBench) besideEvents() error {
 	return c.paired(p, systems[0], systems[1])
 }
 
-// The method paired measures both systems in turn, and compares the two results of each pair.
+// The method paired measures both systems alternately, and compares the two results of each pair.
 func (c *controlBench) paired(p *plane, without, with *system) error {
 	if err := interleaved(options{rounds: 0}, []*system{without, with}, callers); err != nil {
 		return err
@@ -176,7 +177,7 @@ func (c *controlBench) paired(p *plane, without, with *system) error {
 		ratios = append(ratios, with.seen[i].perSecond/without.seen[i].perSecond)
 		cpus = append(cpus, with.seen[i].total()/without.seen[i].total())
 	}
-	// At the end of the runs, the usage of the last seconds is still on its way.
+	// After the runs, it takes a few seconds until the usage is in the database.
 	if err := p.process.until(planePatience, "has usage", func() bool {
 		var admitted int64
 		err := p.rows.QueryRow(context.Background(), "SELECT coalesce(sum(admitted), 0)::bigint FROM client_usage").Scan(&admitted)

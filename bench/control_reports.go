@@ -20,22 +20,22 @@ const (
 	pageMax     = 50 * time.Millisecond
 	monthMax    = 3 * time.Minute
 	monthTarget = 10_000_000
-	bytesMax    = 20      // of a row in the archive
-	active      = 100_000 // customers of whom there are events
+	bytesMax    = 20      // the largest average size of a row in the archive
+	active      = 100_000 // number of customers with events
 	eventDays   = 30
 	usageDays   = 28
 	minuteDays  = 14
-	named       = 1_000 // customers of whom there are minutes
-	// One customer has usage for each eventsOfUsage events, and there is one row of a minute for
-	// each eventsOfMinute events. With 100,000,000 events, all customers have usage, and all
-	// minutes have rows.
+	named       = 1_000 // number of customers with usage by minute
+	// The number of customers with usage is the number of events divided by eventsOfUsage, and the
+	// number of rows of minutes is that of events divided by eventsOfMinute. With 100,000,000
+	// events, all customers have usage, and all minutes have rows.
 	eventsOfUsage  = 1_000
 	eventsOfMinute = 5
 )
 
 // The function eventRows returns the statement that inserts n events into a partition. The times of
-// the events are between two instants. The rows are in the order of the times, as nodes report
-// events. Some customers have many events, and most have few.
+// the events lie between two instants. The rows are in the order of these times, as when nodes
+// report events. Some customers have many events, and most have few.
 func eventRows(partition string, n int, from, to time.Time) string {
 	step := to.Sub(from).Seconds() / float64(n)
 	return fmt.Sprintf(`INSERT INTO %s (at, event, kind, policy, version, rule, limited, decision, status, client, tier, ip, method, path, state, reason, node,
@@ -48,8 +48,8 @@ func eventRows(partition string, n int, from, to time.Time) string {
 		partition, from.UTC().Format(time.RFC3339), step, customerKind, active-1, n-1)
 }
 
-// The method fillEvents replaces the partitions of a span by partitions with n rows. The indexes
-// are made after the rows, which is faster.
+// The method fillEvents replaces the partitions between two instants by partitions with n rows in
+// total. It inserts the rows before the indexes exist, which is faster.
 func (p *plane) fillEvents(n int, from, to time.Time) error {
 	for month := time.Date(from.Year(), from.Month(), 1, 0, 0, 0, 0, time.UTC); month.Before(to); month = month.AddDate(0, 1, 0) {
 		next := month.AddDate(0, 1, 0)
@@ -74,8 +74,9 @@ func (p *plane) fillEvents(n int, from, to time.Time) error {
 	return p.sql("ANALYZE rate_limit_events")
 }
 
-// The method fillUsage inserts the customers. The given number of customers, those with the most
-// events, get usage by day. The first 1,000 of them also get usage by minute.
+// The method fillUsage inserts all customers, and usage for some of them. The customers with the
+// most events get usage by day; their number is an argument. The first 1,000 of these also get
+// usage by minute.
 func (p *plane) fillUsage(customers, events int) error {
 	times := max(1, events/eventsOfMinute/named)
 	return p.sql(customerRows[0], fmt.Sprintf(customerRows[1], active), fmt.Sprintf(customerRows[2], active),

@@ -20,13 +20,14 @@ import (
 	"github.com/penstock/penstock/internal/control/localpg"
 )
 
-// The constant planePatience bounds the start of a server of the control plane.
+// The constant planePatience bounds each wait for the control plane.
 const planePatience = 60 * time.Second
 
-// The method startPostgreSQL starts a PostgreSQL with the settings of its installation, so commits
-// wait for the disk.
+// The method startPostgreSQL starts a PostgreSQL with its default settings, so commits wait for the
+// disk.
 func (c *controlBench) startPostgreSQL() error {
-	// The folder is not in that of the benchmark, which the user of PostgreSQL may not enter.
+	// PostgreSQL runs as another user, which may not enter the benchmark's folder, so it gets a
+	// folder elsewhere.
 	folder, err := os.MkdirTemp("", "pg")
 	if err != nil {
 		return err
@@ -43,13 +44,14 @@ func (c *controlBench) startPostgreSQL() error {
 type plane struct {
 	c              *controlBench
 	process        *process
-	database       string // its address
+	database       string // the URL of the database
 	rows           *pgx.Conn
 	address, token string
 	client         *http.Client
 }
 
-// The method plane starts a control plane over a Redis. The argument args has further flags.
+// The method plane starts a control plane that publishes in the given Redis. The argument args
+// holds further flags.
 func (c *controlBench) plane(redis string, args ...string) (*plane, error) {
 	ctx := context.Background()
 	c.databases++
@@ -88,7 +90,7 @@ func (c *controlBench) plane(redis string, args ...string) (*plane, error) {
 		return nil, err
 	}
 	c.closers = append(c.closers, func() { _ = p.rows.Close(ctx) })
-	// The partitions are made in one transaction after the start.
+	// The control plane creates all partitions in one transaction after it has started.
 	if err := p.process.until(planePatience, "makes partitions", func() bool {
 		var made bool
 		err := p.rows.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_inherits WHERE inhparent = 'penstock.client_minutes'::regclass)").Scan(&made)
@@ -96,11 +98,11 @@ func (c *controlBench) plane(redis string, args ...string) (*plane, error) {
 	}); err != nil {
 		return nil, err
 	}
-	// The rows count as written by the control plane, so it does not take them for changes by hand.
+	// With this setting, the control plane does not treat the benchmark's rows as changes by hand.
 	return p, p.sql("SET search_path = penstock", "SET timezone = 'UTC'", "SET penstock.writer = 'control'")
 }
 
-// The method planeAlone starts a control plane over a Redis that nothing else uses.
+// The method planeAlone starts a control plane with a Redis that nothing else uses.
 func (c *controlBench) planeAlone() (*plane, error) {
 	_, address, err := c.bench.redis()
 	if err != nil {
@@ -132,7 +134,7 @@ func (p *plane) sql(statements ...string) error {
 }
 
 // The method send sends a request to the API, and returns the body of a successful answer. The
-// argument headers has names and values.
+// argument headers holds names and values alternately.
 func (p *plane) send(method, path string, body any, headers ...string) ([]byte, error) {
 	text, err := json.Marshal(body)
 	if err != nil {
@@ -168,7 +170,8 @@ func (p *plane) limit(customer string, limit int) error {
 	return err
 }
 
-// The function ofHeader returns the directory's name for a client that a header names.
+// The function ofHeader returns the name that the directory uses for the client whose X-User header
+// has the given value.
 func ofHeader(user string) string { return customerKind + ":" + user }
 
 const customerKind = "header.x-user"
@@ -184,7 +187,7 @@ func (p *plane) nodeToken() (secret string, err error) {
 	return made.Secret, json.Unmarshal(text, &made)
 }
 
-// The method putPolicy writes a revision of the policy shop and publishes it.
+// The method putPolicy writes a revision of the policy named shop and publishes it.
 func (p *plane) putPolicy(revision int, text string) error {
 	condition := []string{"If-None-Match", "*"}
 	if revision > 1 {
@@ -220,7 +223,7 @@ func newNode(url string) *node {
 	return &node{url, &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: callers}}}
 }
 
-// The method ask sends a request of a customer, and returns the status and the limit in the answer.
+// The method ask sends a request as a customer, and returns the status and the limit of the answer.
 func (n *node) ask(user string) (status int, limit string, err error) {
 	request, err := http.NewRequest(http.MethodGet, n.url, nil)
 	if err != nil {

@@ -7,13 +7,14 @@ import (
 	"time"
 )
 
-// threeEnvoyRules are the rules of threeRules in a policy for Envoy.
+// threeEnvoyRules holds the same rules as threeRules, in the form of a policy for Envoy.
 const threeEnvoyRules = `  - {name: one, limit: 1000000000/1m token_bucket}
   - {name: two, limit: 1000000000/1h}
   - {name: three, match: {path: /*}, limit: 1000000000/1d fixed_window}
 `
 
-// oneEnvoyRule returns a policy with one rule; words are further lines of the policy.
+// oneEnvoyRule returns a policy with one rule. The argument words holds further lines of the
+// policy.
 func oneEnvoyRule(limit int, words string) string {
 	return fmt.Sprintf("  - {name: one, limit: %s fixed_window}\n%s", hourly(limit), words)
 }
@@ -40,8 +41,8 @@ func (b *bench) envoys(nodes int, start func() (*system, error)) (*system, error
 	return all, nil
 }
 
-// The function serving waits until an Envoy lets requests through: a filter gets its policy, or its
-// connection to a service, only a moment after Envoy listens.
+// The function serving waits until an Envoy admits requests. A filter gets its policy, or a
+// connection to its service, only a moment after Envoy listens.
 func serving(one *system, err error) (*system, error) {
 	if err != nil {
 		return nil, err
@@ -69,8 +70,8 @@ func (b *bench) counting(withRedis bool, nodes int, start func(address string) (
 	return s, nil
 }
 
-// The function asking starts Envoys with a filter that requests the health of a bridge in memory,
-// and decides nothing.
+// The function asking starts Envoys with a filter that decides nothing. For each request, the
+// filter requests the health of a bridge whose counters are in memory.
 func asking(b *bench, limit, nodes int) (*system, error) {
 	return b.envoys(nodes, func() (*system, error) {
 		bridge, socket, err := b.bridge(oneEnvoyRule(limit, ""), "")
@@ -81,8 +82,8 @@ func asking(b *bench, limit, nodes int) (*system, error) {
 	})
 }
 
-// The function ours returns a function that starts Envoys with Penstock's filter. Each Envoy has
-// its own bridge. The bridges count in memory or in one Redis.
+// The function ours returns a function that starts Envoys with Penstock's filter, each with its own
+// bridge. The bridges count in memory or in one Redis.
 func ours(route string, withRedis, http1 bool, rules func(limit int) string) func(*bench, int, int) (*system, error) {
 	return func(b *bench, limit, nodes int) (*system, error) {
 		return b.counting(withRedis, nodes, func(address string) (*system, error) {
@@ -95,13 +96,14 @@ func ours(route string, withRedis, http1 bool, rules func(limit int) string) fun
 	}
 }
 
-// The function served returns a function that starts Envoys with Envoy's own filter, each with a
-// rate limit service.
+// The function served returns a function that starts Envoys with Envoy's own rate limit filter.
+// Each Envoy calls its own node of a rate limit service.
 func served(service func(b *bench, limit, nodes int) (*system, error)) func(*bench, int, int) (*system, error) {
 	return servedBy(routeByRemote, filterRival, service)
 }
 
-// servedBy returns a function that starts Envoys with a filter, each with a rate limit service.
+// servedBy returns a function that starts Envoys with the given filter. Each Envoy calls its own
+// node of a rate limit service.
 func servedBy(route, filter string, service func(b *bench, limit, nodes int) (*system, error)) func(*bench, int, int) (*system, error) {
 	return func(b *bench, limit, nodes int) (*system, error) {
 		behind, err := service(b, limit, nodes)
@@ -121,7 +123,7 @@ func servedBy(route, filter string, service func(b *bench, limit, nodes int) (*s
 	}
 }
 
-// envoyDirect compares filters in Envoys that respond without an upstream.
+// envoyDirect compares filters in Envoys that answer requests themselves, without an upstream.
 func envoyDirect(o options, s *section) error {
 	none := &contender{name: "no filter", unasked: true, start: plainEnvoy(routeDirect, func(int) string { return "" })}
 	baseline := &contender{name: "a Go filter that only reads the headers and adds three", unasked: true,

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// The paths that tools/setup.sh and bench/run.sh use.
+// The paths at which tools/setup.sh and bench/run.sh put these files.
 const (
 	envoyProgram    = ".cache/envoy/bin/envoy"
 	penstockProgram = ".cache/bench/penstock"
@@ -56,7 +56,7 @@ const filterRival = `{name: envoy.filters.http.ratelimit, typed_config: {
   "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit, domain: bench, timeout: 1s, failure_mode_deny: true,
   rate_limit_service: {transport_api_version: V3, grpc_service: {envoy_grpc: {cluster_name: service}}}}},`
 
-// filterLocal is Envoy's own local rate limit filter: one bucket for the listener.
+// filterLocal returns Envoy's own local rate limit filter, which has one bucket for the listener.
 func filterLocal(limit int) string {
 	return fmt.Sprintf(`{name: envoy.filters.http.local_ratelimit, typed_config: {
   "@type": type.googleapis.com/envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit, stat_prefix: local,
@@ -78,10 +78,11 @@ type envoySetting struct {
 	upstream      int    // a port
 	service       string // host:port or the path of a socket; "" for none
 	workers       int
-	http1         bool // use HTTP/1 to the service instead of HTTP/2
+	http1         bool // call the service by HTTP/1 instead of HTTP/2
 }
 
-// startEnvoy starts an Envoy and waits until it is ready; took is how long that took.
+// startEnvoy starts an Envoy and waits until it is ready. The result took is the time from the
+// start until then.
 func startEnvoy(b *bench, s envoySetting) (p *process, url, admin string, took time.Duration, err error) {
 	port, err := laterPort()
 	if err != nil {
@@ -130,7 +131,7 @@ func answers(url string) bool {
 	return response.StatusCode == http.StatusOK
 }
 
-// answersAnother reports whether a client that is not measured gets a 200.
+// answersAnother reports whether a client at another address, which is not measured, gets a 200.
 func answersAnother(url string) bool {
 	another := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}
 	client := &http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true, DialContext: (&net.Dialer{LocalAddr: another}).DialContext}}
@@ -162,8 +163,8 @@ func startUpstream() (port int, err error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// serveLean answers at the end of each request head. Envoy sends a GET in one piece and waits for
-// its answer.
+// serveLean sends an answer whenever it has read the end of a request's header. It need not parse
+// more, because Envoy sends a GET in one piece and waits for the answer.
 func serveLean(c net.Conn) {
 	defer c.Close()
 	answer := []byte("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")

@@ -15,13 +15,13 @@ import (
 	"time"
 )
 
-// halfRate is about half of the requests per second that an Envoy with an upstream and exact limits
-// serves on two cores when each request comes by itself. A paced request takes five times the CPU
-// of one under full load, because it wakes every process that handles it.
+// halfRate is a request rate at about half load, for an Envoy with an upstream and exact limits on
+// two cores. It is far below half of the rate at full load: a request that comes by itself takes
+// five times the CPU, because it wakes every process that handles it.
 const halfRate = 2_000
 
-// The function paced sends requests at a steady rate over the connections, and returns the time
-// that each took.
+// The function paced sends requests at a steady rate over several connections, and returns their
+// number and the percentiles of their latency.
 func paced(url string, span time.Duration, connections, perSecond int) (requests int, f figures, err error) {
 	address := strings.TrimSuffix(strings.TrimPrefix(url, "http://"), "/")
 	spans, failures := make([][]time.Duration, connections), make([]error, connections)
@@ -43,7 +43,8 @@ func paced(url string, span time.Duration, connections, perSecond int) (requests
 	return len(all), figures{perSecond: float64(len(all)) / took.Seconds(), p50: percentile(all, 50), p99: percentile(all, 99)}, nil
 }
 
-// pacedOn sends the requests of one connection: with n connections, every nth request of the test.
+// pacedOn sends the requests of one connection. With n connections, this is every nth request of
+// the test.
 func pacedOn(address string, begin time.Time, span time.Duration, first, connections, perSecond int) (spans []time.Duration, err error) {
 	c, err := net.Dial("tcp", address)
 	if err != nil {
@@ -94,9 +95,9 @@ func atHalfLoad(c *contender) *contender {
 	return c
 }
 
-// moduleHalf compares the latency at half load, collections of garbage included. It measures two
-// Envoys without a filter. Their difference is noise, so smaller differences in the table mean
-// nothing.
+// moduleHalf compares the latency at half load, including the effect of garbage collections. It
+// measures two Envoys without a filter. The difference between these two is noise, so smaller
+// differences in the table mean nothing.
 func moduleHalf(o options, s *section) error {
 	every := proxiedContenders()
 	again := &contender{name: "no filter, a second Envoy", start: plainEnvoy(routeProxied, always(""))}
@@ -125,8 +126,8 @@ func moduleHalf(o options, s *section) error {
 	return nil
 }
 
-// moduleWorkers compares the Redis calls of leases: of one Caddy, of a module with four workers,
-// and of the filter, which has leases for each worker.
+// moduleWorkers compares how often fronts with leases call Redis: one Caddy, a module with four
+// workers, and a filter with four workers. In the filter, each worker has leases of its own.
 func moduleWorkers(o options, s *section) error {
 	o.workers = 4
 	caddy := &contender{name: "one Caddy", unasked: true, start: ofCaddy(true, always(oneRule(hourly(unlimited), leasing)))}

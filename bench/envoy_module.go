@@ -39,12 +39,13 @@ func leasedRule(limit int) string { return oneEnvoyRule(limit, "lease: auto\n") 
 // exactRule returns a policy with one rule and without leases.
 func exactRule(limit int) string { return oneEnvoyRule(limit, "") }
 
-// baselineModule returns a function that starts Envoys with bench/module.
+// baselineModule returns a function that starts Envoys with the module of bench/module in the given
+// mode.
 func baselineModule(route, mode string) func(*bench, int, int) (*system, error) {
 	return plainEnvoy(route, func(int) string { return filterModule("baseline", mode) })
 }
 
-// moduleDirect compares modules in Envoys that respond without an upstream.
+// moduleDirect compares modules in Envoys that answer requests themselves, without an upstream.
 func moduleDirect(o options, s *section) error {
 	none := &contender{name: "no filter", unasked: true, start: plainEnvoy(routeDirect, always(""))}
 	nothing := &contender{name: "a Go module that does nothing", unasked: true, start: baselineModule(routeDirect, "nothing")}
@@ -72,7 +73,7 @@ func moduleDirect(o options, s *section) error {
 	return nil
 }
 
-// moduleProxied compares the fronts in Envoy in front of an upstream.
+// moduleProxied compares rate limiters in an Envoy with an upstream.
 func moduleProxied(o options, s *section) error {
 	all := proxiedContenders()
 	if err := compare(o, all, callers); err != nil {
@@ -100,7 +101,7 @@ func proxiedContenders() []*contender {
 	}
 }
 
-// moduleOne compares the latency of the fronts in Envoy over one connection.
+// moduleOne compares the latency of the same rate limiters over one connection.
 func moduleOne(o options, s *section) error {
 	all := proxiedContenders()
 	for _, c := range all {
@@ -121,10 +122,10 @@ func moduleOne(o options, s *section) error {
 	return nil
 }
 
-// deniedBody is the body of a denial of one rule.
+// deniedBody is the body of a response that denies a request under one rule.
 const deniedBody = `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Request cannot be satisfied as assigned quota has been exceeded","status":429,"violated-policies":["one"]}`
 
-// routeDenies makes Envoy deny every request itself, with as many fields as Penstock.
+// routeDenies makes Envoy itself deny every request, with as many header fields as Penstock.
 var routeDenies = fmt.Sprintf(`direct_response: {status: 429, body: {inline_string: %q}}, response_headers_to_add: [%s]`, deniedBody,
 	strings.Join(fieldsToAdd("x-ratelimit-limit", "1000", "x-ratelimit-remaining", "0", "x-ratelimit-reset", "1795420980", "ratelimit",
 		`\"one\";r=0;t=3600`, "ratelimit-policy", `\"one\";q=1000;w=86400`, "retry-after", "3600", "cache-control", "no-store"), ", "))
@@ -136,7 +137,7 @@ func fieldsToAdd(texts ...string) (all []string) {
 	return all
 }
 
-// moduleAttack compares denials of one client that exceeds its limit.
+// moduleAttack compares the cost of denied requests, all of one client that exceeds its limit.
 func moduleAttack(o options, s *section) error {
 	denied := func(limit int) string { return "  - {name: one, limit: 1000/1d fixed_window}\n" }
 	none := &contender{name: "no filter, 200", unasked: true, start: plainEnvoy(routeDirect, always(""))}

@@ -4,7 +4,8 @@ package main
 
 import "fmt"
 
-// envoyOne compares the latency through Envoys in front of an upstream, over one connection.
+// envoyOne compares the latency of requests that pass through Envoy to an upstream, over one
+// connection.
 func envoyOne(o options, s *section) error {
 	three := func(int) string { return threeEnvoyRules }
 	none := &contender{name: "no filter", unasked: true, start: plainEnvoy(routeProxied, func(int) string { return "" })}

@@ -7,12 +7,12 @@ import (
 	"os"
 )
 
-// shimWasm is Kuadrant's wasm-shim, used if it is installed. docs/explanation/benchmarks.md
-// describes how to build it.
+// shimWasm is the path of Kuadrant's wasm-shim, which is measured if this file exists.
+// docs/explanation/benchmarks.md describes how to build it.
 const shimWasm = ".cache/bench/wasm_shim.wasm"
 
-// shimSettings is the shim's configuration: for every request, whatever its host, it checks one
-// limit of the client's address.
+// shimSettings is the shim's configuration. For requests to any host, the shim checks one limit of
+// the client's address.
 const shimSettings = `{"services": {"limitador": {"type": "ratelimit", "endpoint": "service", "failureMode": "deny", "timeout": "1s"}},
 "actionSets": [{"name": "all", "routeRuleConditions": {"hostnames": ["*"]}, "actions": [{"service": "limitador", "scope": "bench",
 "conditionalData": [{"data": [{"expression": {"key": "remote_address", "value": "source.remote_address"}}]}]}]}]}`
@@ -25,18 +25,19 @@ func shims(b *bench, limit, nodes int) (*system, error) {
 	return servedBy(routeDirect, filterWasm(shimWasm, shimSettings), limitadors("memory"))(b, limit, nodes)
 }
 
-// shimPart is the number of requests that Kuadrant's wasm-shim served, relative to an Envoy without
-// a filter.
+// shimPart is the rate of requests that Kuadrant's wasm-shim served, divided by the rate of an
+// Envoy without a filter.
 const shimPart = 2_500.0 / 57_400
 
-// shimEarlier is one measurement of Kuadrant's wasm-shim with Limitador in memory and 64
+// shimEarlier is an earlier measurement of Kuadrant's wasm-shim with Limitador in memory and 64
 // connections. In the same run, an Envoy without a filter served 57,400 requests a second.
-// shimEarlier is used if the shim is not installed, because building the shim takes tools that this
-// benchmark cannot require.
+// shimEarlier is shown if the shim is not installed, because to build the shim takes tools that
+// this benchmark does not require.
 var shimEarlier = []string{"2,500", "0.04", "24,780", "397", "Envoy 374 + Limitador 23", "", "", ""}
 
-// besideShim compares Penstock in memory with the wasm-shim. If the shim is not installed, the
-// figures are from two runs, and each is relative to the Envoy without a filter in the same run.
+// besideShim compares Penstock in memory with the wasm-shim. If the shim is not installed, its
+// figure comes from an earlier run, and each figure is relative to the Envoy without a filter in
+// its own run.
 func besideShim(memory, shim, none *contender) string {
 	ratio, how := of(memory.seen.seen, perSecond)/of(none.seen.seen, perSecond)/shimPart, ", each beside the Envoy without a filter of its own run"
 	if shim.seen != nil {

@@ -32,9 +32,9 @@ func envoyStart(o options, out *section) error {
 	return nil
 }
 
-// bench.starts runs Envoys without a filter and Envoys of a setting, in turn, and prints a
-// table with the medians. It returns how many seconds later an Envoy of the setting is ready, and
-// how many MB more it takes.
+// bench.starts runs Envoys without a filter and Envoys with a given setting, alternately, and
+// prints a table of the medians. It returns how many seconds later an Envoy with the setting is
+// ready, and how many MB more it takes.
 func (b *bench) starts(times int, out *section, name string, with envoySetting) (later, more float64, err error) {
 	settings := []envoySetting{{route: with.route, workers: with.workers}, with}
 	ready, work, resident := make([][]time.Duration, 2), make([][]time.Duration, 2), make([][]float64, 2)
@@ -54,8 +54,9 @@ func (b *bench) starts(times int, out *section, name string, with envoySetting) 
 	return (median(ready[1]) - median(ready[0])).Seconds(), median(resident[1]) - median(resident[0]), nil
 }
 
-// startOnce starts an Envoy, sends it requests for a second, and stops it. The result cpu is its
-// CPU time until it was ready, which is more meaningful than the elapsed time on a loaded machine.
+// startOnce starts an Envoy, sends it requests for a second, and stops it. The result cpu is the
+// CPU time that Envoy used until it was ready. On a loaded machine, this says more than the elapsed
+// time.
 func (b *bench) startOnce(s envoySetting) (took, cpu time.Duration, memory float64, err error) {
 	p, url, _, took, err := startEnvoy(b, s)
 	if err != nil {

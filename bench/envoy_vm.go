@@ -15,8 +15,8 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// vmParts are the parts of the filter's work for a request that needs the bridge, each with its
-// name in vm and how often it happens.
+// vmParts holds the parts of the filter's work for a request that needs the bridge. Each has its
+// name in bench/vm, a description, and how often it happens for one request.
 var vmParts = []struct {
 	name  string
 	what  string
@@ -47,7 +47,7 @@ func hundredRules() string {
 	return strings.NewReplacer("{name: one,", "{name: one, match: {path: /},", "{name: two,", "{name: two, match: {path: /},", "path: /*", "path: /").Replace(text)
 }
 
-// compactOf returns a policy in the compact form of the filter's configuration.
+// compactOf returns a policy in the compact form that the filter's configuration contains.
 func compactOf(rules string) (string, error) {
 	document, err := policyfile.Decode("policy.yaml", policyfile.YAML, fmt.Appendf(nil, benchPolicy, rules))
 	if err != nil {
@@ -60,8 +60,8 @@ func compactOf(rules string) (string, error) {
 	return base64.StdEncoding.EncodeToString(compact.AppendPolicy(nil, &source, document.Version())), nil
 }
 
-// envoyVM measures the filter's work in Envoy's virtual machine under 100 rules, part by part, and
-// the cost of calling a filter at all.
+// envoyVM measures each part of the filter's work in Envoy's virtual machine under 100 rules. It
+// also measures what a call of a filter that does nothing costs.
 func envoyVM(o options, s *section) error {
 	b, err := newBench(o)
 	if err != nil {
@@ -108,7 +108,7 @@ func envoyVM(o options, s *section) error {
 	return nil
 }
 
-// readParts reads one answer of vm.
+// readParts sends a request, and adds the times in the answer of bench/vm to those already seen.
 func readParts(url string, seen map[string][]float64) error {
 	response, err := http.Get(url)
 	if err != nil {
@@ -130,8 +130,7 @@ func readParts(url string, seen map[string][]float64) error {
 	return nil
 }
 
-// callsOfNothing returns the number of microseconds that a filter that does nothing adds to a
-// request.
+// callsOfNothing returns how many microseconds a filter adds to a request if it does nothing.
 func (b *bench) callsOfNothing() (float64, error) {
 	none, err := b.envoy("no filter", envoySetting{route: routeDirect})
 	if err != nil {

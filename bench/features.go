@@ -16,16 +16,16 @@ import (
 // tokenSecret signs the token of featureCost.
 const tokenSecret = "a shared secret of 32 characters"
 
-// feature is a site of a Caddy to be measured.
+// feature is a site that is measured in a Caddy.
 type feature struct {
 	name   string
 	caddy  string
 	site   string
-	header string // of every request
+	header string // a header that every request has
 }
 
-// featureCost compares the CPU time of a request with three rules in memory, alone and with further
-// features of a policy. The baseline gives the same answers without a decision.
+// featureCost compares the CPU time of a request under three rules in memory with the same rules
+// and further features of a policy. The baseline sends the same answers without a decision.
 func featureCost(o options, out *section) error {
 	b, err := newBench(o)
 	if err != nil {
@@ -56,8 +56,8 @@ func featureCost(o options, out *section) error {
 	return nil
 }
 
-// allFeatures returns the sites to measure, the baseline first. Every answer has the same body,
-// which contains the request's cost for cost_after.
+// allFeatures returns the sites to measure, the baseline first. Every answer has the same body. The
+// feature cost_after reads the request's cost from it.
 func allFeatures(o options, dir string) ([]feature, error) {
 	answer := "\theader Content-Type application/json\n\trespond `{\"usage\":{\"total_tokens\":3},\"text\":\"" + strings.Repeat("word ", 40) + "\"}`"
 	three := strings.Replace(fmt.Sprintf(threeRules, "1000000000"), "\trespond \"ok\"", answer, 1)

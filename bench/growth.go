@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/internal/store/memstore"
 )
 
-// The variable doubled holds the steps of quantities that are doubled.
+// The variable doubled holds the steps of charts in which each step doubles the quantity.
 var doubled = []int{1, 2, 4, 8}
 
 // The method fewer returns the options with fewer rounds, for a comparison with many steps.
@@ -34,7 +34,7 @@ func rulesOf(n int, words string) string {
 	return "\tpenstock {\n\t\tname bench-site\n\t\ton_error deny\n" + words + "\n" + rules.String() + "\t}\n\trespond \"ok\""
 }
 
-// growthOfLimits measures Caddys with a growing number of limits per request.
+// growthOfLimits measures how the CPU time of a request in Caddy grows with the number of limits.
 func growthOfLimits(o options, s *section) error {
 	c := &chart{title: "CPU of a request, by the number of limits", across: "limits for each request", up: "µs of CPU a request, Caddy and Redis"}
 	ways := []struct {
@@ -85,7 +85,7 @@ func comma(i int) string {
 	return ","
 }
 
-// The function tenfold writes 1000 as 1k.
+// The function tenfold returns a short form of n, such as 1k for 1000.
 func tenfold(n int) string {
 	switch {
 	case n >= 1_000_000:
@@ -99,7 +99,7 @@ func tenfold(n int) string {
 // inTurn runs each work function in turn for a while and returns the median nanoseconds per call. A
 // work function makes many calls and returns their number.
 func inTurn(o options, works []func() int) []float64 {
-	// Short enough that most turns are not interrupted if the machine has other work.
+	// A turn is so short that most turns are not interrupted even if the machine has other work.
 	const turn = time.Millisecond
 	seen := make([][]float64, len(works))
 	for range 60 * o.rounds {
@@ -118,8 +118,8 @@ func inTurn(o options, works []func() int) []float64 {
 	return all
 }
 
-// growthOfRules measures a whole decision in memory, from a request's attributes to its headers,
-// with a growing number of rules.
+// growthOfRules measures a whole decision in memory, from the request's attributes to the headers
+// of the response, with a growing number of rules.
 func growthOfRules(o options, s *section) error {
 	c := &chart{title: "A decision in memory, by the number of rules", across: "rules, of which three match", up: "ns a decision, headers included"}
 	store, err := memstore.New(memstore.Options{})

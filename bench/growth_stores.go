@@ -19,8 +19,8 @@ import (
 // takes minutes.
 const redisClientsQuick = 1_000_000
 
-// growthOfClients measures a token bucket for each of a growing number of clients, in memory and
-// over Redis.
+// growthOfClients measures how the cost of a decision grows with the number of clients, in memory
+// and over Redis. Each client has a token bucket.
 func growthOfClients(o options, s *section) error {
 	limit, err := counter.NewLimit(counter.TokenBucket, 1_000_000, counter.Hour, 0)
 	if err != nil {
@@ -61,7 +61,8 @@ func growthOfClients(o options, s *section) error {
 	return nil
 }
 
-// The method beside returns the chart with all values relative to those of one step.
+// The method beside returns a copy of the chart in which the values of each series are divided by
+// its value at the given step.
 func (c *chart) beside(step int) *chart {
 	relative := *c
 	relative.up, relative.series = "× of what it costs with "+c.steps[step], nil
@@ -88,7 +89,8 @@ func fillMemory(store counter.Store, limit *counter.Limit, n int) {
 	}
 }
 
-// overManyClients returns the nanoseconds of Redis' CPU per decision about one of n clients.
+// overManyClients returns the CPU time, in nanoseconds, that Redis takes for a decision about one
+// of n clients.
 func overManyClients(o options, limit *counter.Limit, n int) (float64, error) {
 	b, err := newBench(o)
 	if err != nil {
@@ -120,7 +122,7 @@ func overManyClients(o options, limit *counter.Limit, n int) (float64, error) {
 	return 1e3 * of(s.seen, totalCPU), nil
 }
 
-// fillRedis sends one check for every client, several in one call.
+// fillRedis sends one check for each of n clients, with several checks in a call.
 func fillRedis(store counter.Store, limit *counter.Limit, n int) error {
 	const together = 16
 	failures := make([]error, 16)
@@ -147,8 +149,8 @@ func fillRedis(store counter.Store, limit *counter.Limit, n int) error {
 	return nil
 }
 
-// growthOfNodes measures a growing number of nodes that share one Redis. All nodes send checks for
-// the same client of the API.
+// growthOfNodes measures how the cost of a decision grows with the number of nodes that share one
+// Redis. The checks of all nodes are for the same client.
 func growthOfNodes(o options, s *section) error {
 	c := &chart{title: "CPU of a decision, by the number of nodes on one Redis", across: "nodes", up: "µs of CPU a decision, nodes and Redis together"}
 	ways := []struct {

@@ -4,8 +4,8 @@ package main
 
 import "fmt"
 
-// nginxStart returns a function that starts nginxes. If limited is set, limit_req admits the limit
-// at once, and almost no requests after that.
+// nginxStart returns a function that starts several nginx servers. If limited is set, limit_req
+// admits as many requests as the limit at once, and almost none after that.
 func nginxStart(limited bool) func(*bench, int, int) (*system, error) {
 	return func(b *bench, limit, nodes int) (*system, error) {
 		s := new(system)
@@ -27,8 +27,8 @@ func nginxStart(limited bool) func(*bench, int, int) (*system, error) {
 	}
 }
 
-// localCompared compares limiters that count in the process. The row before each limiter is the
-// same server without a limiter.
+// localCompared compares limiters that count in the memory of the server's process. The row before
+// each limiter shows the same server without the limiter.
 func localCompared(o options, s *section) error {
 
 	all := []*contender{

@@ -27,19 +27,19 @@ type options struct {
 	workers int
 	quick   bool
 	images  string // the folder for charts
-	// The sizes of three measurements of the control plane; 0 means the usual ones.
+	// The sizes of three measurements of the control plane; 0 stands for the default size.
 	customers, events, archived int
 	part                        string // the beginning of the names of the measurements to make
 }
 
-// comparison is what one name of -only runs.
+// comparison is a measurement that the flag -only can select by its name.
 type comparison struct {
 	name   string
 	run    func(options, *section) error
-	asking bool // runs only if -only names it
+	asking bool // runs only if it is selected by -only
 }
 
-// The variable comparisons holds all comparisons, in the order of the document.
+// The variable comparisons holds all comparisons, in the order in which the document shows them.
 var comparisons = []comparison{
 	{"caddy", caddyCompared, false},
 	{"clients", manyClients, false},
@@ -106,7 +106,7 @@ func names() string {
 	return strings.Join(all, ", ")
 }
 
-// The function run makes the comparisons, and writes each one as soon as it is finished.
+// The function run makes the comparisons, and writes the section of each as soon as it is finished.
 func run(o options, only, file string) error {
 	begin := time.Now()
 	named := func(c comparison) bool { return strings.HasPrefix(c.name, only) }
@@ -121,7 +121,7 @@ func run(o options, only, file string) error {
 		if strings.HasPrefix(c.name, "growth-") { // these have many steps each
 			o = o.fewer()
 		}
-		if c.name == "control" { // it has sizes of its own
+		if c.name == "control" { // controlSizes has its sizes
 			o.rounds = 0
 		}
 		s := &section{name: c.name}
@@ -140,7 +140,7 @@ func run(o options, only, file string) error {
 	return nil
 }
 
-// median returns the middle of the figures.
+// median returns the middle one of the figures.
 func median[T int64 | float64 | time.Duration](figures []T) T {
 	sorted := slices.Sorted(slices.Values(figures))
 	return sorted[len(sorted)/2]

@@ -29,7 +29,7 @@ func (f *figures) total() (sum float64) {
 	return sum
 }
 
-// system is a server with the processes that it needs, at one address.
+// system is a server at one address, with the processes that it needs.
 type system struct {
 	name      string
 	url       string
@@ -64,8 +64,9 @@ func (s *system) cpus() ([]time.Duration, error) {
 	return all, nil
 }
 
-// The method measured runs the function work, and adds the CPU time per request of every process to
-// the figures. The function work returns the number of answered requests and their figures.
+// The method measured runs the function work, which returns the number of answered requests and
+// their figures. To these figures it adds the CPU time per request of every process, and the Redis
+// calls per request.
 func (s *system) measured(work func() (requests int, f figures, err error)) (figures, error) {
 	callsBefore, err := redisCalls(s.redis, s.sends...)
 	if err != nil {
@@ -91,7 +92,7 @@ func (s *system) measured(work func() (requests int, f figures, err error)) (fig
 	return f, err
 }
 
-// The method named once measures the system for a time.
+// The method named once measures the system for the duration span.
 func (s *system) once(span time.Duration, connections int) (figures, error) {
 	load := s.load
 	if load == nil {
@@ -120,7 +121,7 @@ func (s *system) once(span time.Duration, connections int) (figures, error) {
 func interleaved(o options, systems []*system, connections int) error {
 	for _, s := range systems {
 		s.seen = nil
-		// this run makes connections and allocates memory, and does not count
+		// The first run opens connections and allocates memory, so its figures are not kept.
 		if _, err := s.once(time.Second, connections); err != nil {
 			return err
 		}
@@ -145,8 +146,8 @@ var (
 	rateLine     = regexp.MustCompile(`Requests/sec:\s+([\d.]+)`)
 )
 
-// failedMax is the fraction of requests that may fail, because on a loaded machine some miss their
-// deadline.
+// failedMax is the largest fraction of requests that may fail. On a loaded machine, some requests
+// miss their deadline.
 const failedMax = 0.02
 
 // The function wrk runs the program of that name, which sends requests over many connections.
@@ -202,7 +203,8 @@ func firstCPU(f *figures) float64   { return f.cpu[0] }
 func refusedOf(f *figures) float64  { return f.refused }
 func admittedOf(f *figures) float64 { return 1 - f.refused }
 
-// The method parts names the CPU of each process: "Envoy 91 + bridge 30".
+// The method parts returns the CPU time per request of each process, such as "Envoy 91 + bridge
+// 30".
 func (s *system) parts() string {
 	if len(s.processes) < 2 {
 		return ""
@@ -214,8 +216,8 @@ func (s *system) parts() string {
 	return strings.Join(text, " + ")
 }
 
-// loadAverage returns the machine's load average over the last minute, because other work disturbs
-// the measurements.
+// loadAverage returns the machine's load average over the last minute. It is reported because other
+// work disturbs the measurements.
 func loadAverage() string {
 	text, err := os.ReadFile("/proc/loadavg")
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// process is a server to be measured.
+// process is a server that is measured.
 type process struct {
 	name    string
 	command *exec.Cmd
@@ -45,8 +45,8 @@ func (p *process) stop() {
 	<-p.ended
 }
 
-// The method named until waits until ready() returns true; its error contains the output of the
-// process.
+// The method named until waits until ready() returns true. If the process ends or the wait takes
+// too long, it returns an error that contains the process's output.
 func (p *process) until(patience time.Duration, what string, ready func() bool) error {
 	for deadline := time.Now().Add(patience); !ready(); time.Sleep(5 * time.Millisecond) {
 		select {
@@ -66,8 +66,8 @@ func (p *process) failure(what string) error {
 	return fmt.Errorf("%s: %s:\n%s", p.name, what, text[max(0, len(text)-4096):])
 }
 
-// The method cpu returns the CPU time that the process has used, from the kernel's accounting in
-// ticks of 10 ms.
+// The method cpu returns the CPU time that the process has used. The kernel counts the CPU time of
+// other processes in ticks of 10 ms.
 func (p *process) cpu() (time.Duration, error) {
 	if p.command == nil { // the benchmark itself, whose accounting is finer
 		return ownCPU(), nil
@@ -104,8 +104,8 @@ func (p *process) residentMB() (float64, error) {
 	return 0, errors.New("no VmRSS in the status of the process")
 }
 
-// laterPort returns a port that will still be free later: not one that the system gives to outgoing
-// connections.
+// laterPort returns a free port outside the range that the system uses for outgoing connections, so
+// the port will still be free a little later.
 func laterPort() (int, error) {
 	const first, ports = 20_000, 12_000
 	for range 100 {

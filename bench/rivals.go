@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Rivals that are programs, and where they come from. bench/run.sh builds those written in Go, with
-// their own versions of dependencies. Others are used if they are installed.
+// The programs of the rivals. bench/run.sh builds those that are written in Go, with the versions
+// of dependencies that they require themselves. The others are measured if they are installed.
 const (
 	rateLimitProgram  = ".cache/bench/ratelimit"
 	gubernatorProgram = ".cache/bench/gubernator"
@@ -21,7 +21,8 @@ const (
 	nginxProgram      = "nginx"
 )
 
-// The type absent is the error for a program that is not installed; the table then reports this.
+// The type absent is the error for a program that is not installed. The table then says "not
+// installed".
 type absent struct{ program string }
 
 func (a absent) Error() string { return a.program + " is not installed" }
@@ -100,7 +101,7 @@ func (b *bench) rateLimit(redisAddress string, limit int, keeps statistics) (p *
 }
 
 // The method limitador starts Limitador with one limit an hour for each remote_address. The
-// argument storage is memory, redis or redis_cached.
+// argument storage is "memory", "redis" or "redis_cached".
 func (b *bench) limitador(storage, redisAddress string, limit int) (p *process, address string, err error) {
 	program, err := installed(limitadorProgram)
 	if err != nil {
@@ -126,7 +127,8 @@ func (b *bench) limitador(storage, redisAddress string, limit int) (p *process, 
 	return p, address, p.until(10*time.Second, "listens", func() bool { return listens(address) })
 }
 
-// gubernator starts nodes of gubernator that know each other. Limits are part of each request.
+// gubernator starts nodes of gubernator that know each other. They need no limits, because each
+// request contains its limit.
 func (b *bench) gubernator(nodes int) (all []*process, addresses []string, err error) {
 	at, err := ports(2 * nodes)
 	if err != nil {
@@ -151,8 +153,8 @@ func (b *bench) gubernator(nodes int) (all []*process, addresses []string, err e
 }
 
 // nginx starts nginx with one worker. The arguments zone and use are the directives limit_req_zone
-// and limit_req, or "". nginx evaluates limit_req before the answer only for a request that looks
-// for a file first.
+// and limit_req, or "". The configuration makes nginx look for a file first, because otherwise it
+// would answer before it evaluates limit_req.
 func (b *bench) nginx(zone, use string) (p *process, url string, err error) {
 	program, err := installed(nginxProgram)
 	if err != nil {

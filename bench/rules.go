@@ -17,8 +17,8 @@ import (
 	"github.com/penstock/penstock/internal/store/redisstore"
 )
 
-// rulesLatency measures a whole check over Redis, from attributes to headers, with 1,000 rules of
-// which three match.
+// rulesLatency measures a whole decision over Redis, from the request's attributes to the headers,
+// under 1,000 rules. Three of the rules match.
 func rulesLatency(o options, s *section) error {
 	b, err := newBench(o)
 	if err != nil {
@@ -84,8 +84,8 @@ func oneCheck(plan *core.Plan, writer *response.Writer, rules *core.Ruleset, sto
 	return nil
 }
 
-// manyRules returns n rules: one for everything, one for /api/*, and one for each of many
-// endpoints.
+// manyRules returns n rules: one for every request, one for /api/*, and n-2 that match one endpoint
+// each.
 func manyRules(n int) (*core.Ruleset, error) {
 	limit, err := counter.NewLimit(counter.TokenBucket, 1_000_000_000, counter.Minute, 0)
 	if err != nil {

@@ -36,7 +36,7 @@ func envoyQuestion() question {
 	return question{pb.RateLimitService_ShouldRateLimit_FullMethodName, message, func(answer []byte) bool { return bytes.HasPrefix(answer, []byte{8, 1}) }}
 }
 
-// gubernatorQuestion is a request to gubernator about one client's limit per hour.
+// gubernatorQuestion is a request to gubernator for one client with a limit per hour.
 func gubernatorQuestion(limit int) question {
 	var one []byte
 	for number, text := range map[protowire.Number]string{1: "bench", 2: "192.0.2.7"} {
@@ -63,7 +63,8 @@ func (plainBytes) Marshal(v any) ([]byte, error)      { return v.([]byte), nil }
 func (plainBytes) Unmarshal(data []byte, v any) error { *v.(*[]byte) = bytes.Clone(data); return nil }
 func (plainBytes) Name() string                       { return "proto" }
 
-// The method calling returns a function that calls a service by gRPC, one call at a time.
+// The method calling returns a function that sends the question to a service by gRPC and reports
+// whether it was admitted.
 func (b *bench) calling(address string, q question) (ask, error) {
 	c, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.ForceCodec(plainBytes{})))
 	if err != nil {
@@ -81,7 +82,8 @@ func (b *bench) calling(address string, q question) (ask, error) {
 	}, nil
 }
 
-// asService converts the result of starting nodes into a system that receives the request q.
+// asService completes a system of a service's nodes, so that the measurements send the request q to
+// them.
 func (b *bench) asService(s *system, q question) (*system, error) {
 	for _, address := range s.addresses {
 		a, err := b.calling(address, q)
@@ -99,7 +101,8 @@ func (b *bench) asService(s *system, q question) (*system, error) {
 	return s, nil
 }
 
-// nodesOver returns a function that starts nodes of a service, over one Redis if withRedis is set.
+// nodesOver returns a function that starts nodes of a service. If withRedis is set, the nodes share
+// one Redis.
 func nodesOver(withRedis bool, sends []string, start func(b *bench, redisAddress string, limit int) (*process, string, error)) func(*bench, int, int) (*system, error) {
 	return func(b *bench, limit, nodes int) (*system, error) {
 		s := &system{sends: sends}
@@ -155,7 +158,7 @@ func gubernators(b *bench, limit, nodes int) (*system, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The nodes need a moment to find the owner of a limit.
+	// The nodes need a moment until they find the node that owns a limit.
 	return s, processes[0].until(20*time.Second, "answers", func() bool {
 		return s.knowsItself(b)
 	})
@@ -164,7 +167,7 @@ func gubernators(b *bench, limit, nodes int) (*system, error) {
 // The variable probes numbers the clients of requests that only check whether a service answers.
 var probes atomic.Int64
 
-// knowsItself reports whether each node answers for a client that is not measured.
+// knowsItself reports whether each node answers a request of a client that is not measured.
 func (s *system) knowsItself(b *bench) bool {
 	for _, address := range s.addresses {
 		q := gubernatorQuestion(1)

@@ -19,9 +19,9 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// The type shooter calls a gRPC service over one HTTP/2 connection with many requests under way,
-// like an Envoy worker. It implements only the part of gRPC that it needs, so that it takes little
-// CPU time from the measured system.
+// The type shooter calls a gRPC service over one HTTP/2 connection, with many requests at the same
+// time, as an Envoy worker does. It implements only the part of gRPC that it needs, and so takes
+// little CPU time from the measured system.
 type shooter struct {
 	out     *bufio.Writer
 	in      *bufio.Reader
@@ -78,8 +78,8 @@ func (s *shooter) ask(head []byte) error {
 	return s.framer.WriteData(stream, true, s.message)
 }
 
-// The method run sends requests for a time. The argument named under is the number of requests that
-// are under way at the same time.
+// The method run sends requests for the duration span. The argument named under is the number of
+// requests that wait for an answer at the same time.
 func (s *shooter) run(span time.Duration, under int) error {
 	for range under - 1 {
 		if err := s.ask(s.head); err != nil {
@@ -104,7 +104,8 @@ func (s *shooter) run(span time.Duration, under int) error {
 	return nil
 }
 
-// The method take handles a frame, and sends another request when the frame ends an answer.
+// The method take handles a frame. If the frame ends an answer, the method sends another request,
+// unless the time is over.
 func (s *shooter) take(frame http2.Frame, end time.Time) error {
 	switch f := frame.(type) {
 	case *http2.SettingsFrame:
@@ -143,7 +144,8 @@ func (s *shooter) take(frame http2.Frame, end time.Time) error {
 }
 
 // The function shoot calls a service over two connections and returns how many calls were answered.
-// The argument named under is the number of calls that are under way on both together.
+// The argument named under is the number of calls that wait for an answer at the same time, on both
+// connections together.
 func shoot(ctx context.Context, address string, q question, span time.Duration, under int) (requests int, f figures, err error) {
 	connections := min(2, under)
 	all, failures := make([][]time.Duration, connections), make([]error, connections)

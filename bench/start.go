@@ -40,7 +40,8 @@ func newBench(o options) (b *bench, err error) {
 	return b, err
 }
 
-// The method close stops everything, in reverse order.
+// The method close calls the closers, and then stops the processes in the reverse order of their
+// start.
 func (b *bench) close() {
 	for _, c := range b.closers {
 		c()
@@ -85,8 +86,8 @@ func (b *bench) redis() (p *process, address string, err error) {
 	return p, address, p.until(5*time.Second, "answers", func() bool { return client.Ping(context.Background()).Err() == nil })
 }
 
-// redisCalls returns the number of the given commands that clients sent to a Redis, excluding those
-// inside scripts.
+// redisCalls returns how many of the given commands clients have sent to a Redis. It does not count
+// the commands inside scripts.
 func redisCalls(address string, commands ...string) (calls int, err error) {
 	if address == "" {
 		return 0, nil
@@ -112,7 +113,7 @@ func redisCalls(address string, commands ...string) (calls int, err error) {
 
 // caddySetting is the configuration of a Caddy.
 type caddySetting struct {
-	program string // "" for the benchmark's
+	program string // "" for the benchmark's own Caddy
 	global  string // global options
 	site    string // directives of its one site
 }
@@ -139,7 +140,7 @@ func (b *bench) caddyNode(s caddySetting) (p *process, url string, err error) {
 }
 
 // The function named listens reports whether a server accepts connections. It sends no request,
-// because the request would be counted.
+// because a request would be charged to a limit.
 func listens(address string) bool {
 	network := "tcp"
 	if strings.HasPrefix(address, "/") {
@@ -152,8 +153,8 @@ func listens(address string) bool {
 	return err == nil
 }
 
-// bridge starts a bridge with the given rules. Its counters are in memory if redisAddress is "".
-// The bridge listens on its own socket.
+// bridge starts a bridge with the given rules, on a Unix socket of its own. If redisAddress is "",
+// its counters are in memory.
 func (b *bench) bridge(rules, redisAddress string, more ...string) (p *process, socket string, err error) {
 	file, err := b.file("policy.yaml", fmt.Sprintf(benchPolicy, rules))
 	if err != nil {
@@ -183,8 +184,8 @@ func (b *bench) service(rules, redisAddress string) (p *process, address string,
 	return p, address, p.until(10*time.Second, "listens", func() bool { return listens(address) })
 }
 
-// envoy starts an Envoy as a system, together with the processes behind it. The method may return
-// before Envoy has its policy.
+// envoy starts an Envoy and returns it as a system, together with the processes that it calls. The
+// method may return before Envoy has its policy.
 func (b *bench) envoy(name string, s envoySetting, behind ...*process) (*system, error) {
 	s.upstream, s.workers = b.upstream, b.workers
 	p, url, _, _, err := startEnvoy(b, s)

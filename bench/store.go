@@ -18,14 +18,15 @@ import (
 	"github.com/penstock/penstock/internal/store/redisstore"
 )
 
-// The constant patience is the timeout of stores. The timeout is long because with 64 busy callers
-// an answer can remain unread for a while.
+// The constant patience is the timeout of stores. It is long because, with 64 busy callers, some
+// time may pass before an answer is read.
 const patience = 10 * time.Second
 
 // The type decide makes one decision; caller and turn select the client.
 type decide func(ctx context.Context, caller, turn int) (admitted bool, err error)
 
-// The function decisions calls the function d concurrently from many callers for a time.
+// The function decisions calls the function d concurrently from many callers, for the duration
+// span.
 func decisions(span time.Duration, callers int, d decide) (requests int, f figures, err error) {
 	var done atomic.Int64
 	var failed atomic.Value
@@ -40,8 +41,8 @@ func decisions(span time.Duration, callers int, d decide) (requests int, f figur
 					if time.Since(begin) >= span {
 						return
 					}
-					// Without this, a caller whose decisions never block would starve the other
-					// callers. In a server, requests do not starve each other.
+					// Without this call, a caller whose decisions never block would starve the
+					// other callers, which does not happen in a server.
 					runtime.Gosched()
 				}
 				if _, err := d(context.Background(), caller, turn); err != nil {
@@ -58,11 +59,12 @@ func decisions(span time.Duration, callers int, d decide) (requests int, f figur
 	}
 	took := time.Since(begin).Seconds()
 	rate := float64(done.Load()) / took
-	// In a closed loop, the mean latency follows from the rate.
+	// Each caller waits for its decision before the next, so the mean latency follows from the
+	// rate.
 	return int(done.Load()), figures{perSecond: rate, p50: time.Duration(float64(callers) / rate * 1e9)}, nil
 }
 
-// The function named itself returns the benchmark's own process, which runs a library's decisions.
+// The function named itself returns the benchmark's own process, in which libraries run.
 func itself() *process { return &process{name: "client"} }
 
 // The function library returns a function that starts nodes of a library over one Redis, each with

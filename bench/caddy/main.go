@@ -41,8 +41,8 @@ func init() {
 
 func main() { caddycmd.Main() }
 
-// The type headers is the baseline: it decides nothing, and sets the headers that Penstock sets.
-// Their values change from request to request, like Penstock's.
+// The type headers is the baseline: it decides nothing, and sets the headers that Penstock sets. As
+// with Penstock, the values change from request to request.
 type headers struct{ count int64 }
 
 func (headers) CaddyModule() caddy.ModuleInfo {
@@ -60,8 +60,8 @@ func (h headers) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhtt
 	return next.ServeHTTP(w, r)
 }
 
-// roundTrip sends one EVALSHA of a script of two commands with go-redis and sets the headers: the
-// least that a limiter over Redis can do inside Caddy.
+// roundTrip sends one EVALSHA with go-redis and sets the headers. The script has two commands. This
+// is the least that a limiter over Redis can do inside Caddy.
 type roundTrip struct {
 	Address string `json:"address"`
 	headers

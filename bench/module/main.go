@@ -4,8 +4,8 @@
 
 // Command module is a native module for Envoy that decides nothing. It reads all headers of a
 // request and the client's address in Go, and sets as many fields in the response as Penstock's
-// module: the least that a limiter in Go can do. In another mode, it makes every call to Envoy that
-// Penstock's module makes.
+// module. This is the least that a limiter in Go can do. In another mode, it makes the same calls
+// to Envoy as Penstock's module.
 package main
 
 /*
@@ -23,8 +23,8 @@ import (
 
 func main() {}
 
-// The variable read is a sum of all bytes of the headers. Without this use of them, the compiler
-// could remove the code that reads them.
+// The variable read is the sum of all bytes of the headers. If the bytes were not used, the
+// compiler could remove the code that reads them.
 var read atomic.Int64
 
 //export benchInit

@@ -3,9 +3,9 @@
 //go:build wasm
 
 // Command vm is a WebAssembly filter for Envoy that measures parts of Penstock's filter. Its
-// configuration is one of the modes below, or a compact policy in base64 under which three limits
-// apply to /. With a policy, the headers of a response that begin with "bench-" contain the time of
-// each part, in nanoseconds.
+// configuration is either one of the modes below, or a compact policy in base64 in which three
+// limits apply to the path /. With a policy, each response has headers whose names begin with
+// "bench-". They contain the time of each part in nanoseconds.
 package main
 
 import (
@@ -18,9 +18,10 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// The modes in which the filter itself is measured from outside. None of them decides anything.
+// The modes in which the filter as a whole is measured from outside. In these modes it decides
+// nothing.
 const (
-	modeNothing = "nothing" // calls nothing: the difference from no filter is the cost of calling a filter
+	modeNothing = "nothing" // calls nothing; shows what it costs Envoy to call a filter
 	// reads the request's headers and adds three to the response: the least that a limiter can do
 	modeHeaders = "headers"
 	// calls Envoy as often as Penstock's filter does for a request decided from held units
@@ -44,7 +45,7 @@ type plugin struct {
 	filter *filter.Filter
 	queue  uint32
 	count  abi.Metric
-	asking map[uint32]uint32 // the streams that wait for answers of the bridge, by the calls
+	asking map[uint32]uint32 // the streams that wait for the bridge, by the IDs of their calls
 }
 
 // Start implements [abi.Plugin].
@@ -94,7 +95,8 @@ func (p *plugin) Called(call uint32, bodyBytes int) {
 // NewStream implements [abi.Plugin].
 func (p *plugin) NewStream(id uint32) abi.Stream { return &stream{plugin: p, id: id} }
 
-// host is an Envoy whose functions do nothing, so that only the filter's own work is measured.
+// host stands in for Envoy. Its functions do nothing, so that only the filter's own work is
+// measured.
 type host struct {
 	call     filter.Call
 	answered func(filter.Reply)
@@ -121,8 +123,7 @@ func (h *host) Property(path ...string) (string, bool) {
 	return "192.0.2.7:4711", path[0] == "source"
 }
 
-// rounds is the number of times that each part runs, and batched is the number of requests in a
-// batch.
+// rounds is how often each part runs, and batched is the number of requests in a batch.
 const (
 	rounds  = 400
 	batched = 16
@@ -139,7 +140,7 @@ func (s *stream) note(name string, took time.Duration, times int) {
 	s.figures = append(s.figures, [2]string{"bench-" + name, strconv.FormatInt(int64(took)/int64(times), 10)})
 }
 
-// The method named each measures how long the function named do takes.
+// The method named each measures how long a call of do() takes on average.
 func (s *stream) each(name string, do func()) {
 	begin := time.Now()
 	for range rounds {
@@ -178,7 +179,8 @@ func (s *stream) RequestHeaders(bool) abi.Action {
 	return abi.Continue
 }
 
-// The method ask waits for an answer of the bridge if the mode requires it.
+// The method ask calls the bridge in the mode modeAsks, and pauses the request until the bridge has
+// answered.
 func (s *stream) ask() abi.Action {
 	if s.plugin.mode != modeAsks {
 		return abi.Continue
@@ -195,7 +197,7 @@ func (s *stream) ask() abi.Action {
 	return abi.Pause
 }
 
-// The method work measures the filter's parts, with a batch of requests at a time.
+// The method work measures the parts of the filter's work, on batches of requests.
 func (s *stream) work(headers [][2]string) {
 	f, h := s.plugin.filter, s.plugin.host
 	reply := wire.AppendReply(nil)
