@@ -15,8 +15,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// TestClosedStoresAreFreed tests that one collection of garbage frees stores that are closed. They
-// are replaced when a reload changes their settings. If two collections were needed, the heap would
+// TestClosedStoresAreFreed tests that one garbage collection frees closed stores. A reload that
+// changes settings replaces stores. If two collections were needed to free them, the heap would
 // grow with each reload.
 func TestClosedStoresAreFreed(t *testing.T) {
 	const stores = 20
@@ -37,7 +37,7 @@ func TestClosedStoresAreFreed(t *testing.T) {
 		if err := s.Requests.Take(t.Context(), checks, make([]counter.Result, 1)); err != nil {
 			t.Fatal(err)
 		}
-		closed = append(closed, weak.Make(s.Leases)) // it has the tables
+		closed = append(closed, weak.Make(s.Leases)) // the layer that holds tables
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}

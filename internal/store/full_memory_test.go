@@ -14,7 +14,7 @@ import (
 
 // TestAFullRedisGivesNobodyMore: a client fills the memory of Redis with made-up names. A client
 // whose counter exists gets exactly its limit from two nodes. A new client gets at most the limit
-// from each node, and its units are charged as soon as there is memory again.
+// from each node, and its units are charged as soon as Redis has memory again.
 func TestAFullRedisGivesNobodyMore(t *testing.T) {
 	const count = 5
 	server := redistest.Start(t)
@@ -74,9 +74,10 @@ func TestAFullRedisGivesNobodyMore(t *testing.T) {
 	}
 }
 
-// TestAFullRedisCountsBesideNewNames: a client whose counter exists adds to each request a made-up
-// name that has its own counter. The client gets exactly its limit from two nodes, whatever
-// on_error says about the made-up name, and the requests that are denied charge nothing.
+// TestAFullRedisCountsBesideNewNames: the memory of Redis is full, and the counter of a client
+// exists. Each request of the client is also counted under a new made-up name. The client gets
+// exactly its limit from two nodes, whatever on_error says about the made-up name. Denied requests
+// charge nothing.
 func TestAFullRedisCountsBesideNewNames(t *testing.T) {
 	const count = 6
 	server := redistest.Start(t)
@@ -131,7 +132,7 @@ func TestAFullRedisCountsBesideNewNames(t *testing.T) {
 	}
 }
 
-// takeEither takes calls in one batch or one by one.
+// takeEither sends calls to a node, in one batch or one by one.
 func takeEither(t *testing.T, node *store.Store, calls []counter.Call, batch bool) {
 	t.Helper()
 	if batch {

@@ -48,7 +48,7 @@ type lateStore struct {
 	lost   int           // how many of 100 calls are never executed and time out
 }
 
-// The method delays draws the delays of a call, or its failure, at random.
+// lateStore.delays chooses the delays of a call, or its failure, at random.
 func (s *lateStore) delays() (before, after time.Duration, unsent, lost bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,7 +122,7 @@ func lateMemory(t *testing.T) *memstore.Store {
 	return s
 }
 
-// The method ask sends a request and records it if it is admitted.
+// lateNode.ask sends a request and records it if it is admitted.
 func (n *lateNode) ask(checks []counter.Check) {
 	results := make([]counter.Result, len(checks))
 	begin := counter.Micros(time.Now().UnixMicro())
@@ -141,8 +141,8 @@ func (n *lateNode) ask(checks []counter.Check) {
 	}
 }
 
-// excessOf returns the number of units by which the admissions of one counter exceed what the limit
-// allows in a span. Only admissions that lie entirely within the span count.
+// excessOf returns the greatest number of units by which the admissions of one counter exceed what
+// the limit allows in a span. An admission counts in a span only if it lies entirely within it.
 func excessOf(admitted []admission, l *counter.Limit) (excess int64) {
 	for _, first := range admitted {
 		var spans [][2]counter.Micros
@@ -166,7 +166,7 @@ func excessOf(admitted []admission, l *counter.Limit) (excess int64) {
 	return excess
 }
 
-// unitsIn returns the number of units of the requests that lie within a span.
+// unitsIn returns the sum of the units of the admissions that lie within a span.
 func unitsIn(admitted []admission, span [2]counter.Micros) (units int64) {
 	for _, a := range admitted {
 		if a.begin >= span[0] && a.end < span[1] {
@@ -184,9 +184,9 @@ func allowed(l *counter.Limit, span counter.Micros) int64 {
 	return l.Capacity() + l.Count()*int64(span)/int64(l.Window()) + 1
 }
 
-// TestLateAnswers: a node never admits more than the limit over a working store that answers late.
-// The test counts three kinds of units together: those of calls that the store answered, of calls
-// that it charged but answered too late, and of requests that the node admitted on its own.
+// TestLateAnswers: over a store that works but answers late, a node never admits more than the
+// limit. The test adds up the units of calls that the store answered in time, of calls that it
+// charged but answered too late, and of requests that the node admitted on its own.
 func TestLateAnswers(t *testing.T) {
 	random := seed.Random(t)
 	for _, text := range []string{"60/1s fw", "60/1s sw", "60/1s sl", "60/1s tb", "30/500ms burst 90"} {

@@ -5,9 +5,9 @@
 // # Promise
 //
 // Every process with the same [Options] gets the same store. If Redis is not configured, the store
-// is in memory. Otherwise it is Redis. A layer of leases and cached denials then precedes Redis,
-// and an in-memory fallback applies on_error while Redis does not answer. [Store.Close] returns
-// unused leases and then closes every layer.
+// is in memory. Otherwise the counters are in Redis, behind a layer of leases and cached denials.
+// An in-memory fallback applies on_error while Redis does not answer. [Store.Close] returns unused
+// leases and then closes every layer.
 //
 // # Price
 //
@@ -57,8 +57,8 @@ type Options struct {
 	// ForgetDenials makes every denied request call Redis again. By default, a denial is cached for
 	// at most a second.
 	ForgetDenials bool
-	// Failed is called concurrently, for each failure of Redis that the fallback handles. Failed
-	// may be nil.
+	// Failed is called for each failure of Redis that the fallback handles. Calls may be
+	// concurrent. Failed may be nil.
 	Failed func(err error)
 	// Logger receives the messages of all layers. Logger may be nil.
 	Logger *slog.Logger
@@ -69,8 +69,8 @@ type Store struct {
 	// Requests charges requests. Requests implements [counter.Batcher] if the counters are in
 	// Redis.
 	Requests counter.Store
-	// Corrections corrects charges when the response is known, whether Redis or the fallback made
-	// them.
+	// Corrections corrects charges when the response is known, both those of Redis and those of the
+	// fallback.
 	Corrections counter.Store
 	// Memory is the in-memory store. Memory is nil if the counters are in Redis.
 	Memory *memstore.Store
@@ -80,7 +80,7 @@ type Store struct {
 	// Loans lets requests wait for units of other regions. Loans is nil for an in-memory store.
 	Loans *regionstore.Store
 
-	now   func([]counter.Check, []counter.Result) bool // used over Redis: it answers from memory, or returns false
+	now   func([]counter.Check, []counter.Result) bool // over Redis: answers from memory, or returns false
 	close func() error
 }
 
@@ -135,9 +135,9 @@ func openRedis(o *Options) (*Store, error) {
 		}}, nil
 }
 
-// waitMax returns how long a request may wait for the call of another request. It is longer than
-// the call's own deadline. So if Redis does not answer, the call fails first, and on_error decides
-// all requests that wait for it.
+// waitMax returns how long a request may wait for the call of another request. The result is longer
+// than the call's own deadline. So if Redis does not answer, the call fails first, and on_error
+// decides all requests that wait for it.
 func waitMax(redis *redisstore.Store, o *redisstore.Options) time.Duration {
 	return redis.Patience() + cmp.Or(o.Timeout, redisstore.TimeoutDefault)
 }
@@ -159,7 +159,7 @@ func agency(redis *redisstore.Store) regionstore.Agency {
 		}}
 }
 
-// markChanged writes the names of counters that have changed, for the region's agents.
+// markChanged tells the region's agents the names of counters that have changed.
 func markChanged(ctx context.Context, redis *redisstore.Store, names []string) (removed int64, told bool, err error) {
 	keys, args := regionstore.MarkCall(names, regionstore.UntoldMax)
 	reply, err := redis.Eval(ctx, lua.GossipMark, redisstore.ScriptCall{Keys: keys, Args: args})

@@ -59,8 +59,8 @@ func TestTheZeroOptionsCountInMemory(t *testing.T) {
 	}
 }
 
-// TestRedisIsStoodInFor: while Redis does not answer, on_error decides requests, their calls are
-// counted as failed, and corrections fail.
+// TestRedisIsStoodInFor: while Redis does not answer, on_error decides requests, each failed call
+// is counted, and corrections fail.
 func TestRedisIsStoodInFor(t *testing.T) {
 	server := redistest.StartTCP(t)
 	var failures atomic.Int64
@@ -101,7 +101,8 @@ func TestRedisIsStoodInFor(t *testing.T) {
 }
 
 // TestWhatAStarvedRedisDidNotReceiveIsCharged: while a server has no time to set up a connection,
-// requests are admitted in its place. Their units are charged as soon as the connection exists.
+// this process admits requests on its own. Their units are charged as soon as the connection
+// exists.
 func TestWhatAStarvedRedisDidNotReceiveIsCharged(t *testing.T) {
 	const limit, admitted = "100000/31d fixed_window", 4
 	server := redistest.Start(t)

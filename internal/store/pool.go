@@ -15,8 +15,8 @@ import (
 	"github.com/penstock/penstock/internal/store/redisstore"
 )
 
-// Pool lets the stores of one process that keep their counters in the same place count together
-// while Redis does not answer. So after a change of settings, for example of the timeout, the store
+// Pool lets stores of one process count together while Redis does not answer, if they keep their
+// counters in the same place. So after a change of settings, for example of the timeout, the store
 // of the new configuration continues with the same counts. The zero Pool is ready for use. A Pool
 // is safe for concurrent use.
 //
@@ -37,8 +37,8 @@ type place struct {
 	nodes   atomic.Int64 // the last known number of nodes, for stores that do not know it; 0 means unknown
 }
 
-// The method named open returns the place of a store's counters. The caller must later call leave
-// with the place and the store.
+// Pool.open returns the place of a store's counters. The caller must later call leave with the
+// place and the store.
 func (p *Pool) open(redis *redisstore.Store, logger *slog.Logger) (*place, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -83,8 +83,8 @@ func (p *place) rememberNodes() {
 	}
 }
 
-// The method leave ends a store's use of a place. If it was the last store, leave forgets the
-// place.
+// Pool.leave ends a store's use of a place. If it was the last store of the place, leave forgets
+// the place.
 func (p *Pool) leave(left *place, redis *redisstore.Store) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -42,7 +42,7 @@ func timed(pool *store.Pool, url string, timeout time.Duration) store.Options {
 }
 
 // TestStoresOfAPoolCountTogether: stores over the same servers together admit no more than the
-// limit while Redis is away, and the one that remains charges what the other owes.
+// limit while Redis is away. When one of them closes, the other charges what the closed store owes.
 func TestStoresOfAPoolCountTogether(t *testing.T) {
 	for _, algorithm := range []string{"fixed_window", "sliding_window", "sliding_log", "token_bucket"} {
 		t.Run(algorithm, func(t *testing.T) {
@@ -78,8 +78,8 @@ func TestStoresOfAPoolCountTogether(t *testing.T) {
 	}
 }
 
-// TestOtherStoresCountApart: stores over another database, of another pool, or of none, count by
-// themselves, and so does a store that opens after the last one has closed.
+// TestOtherStoresCountApart: a store counts by itself if it uses another database or another pool,
+// or has no pool, or opens after all others have closed.
 func TestOtherStoresCountApart(t *testing.T) {
 	server, pool := redistest.StartTCP(t), new(store.Pool)
 	server.Stop()
@@ -118,7 +118,7 @@ func TestOtherStoresCountApart(t *testing.T) {
 }
 
 // TestTheNumberOfNodesIsRemembered: a store that has not reached Redis yet admits the share of its
-// node under on_error: local, because the store before it knows the number of nodes.
+// node under on_error: local, because an earlier store of the pool knows the number of nodes.
 func TestTheNumberOfNodesIsRemembered(t *testing.T) {
 	server, pool := redistest.StartTCP(t), new(store.Pool)
 	const limit = "10/30d fixed_window"
@@ -156,7 +156,7 @@ func TestAnotherAppDoesNotHideTheNumberOfNodes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	open(t, timed(pool, server.URL(), 5*time.Second)) // which counts nothing under on_error: local
+	open(t, timed(pool, server.URL(), 5*time.Second)) // this store counts nothing under on_error: local
 	for _, one := range []*store.Store{old, open(t, timed(nil, server.URL(), time.Second))} {
 		if n := admits(t, one, 1, "x", limit, counter.OnErrorLocal); n != 1 {
 			t.Fatalf("Redis admits %d of 1", n)

@@ -24,8 +24,8 @@ const (
 
 // Settings are the settings of a store in the configuration of a front.
 type Settings struct {
-	Type                  string // TypeMemory, the same as "", or TypeRedis
-	CountersMax, BytesMax int    // of TypeMemory
+	Type                  string // TypeMemory or TypeRedis; "" means TypeMemory
+	CountersMax, BytesMax int    // for TypeMemory
 	RememberDenials       *bool  // for TypeRedis, like all fields below; nil means true
 	Redis                 redisstore.Options
 }
@@ -124,9 +124,10 @@ func (s *Settings) Options() Options {
 	return o
 }
 
-// Key returns a text that is the same for equal settings, so that stores with equal keys can be
-// shared. Key covers the contents of the files that the settings name: a replaced password or
-// certificate changes the key. A file that cannot be read is reported when the store opens.
+// Key returns a text that is the same for equal settings. Configurations whose settings have equal
+// keys can share a store. Key covers the contents of the files that the settings name: a replaced
+// password or certificate changes the key. A file that cannot be read is reported when the store
+// opens.
 func (s *Settings) Key() (string, error) {
 	text, err := json.Marshal(s)
 	if err != nil {

@@ -44,8 +44,8 @@ func TestSettingsAreChecked(t *testing.T) {
 	}
 }
 
-// TestSettingsAreFilled: every text has its placeholders replaced. Only values in the user and the
-// password of the URL are escaped, and the configuration's own lists are left unchanged.
+// TestSettingsAreFilled: Fill replaces the placeholders in every text. It escapes only the values
+// in the user and the password of the URL, and leaves the configuration's own lists unchanged.
 func TestSettingsAreFilled(t *testing.T) {
 	addrs := []string{"$:1"}
 	s := store.Settings{Type: store.TypeRedis, Redis: redisstore.Options{URL: "redis://$:$@$/0", Mode: "$", Addrs: addrs,
