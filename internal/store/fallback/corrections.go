@@ -9,8 +9,8 @@ import (
 )
 
 // Corrections is the store that corrects charges when the response is known. It corrects both the
-// charges that the shared store made and those that this process made in its place.
-// [Store.Corrections] returns one. It is safe for concurrent use.
+// charges of the shared store and those that this process made while the shared store did not
+// answer. [Store.Corrections] returns one. It is safe for concurrent use.
 //
 // A further charge that the shared store has certainly not executed is kept as a debt, and its
 // result is [counter.Result.Local]. The charge is also counted in memory, so the next request that
@@ -34,7 +34,7 @@ func (c Corrections) Take(ctx context.Context, checks []counter.Check, results [
 	return c.finish(ctx, c.store.inner.Take(ctx, checks, results), checks, results)
 }
 
-// The method finish completes a call. If the store did not execute the call because it has no
+// Corrections.finish completes a call. If the store did not execute the call because it has no
 // memory for one of the call's counters, the counters are corrected one by one.
 func (c Corrections) finish(ctx context.Context, err error, checks []counter.Check, results []counter.Result) error {
 	if len(checks) == 1 || fullOf(err) == nil {
@@ -69,7 +69,7 @@ func (c Corrections) TakeAll(ctx context.Context, calls []counter.Call) {
 	}
 }
 
-// refundsLocal reports whether a check refunds a charge that the shared store has not recorded.
+// refundsLocal reports whether isLocalRefund is true for one of the checks.
 func refundsLocal(checks []counter.Check) bool {
 	for i := range checks {
 		if isLocalRefund(&checks[i]) {
@@ -79,12 +79,12 @@ func refundsLocal(checks []counter.Check) bool {
 	return false
 }
 
-// isLocalRefund reports whether a check refunds a charge that this process made, which has a
-// negative receipt, or a charge with an unknown outcome, which has no receipt.
+// isLocalRefund reports whether a check refunds a charge that this process made or a charge whose
+// outcome is unknown. The former has a negative receipt, the latter has none.
 func isLocalRefund(c *counter.Check) bool { return c.Op == counter.OpRefund && c.Receipt <= 0 }
 
-// refundLocal makes the refunds of charges that this process made. refundLocal returns the checks
-// that remain for the shared store.
+// refundLocal refunds the charges that this process made. It returns the checks that remain for the
+// shared store.
 func (s *Store) refundLocal(checks []counter.Check) []counter.Check {
 	t := localCalls.Get().(*localCall)
 	defer localCalls.Put(t)
@@ -107,9 +107,9 @@ func (s *Store) refundLocal(checks []counter.Check) []counter.Check {
 	return rest
 }
 
-// refundInMemory refunds units in the local store. Under on_error: local, a unit is charged there
-// once per node. The refund is not multiplied, because the number of nodes might have been smaller
-// at the time of the charge.
+// refundInMemory refunds units in the local store. Under on_error: local, the charge was multiplied
+// by the number of nodes. The refund is not, because that number might have been smaller at the
+// time of the charge.
 func (s *Store) refundInMemory(t *localCall, c *counter.Check, at counter.Micros) {
 	t.one[0] = *c
 	t.one[0].Receipt = at
@@ -123,8 +123,9 @@ func (s *Store) refundInMemory(t *localCall, c *counter.Check, at counter.Micros
 	t.one[0] = counter.Check{}
 }
 
-// oweForced counts the further charges of a failed call in memory, and owes those that the shared
-// store has certainly not executed. oweForced returns nil if all of them are owed.
+// oweForced completes a call of corrections. If the call failed, oweForced counts its further
+// charges in memory, and adds those that the shared store has certainly not executed to the debts.
+// It returns nil if the call succeeded or if all of it became debts.
 func (s *Store) oweForced(err error, checks []counter.Check, results []counter.Result) error {
 	if err == nil {
 		s.tally(checks, results)
@@ -150,7 +151,7 @@ func (s *Store) oweForced(err error, checks []counter.Check, results []counter.R
 	return nil
 }
 
-// The method force counts a further charge in the local store, and reports whether it did. The
+// Store.force counts a further charge in the local store, and reports whether it succeeded. The
 // result is stored in t.
 func (s *Store) force(t *localCall, c *counter.Check) bool {
 	s.catchUpCheck(t, c)

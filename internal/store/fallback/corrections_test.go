@@ -19,7 +19,7 @@ func settledCheck(t *testing.T, key string, count, cost int64) counter.Check {
 	return c
 }
 
-// The method take sends one check and returns the result.
+// world.take sends one check and returns the result.
 func (w *world) take(t *testing.T, c counter.Check) counter.Result {
 	t.Helper()
 	results := make([]counter.Result, 1)
@@ -29,7 +29,7 @@ func (w *world) take(t *testing.T, c counter.Check) counter.Result {
 	return results[0]
 }
 
-// The method correct settles a charge with its real cost, and returns the result.
+// world.correct settles a charge with its real cost, and returns the result.
 func (w *world) correct(c counter.Check, charge counter.Result, cost int64) (counter.Result, error) {
 	results := make([]counter.Result, 1)
 	switch {
@@ -114,13 +114,14 @@ func TestTheRealCostCountsInMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if admitted != 91 { // above 91 used units, the 10 reserved units do not fit
+	if admitted != 91 { // with 91 used units, 10 more for the next request do not fit
 		t.Errorf("%d admitted of 100 that cost 1", admitted)
 	}
 }
 
 // TestUnknownChargesAreNotRefunded: the store might not have charged the units of a call that was
-// sent, or the units of a debt.
+// sent and not answered, so they are not refunded. The call is either that of a request or the
+// charge of a debt.
 func TestUnknownChargesAreNotRefunded(t *testing.T) {
 	w := newWorld(t, 1)
 	check := settledCheck(t, "x", 1000, 100)
@@ -153,8 +154,8 @@ func TestUnknownChargesAreNotRefunded(t *testing.T) {
 	}
 }
 
-// TestCorrectionsAddUp: at whatever times the store is unavailable, a counter finally has the real
-// costs plus the refunds that failed.
+// TestCorrectionsAddUp: whenever the store is unavailable, a counter has in the end the real costs
+// of all requests plus the refunds that failed.
 func TestCorrectionsAddUp(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -179,7 +180,7 @@ func TestCorrectionsAddUp(t *testing.T) {
 			}
 		}
 		for range random.IntN(80) {
-			store.fails = random.IntN(2) // no call is lost on the way, whether the store is available or not
+			store.fails = random.IntN(2) // the call succeeds, or fails before it is sent
 			if random.IntN(2) == 0 {
 				charges = append(charges, w.take(t, check))
 				least, most = least+100, most+100

@@ -20,13 +20,14 @@
 // expired. If the store has room even for those units, for example after a reset by another
 // process, its answer is used. The package tallies up to 65,536 counters.
 //
-// When the store answers again, the first request for a counter charges to it the units that this
-// process admitted in the meantime, before the store decides. So an outage gives a client no second
-// allowance in this process. No request is charged twice: a call that was sent and not answered is
-// not charged again, because the store might have executed it or might still execute it. A call was
-// certainly not executed if its error, or an error that it wraps, has a method Unsent that returns
-// true. Units of a window that has ended are not charged. The package remembers the uncharged units
-// of at most 65,536 counters; a further counter displaces one with few units.
+// When the store answers again, the first request for a counter begins with a charge of the units
+// that this process admitted in the meantime. Only then does the store decide the request. So an
+// outage gives a client no second allowance in this process. No request is charged twice: a call
+// that was sent and not answered is not charged again, because the store might have executed it or
+// might still execute it. A call was certainly not executed if its error, or an error that it
+// wraps, has a method Unsent that returns true. Units of a window that has ended are not charged.
+// The package remembers the uncharged units of at most 65,536 counters; a further counter displaces
+// one with few units.
 //
 // Stores of one process over the same counters have the same [Counts], so together they admit no
 // more than the limit, and each charges what the others owe. A process has several such stores

@@ -17,7 +17,7 @@ type fullError interface {
 	NewCounter(key []byte) bool
 }
 
-// The function fullOf returns the fullError in an error, nil if there is none.
+// fullOf returns the fullError that an error wraps, or nil if there is none.
 func fullOf(err error) fullError {
 	if err == nil {
 		return nil
@@ -30,18 +30,18 @@ func fullOf(err error) fullError {
 
 // The type halves is a call in two halves. This process counts the new counters in memory, and the
 // store counts the known ones. Both halves have all checks of the call, so that penalties keep
-// their places; a check that does not belong to a half charges nothing in it.
+// their places. A check charges nothing in the half to which it does not belong.
 type halves struct {
 	call  *counter.Call
 	isNew []bool          // for each check whether its counter is new
 	fresh []counter.Check // the half with the new counters
 	known []counter.Check
 	local localCall
-	next  counter.Call // the call of known
+	next  counter.Call // the call with the checks of known
 	asked bool         // whether next is sent in this round
 }
 
-// The method divide divides the call. The method returns false if the error names no further new
+// halves.divide divides the call. The method returns false if the error names no further new
 // counter of the call, or if no counter of the call is known.
 func (h *halves) divide(full fullError) bool {
 	checks := h.call.Checks
@@ -78,8 +78,8 @@ func (h *halves) canCount() bool {
 
 // takeHalves completes those calls that the store did not execute because it has no memory for
 // their new counters. The store counts the known counters, so a client cannot use units of a known
-// counter again by adding a made-up name to each request. If a call cannot be divided, memory
-// answers it.
+// counter again by adding a made-up name to each request. If a call cannot be divided, it is
+// answered from memory.
 func (s *Store) takeHalves(ctx context.Context, calls []counter.Call) {
 	var all []*halves
 	for i := range calls {
@@ -88,7 +88,7 @@ func (s *Store) takeHalves(ctx context.Context, calls []counter.Call) {
 		}
 	}
 	left := all
-	for len(left) > 0 { // each round finds a new counter of each call that it leaves
+	for len(left) > 0 { // each round finds another new counter of each call that is left
 		left = s.takeRound(ctx, left)
 	}
 	for _, h := range all {
@@ -122,7 +122,7 @@ func (s *Store) takeRound(ctx context.Context, all []*halves) (again []*halves) 
 	return again
 }
 
-// The method send calls the store.
+// Store.send calls the store.
 func (s *Store) send(ctx context.Context, calls []counter.Call) {
 	if s.batcher != nil && len(calls) > 1 {
 		s.batcher.TakeAll(ctx, calls)
@@ -133,8 +133,8 @@ func (s *Store) send(ctx context.Context, calls []counter.Call) {
 	}
 }
 
-// beginHalves counts the new counters of a call. beginHalves returns true if the store must count
-// the known ones: the call can be divided, and the new counters admit it.
+// beginHalves charges the new counters of a call in memory. It returns true if the call can be
+// divided and its new counters admit it. The store must then charge the known counters.
 func (s *Store) beginHalves(h *halves) bool {
 	call := h.call
 	full := fullOf(call.Err)
@@ -180,7 +180,7 @@ func (s *Store) endHalves(h *halves, err error) {
 	s.completed(call)
 }
 
-// The method completed reports the error of a call that this process has answered, and clears it.
+// Store.completed reports the error of a call that this process has answered, and clears it.
 func (s *Store) completed(call *counter.Call) {
 	if s.options.Failed != nil {
 		s.options.Failed(call.Err)

@@ -33,9 +33,9 @@ type refusal struct{ notExecuted }
 
 func (refusal) NewCounter(key []byte) bool { return fresh(key) }
 
-// TestKnownCountersAreChargedBesideNew: a store without memory for new counters charges the known
-// ones of each call: those of requests, debts and further charges. A denied request charges
-// nothing, neither in the store nor in memory.
+// TestKnownCountersAreChargedBesideNew: a store without memory for new counters still charges the
+// known counters of a call. The calls are requests, charges of debts, and further charges. A denied
+// request charges nothing, neither in the store nor in memory.
 func TestKnownCountersAreChargedBesideNew(t *testing.T) {
 	w := newWorld(t, 1)
 	inner := &noMemory{Store: w.inner.Store}

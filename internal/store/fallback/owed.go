@@ -26,7 +26,7 @@ const owedShards = 64
 // debt in the store, so a client has no second allowance. A debt is dropped when its window ends.
 type owed struct {
 	seed   maphash.Seed
-	count  atomic.Int64 // the number of counters that owe units; usually it is 0, and a check costs one load
+	count  atomic.Int64 // the number of counters that owe units; while it is 0, as usual, a check costs one load
 	kept   atomic.Int64 // the number of entries, including those without owed units
 	shards [owedShards]owedShard
 }
@@ -40,10 +40,10 @@ type owedShard struct {
 // The type debt holds the units owed to one counter. If the units might be refunded, the entry
 // remains after they are charged, until its window ends.
 //
-// Units are identified by their receipts in memory, which do not decrease. A refund of units
-// reduces the debt, or refunds its charge in the store. All units of one window have one receipt in
-// the store, so the refund can be made from the units of another request. This is correct because
-// all of them are charged. After a charge with an unknown outcome some of them might not be
+// Units are identified by their receipts of the local store. The receipt of a later charge is never
+// smaller. A refund of units reduces the debt, or refunds the charge of the debt in the store.
+// There, all units of one window have the same receipt, so it does not matter to which request the
+// refunded units belong. After a charge with an unknown outcome, some units might not have been
 // charged, so no older unit is refunded.
 type debt struct {
 	units      int64
@@ -51,7 +51,7 @@ type debt struct {
 	until      time.Time
 	settling   bool // whether a request is charging the debt in the store
 	refundable bool
-	last       counter.Micros // the latest receipt in memory
+	last       counter.Micros // the latest receipt of the local store
 	owing      counter.Micros // the first receipt of the owed units
 	charging   counter.Micros // the first receipt of the units that are being charged
 	refundFrom counter.Micros // units with an earlier receipt are not refunded
@@ -61,8 +61,8 @@ type debt struct {
 // The type charged holds units of a debt that the store has charged, minus refunds.
 type charged struct {
 	units   int64
-	first   counter.Micros // the first receipt in memory
-	receipt counter.Micros // the receipt in the store
+	first   counter.Micros // the first receipt of the local store
+	receipt counter.Micros // the receipt of the shared store
 }
 
 // The type due holds the units of one check that become a debt.
@@ -119,7 +119,7 @@ func (d *debt) addUnits(o *owed, u due) {
 	}
 }
 
-// The method remove removes an entry that no request is charging. The caller holds the lock.
+// owed.remove removes an entry whose debt no request is charging. The caller holds the lock.
 func (o *owed) remove(sh *owedShard, key string, d *debt) {
 	if d.units > 0 {
 		o.count.Add(-1)
@@ -128,8 +128,8 @@ func (o *owed) remove(sh *owedShard, key string, d *debt) {
 	o.kept.Add(-1)
 }
 
-// The method displace makes room in a shard. The method examines a few entries and removes those
-// whose window has ended. If there are none, it removes the entry with the fewest units. So made-up
+// owed.displace makes room in a shard. The method examines a few entries and removes those whose
+// window has ended. If there are none, it removes the entry with the fewest units. So made-up
 // clients, with a unit each, do not displace the debt of a client that would otherwise get its
 // limit again. The method returns the units that it removed, and whether there is room. The caller
 // holds the lock.
@@ -158,12 +158,11 @@ func (o *owed) displace(sh *owedShard, now time.Time) (key string, units int64, 
 	return key, units, true
 }
 
-// The method begin removes and returns a counter's debt so that the caller can charge it in the
-// store. If another request is charging it, begin waits for that request, at most until the store's
-// deadline. If that request belongs to another store with a later deadline, begin waits only for
-// the time given by the argument named patience, and then leaves the debt. If ctx ends first, begin
-// returns an error that wraps [counter.ErrOverloaded], because the store works: it was about to
-// charge the debt.
+// owed.begin removes and returns a counter's debt, and the caller must charge it in the store. If
+// another request is charging the debt, begin waits for that request. If the request takes longer
+// than patience, because it belongs to another store with a later deadline, begin returns 0. A
+// patience of 0 means no such bound. If ctx ends first, begin returns an error that wraps
+// [counter.ErrOverloaded], because the store works: it was about to charge the debt.
 func (o *owed) begin(ctx context.Context, key []byte, now time.Time, patience time.Duration) (units int64, err error) {
 	sh := o.shard(key)
 	sh.mu.Lock()
@@ -186,9 +185,9 @@ func (o *owed) begin(ctx context.Context, key []byte, now time.Time, patience ti
 // errPatience reports that a charge has not ended in time.
 var errPatience = errors.New("another request still charges the debt")
 
-// The method await waits until a charge of a debt of the shard has ended. It returns the context's
-// error if ctx ends first, and errPatience if the time given by the argument named patience ends
-// first. If patience is 0, only ctx bounds the wait. The caller holds the lock.
+// owedShard.await waits until a charge of a debt of the shard has ended. It returns the context's
+// error if ctx ends first, and errPatience after the duration patience. If patience is 0, only ctx
+// bounds the wait. The caller holds the lock.
 func (sh *owedShard) await(ctx context.Context, patience time.Duration) error {
 	if sh.settled == nil {
 		sh.settled = make(chan struct{})
@@ -212,8 +211,8 @@ func (sh *owedShard) await(ctx context.Context, patience time.Duration) error {
 	}
 }
 
-// The method beginNow is like the method begin, but for a caller that does not wait. It leaves a
-// debt that another request is charging.
+// owed.beginNow is like the method begin, but for a caller that does not wait. It leaves a debt
+// that another request is charging.
 func (o *owed) beginNow(key []byte, now time.Time) (units int64) {
 	sh := o.shard(key)
 	sh.mu.Lock()
@@ -242,7 +241,7 @@ func (o *owed) beginLocked(sh *owedShard, key []byte, d *debt, now time.Time) (u
 
 // owed.end completes the charge of a debt that owed.begin has removed. If unsent is set, the store
 // has certainly not charged the units, so they are still owed. Otherwise the argument named charge
-// is the store's answer; nil if it is unknown.
+// is the store's answer, or nil if the answer is unknown.
 func (o *owed) end(key []byte, units int64, unsent bool, charge *counter.Result) {
 	sh := o.shard(key)
 	sh.mu.Lock()
@@ -271,7 +270,7 @@ func (o *owed) end(key []byte, units int64, unsent bool, charge *counter.Result)
 	}
 }
 
-// The method uncharged returns how many units of a counter the store is not known to have charged.
+// owed.uncharged returns how many units of a counter the store is not known to have charged.
 func (o *owed) uncharged(key []byte) int64 {
 	if o.count.Load() == 0 {
 		return 0
@@ -285,9 +284,9 @@ func (o *owed) uncharged(key []byte) int64 {
 	return 0
 }
 
-// The method refund refunds units that were owed under a receipt of the local store. First it
-// reduces the debt. It returns the number of units that have already been charged in the store, and
-// the receipt with which they can be refunded there.
+// owed.refund refunds units that were owed under a receipt of the local store. First it reduces the
+// debt. It returns the number of units that have already been charged in the store, and the receipt
+// with which they can be refunded there.
 func (o *owed) refund(key []byte, now time.Time, at counter.Micros, units int64) (left int64, receipt counter.Micros) {
 	sh := o.shard(key)
 	sh.mu.Lock()
@@ -315,8 +314,9 @@ func (o *owed) refund(key []byte, now time.Time, at counter.Micros, units int64)
 	return left, d.charged.receipt
 }
 
-// The method addDebt adds units to a counter's debt, and reports whether it did. The units of a
-// debt that it displaced are in doubt again, because the store is not going to charge them.
+// Store.addDebt adds units to a counter's debt, and reports whether there was room for them. The
+// units of a debt that it displaced are in doubt again, because the store is not going to charge
+// them.
 func (s *Store) addDebt(key []byte, now time.Time, u due) bool {
 	displaced, units, added := s.owed.addUnits(key, now, u)
 	if units > 0 {
@@ -325,9 +325,9 @@ func (s *Store) addDebt(key []byte, now time.Time, u due) bool {
 	return added
 }
 
-// The method settle charges the debts of a call's counters in the store, before the call. If a
-// charge fails, settle returns its error, and the call itself need not be sent. If a charge fails
-// only because the store has no memory for a new counter, the other debts are charged nevertheless.
+// Store.settle charges the debts of a call's counters in the store, before the call. If a charge
+// fails, settle returns its error, and the call itself need not be sent. If a charge fails only
+// because the store has no memory for a new counter, the other debts are charged nevertheless.
 func (s *Store) settle(ctx context.Context, t *localCall, checks []counter.Check) error {
 	for i := range checks {
 		c := &checks[i]
@@ -353,9 +353,9 @@ func settles(c *counter.Check) bool {
 	return counts(c) && (c.Op == counter.OpTake || c.Op == counter.OpUpTo)
 }
 
-// The method settleTogether charges the debts of the counters of all calls in one call of the
-// store, because all of their requests wait until the debts are charged. It leaves debts that
-// another request is charging. It returns false if the store does not answer.
+// Store.settleTogether charges the debts of the counters of all calls in one call of the store,
+// because all of their requests wait until the debts are charged. It leaves debts that another
+// request is charging. It returns false if the store does not answer.
 func (s *Store) settleTogether(ctx context.Context, calls []counter.Call) (answered bool) {
 	if s.batcher == nil {
 		return true
@@ -389,7 +389,7 @@ func (s *Store) settleTogether(ctx context.Context, calls []counter.Call) (answe
 // errUnfinished is the error of a charge while the store is called. It remains if the store panics.
 var errUnfinished = errors.New("the store has not returned")
 
-// The method charge charges a debt in the store.
+// Store.charge charges a debt in the store.
 func (s *Store) charge(ctx context.Context, t *localCall, c *counter.Check, units int64) error {
 	err := errUnfinished
 	t.one[0] = chargeOf(c, units)
@@ -407,8 +407,8 @@ func chargeOf(c *counter.Check, units int64) counter.Check {
 		Refundable: c.Refundable, Cost: units, Source: c.Source}
 }
 
-// The method endCharge ends the charge of a debt. The units remain owed only if the store has
-// certainly not charged them, so nothing is charged twice.
+// Store.endCharge ends the charge of a debt. The units remain owed only if the store has certainly
+// not charged them, so nothing is charged twice.
 func (s *Store) endCharge(c *counter.Check, r *counter.Result, err error) {
 	notCharged := counter.Unsent(err)
 	if err != nil {

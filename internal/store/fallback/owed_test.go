@@ -87,7 +87,7 @@ func (l *lossy) Take(ctx context.Context, checks []counter.Check, results []coun
 	return l.Store.Take(ctx, checks, results)
 }
 
-// The method named used returns the number of units of a counter that the inner store has counted.
+// world.used returns the number of units of a counter that the inner store has counted.
 func (w *world) used(c *counter.Check) int64 {
 	look, result := *c, make([]counter.Result, 1)
 	look.Op, look.Cost = counter.OpLook, 0
@@ -171,8 +171,8 @@ func TestDisplacedUnitsAreInDoubt(t *testing.T) {
 	}
 }
 
-// TestManyTellTheStore: the limit is not exceeded if many requests find the store available at the
-// same time, and also if the store fails again.
+// TestManyTellTheStore: many concurrent requests use a store that fails one call in four. They are
+// admitted at most twice the limit, and no debt is counted twice.
 func TestManyTellTheStore(t *testing.T) {
 	w := newWorld(t, 1)
 	flaky := &unsteady{Store: w.inner.Store}
@@ -190,8 +190,7 @@ func TestManyTellTheStore(t *testing.T) {
 		})
 	}
 	running.Wait()
-	// A request that is under way when the store changes is decided either by the store or in
-	// memory.
+	// The bound is loose, because the store and this process decide requests at the same time.
 	if got := admitted.Load(); got > 2*500 {
 		t.Errorf("%d admitted of 500", got)
 	}
@@ -268,7 +267,8 @@ func TestDebtsAreChargedTogether(t *testing.T) {
 	}
 }
 
-// TestADebtDelaysOnlyItsCounter: requests for other counters are still answered at once.
+// TestADebtDelaysOnlyItsCounter: while a counter has a debt, requests for other counters are still
+// answered at once.
 func TestADebtDelaysOnlyItsCounter(t *testing.T) {
 	w := newWorld(t, 1)
 	w.options.AtOnce = func([]counter.Check, []counter.Result) bool { return true }
@@ -284,7 +284,8 @@ func TestADebtDelaysOnlyItsCounter(t *testing.T) {
 	}
 }
 
-// The type chargingStore is a store whose charges of debts wait until released is closed.
+// The type chargingStore is a store whose charges of debts wait until the channel released is
+// closed.
 type chargingStore struct {
 	*shared
 	released chan struct{}
@@ -298,7 +299,8 @@ func (s *chargingStore) Take(ctx context.Context, checks []counter.Check, result
 }
 
 // TestTheWaitForADebtEndsWithTheContext: a request that waits while another one charges the
-// counter's debt waits no longer than its caller. It is denied as in an overload, and not charged.
+// counter's debt waits only until its context ends. It is denied as in an overload, and not
+// charged.
 func TestTheWaitForADebtEndsWithTheContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1)

@@ -38,13 +38,13 @@ type Options struct {
 	// store. Otherwise it returns false and charges nothing. Nil means that this is never possible.
 	AtOnce func(checks []counter.Check, results []counter.Result) bool
 	// Patience is how long a request waits while a request of another store with the same Counts
-	// charges a debt. It must be longer than the shared store takes to fail. 0 means that it waits
-	// until that store answers or fails.
+	// charges a debt. It must be longer than the shared store takes to fail. 0 means that the
+	// request waits until that store answers or fails.
 	Patience time.Duration
 	// Now returns the time. Nil means time.Now.
 	Now func() time.Time
-	// Failed is called with each error of the shared store after which this process answered in its
-	// place. It must be safe for concurrent use. Nil means that errors are dropped.
+	// Failed is called with the error of the shared store whenever this process answers a call in
+	// place of that store. It must be safe for concurrent use. Nil means that errors are dropped.
 	Failed func(err error)
 }
 
@@ -89,8 +89,8 @@ type localCall struct {
 	result [1]counter.Result
 }
 
-// The variable localCalls is not a part of a store. The runtime refers to a pool for two
-// collections of garbage after its last use, and would keep the store.
+// localCalls holds calls for reuse. It is not part of a Store, because the runtime refers to a pool
+// until two garbage collections after its last use, and would keep the Store as long.
 var localCalls = sync.Pool{New: func() any { return new(localCall) }}
 
 // New returns a store over inner, which the caller closes.
@@ -142,7 +142,7 @@ func (s *Store) TakeNow(checks []counter.Check, results []counter.Result) bool {
 	return true
 }
 
-// The method prepare calls Options.Prepare if a check needs it.
+// Store.prepare calls Options.Prepare if a check needs it.
 func (s *Store) prepare(checks []counter.Check) {
 	if s.options.Prepare == nil || s.ready.Load() {
 		return
@@ -211,11 +211,11 @@ func (s *Store) settleAll(ctx context.Context, calls []counter.Call) error {
 	return nil
 }
 
-// Store.or ends a call of the store. If err is nil, the store has answered, and the tallies are
-// updated. Otherwise Store.or answers the call from memory, or returns err. It uses t if t is not
-// nil. The argument named unsent reports that the store has certainly not executed the call; the
-// admitted units then become a debt. If ctx was canceled, the caller has left, which is no evidence
-// against the store.
+// Store.or completes a call of the store. If err is nil, the store has answered, and the tallies
+// are updated. Otherwise Store.or answers the call from memory, or returns err. It uses t if t is
+// not nil. The argument named unsent reports that the store has certainly not executed the call;
+// the admitted units then become a debt. If ctx was canceled, Store.or returns err, because a
+// caller that leaves is no evidence against the store.
 func (s *Store) or(ctx context.Context, t *localCall, err error, unsent bool, checks []counter.Check, results []counter.Result) error {
 	if err == nil {
 		s.tally(checks, results)
@@ -313,7 +313,7 @@ func (s *Store) catchUpCheck(t *localCall, c *counter.Check) {
 	}
 }
 
-// The method owe records the units of an admitted request, so that they are charged when the store
+// Store.owe records the units of an admitted request, so that they are charged when the store
 // answers again. Only the units of a call that was certainly not sent become a debt. The results
 // contain the receipts and units that a settlement needs.
 func (s *Store) owe(t *localCall, unsent bool, checks []counter.Check, results []counter.Result) {
@@ -371,8 +371,7 @@ func (s *Store) nodes() int64 {
 	return int64(min(max(1, s.options.Nodes()), NodesMax))
 }
 
-// The method take takes units from this node's share in the local store. The caller clears
-// t.checks.
+// localCall.take takes units from this node's share in the local store. The caller clears t.checks.
 func (t *localCall) take(local counter.Store, checks []counter.Check, results []counter.Result, nodes int64) error {
 	t.checks, t.results, t.text = append(t.checks[:0], checks...), append(t.results[:0], results...), t.text[:0]
 	t.parts = t.parts[:0]
@@ -421,10 +420,10 @@ func (t *localCall) take(local counter.Store, checks []counter.Check, results []
 	return nil
 }
 
-// The method divide counts a check of one shard both in its shard and in the whole limit. The
-// node's share is taken from the whole limit, because a share smaller than the number of shards
-// would otherwise admit a request in each shard. The shard is counted as well because some servers
-// might still answer. Those servers count the other shards, whose units this node must not admit.
+// localCall.divide counts a check of one shard both in its shard and in the whole limit. The node's
+// share is taken from the whole limit, because a share smaller than the number of shards would
+// otherwise admit a request in each shard. The shard is counted as well because some servers might
+// still answer. Those servers count the other shards, whose units this node must not admit.
 func (t *localCall) divide(i int, nodes int64) {
 	c := &t.checks[i]
 	part, start := *c, len(t.text)

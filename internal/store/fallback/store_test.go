@@ -95,8 +95,8 @@ func (w *world) admits(t *testing.T, calls int, checks ...counter.Check) (admitt
 	return admitted
 }
 
-// TestShares: while the store does not answer, a node admits its share, the count divided by the
-// number of nodes, and at least one request.
+// TestShares: while the store does not answer, a node admits its share: the limit divided by the
+// number of nodes, but at least one request if its cost fits into the limit.
 func TestShares(t *testing.T) {
 	for _, c := range []struct {
 		count, cost int64
@@ -134,8 +134,9 @@ func TestSharesOfShards(t *testing.T) {
 	}
 }
 
-// TestSharesOfSomeShards: while the store still counts most shards, the shares of the other shards
-// do not exceed their parts. So the shares and the store together admit exactly the limit.
+// TestSharesOfSomeShards: while the store still counts most shards, this process admits in each
+// other shard no more than the units of that shard. So the store and this process together admit
+// exactly the limit.
 func TestSharesOfSomeShards(t *testing.T) {
 	w := newWorld(t, 1)
 	whole, admitted := limited(t, "x", 64, 1, counter.OnErrorLocal), 0
@@ -192,8 +193,7 @@ func TestPreparedOnce(t *testing.T) {
 	}
 }
 
-// TestStricterWords: a rule with on_error: deny makes the call fail; a rule that denies nothing
-// does not.
+// TestStricterWords: a rule with on_error: deny makes the call fail. A log_only rule does not.
 func TestStricterWords(t *testing.T) {
 	w := newWorld(t, 1)
 	w.inner.err = errAway
@@ -213,7 +213,7 @@ func TestStricterWords(t *testing.T) {
 	if err := with(shadow); err != nil || !results[0].Denied || results[1].Denied {
 		t.Errorf("the share is used up: %v, %+v", err, results)
 	}
-	// One of several limits with quota has its rule's on_error.
+	// A rule with several limits and quota: each check has the on_error of the rule.
 	quota := limited(t, "q", 1, 1, counter.OnErrorDeny)
 	quota.Shadow = true
 	if err := with(quota); !errors.Is(err, counter.ErrUnavailable) {
@@ -234,8 +234,8 @@ func TestStricterWords(t *testing.T) {
 	}
 }
 
-// TestRefundsHaveNoFallback: refunds and forced charges fail like the store, and a malformed call
-// returns the caller's error.
+// TestRefundsHaveNoFallback: refunds and forced charges fail if the store fails, and a call that
+// the store rejects as invalid fails with the store's error.
 func TestRefundsHaveNoFallback(t *testing.T) {
 	w := newWorld(t, 1)
 	w.inner.err = errAway
@@ -344,7 +344,7 @@ func TestStandingInAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestAllowIsBounded: under on_error: allow a process admits the limit itself in each window,
+// TestAllowIsBounded: under on_error: allow a process admits the whole limit in each window,
 // whatever the number of nodes.
 func TestAllowIsBounded(t *testing.T) {
 	w := newWorld(t, 5)

@@ -27,7 +27,7 @@ const (
 // process and by the store. The store has not yet recorded the requests that this process admitted.
 // Without the tally, the store and this process would each admit the whole limit.
 type tallies struct {
-	count  atomic.Int64 // the number of tallies; usually it is 0, and a check costs one load
+	count  atomic.Int64 // the number of tallies; while it is 0, as usual, a check costs one load
 	shards [tallyShards]tallyShard
 }
 
@@ -114,9 +114,9 @@ func (s *Store) startTally(c *counter.Check, now time.Time) {
 	t.until, t.doubt = now.Add(spanOf(c.Limit)), min(t.doubt+unitsOf(c), counter.CountMax)
 }
 
-// The method named ended reports whether the units of a tally have expired. The units of a token
-// bucket expire only when the bucket is full again, which can be later than t.until. So the tally
-// of a token bucket ends only when the store reports at least as much usage as the tally has.
+// Store.ended reports whether the units of a tally have expired. The units of a token bucket expire
+// only when the bucket is full again, which can be later than t.until. So the tally of a token
+// bucket ends only when the store reports at least as much usage as the tally has.
 func (s *Store) ended(t *tally, l *counter.Limit, now time.Time) bool {
 	return now.After(t.until) && l.Algorithm() != counter.TokenBucket
 }
@@ -185,7 +185,8 @@ func (s *Store) addDoubt(key []byte, units int64) {
 	}
 }
 
-// settleDoubt removes the units of checks that are denied or owed from the units in doubt.
+// settleDoubt subtracts the units of checks from the units in doubt: the checks were denied, or
+// their units are owed.
 func (s *Store) settleDoubt(checks []counter.Check) {
 	for i := range checks {
 		if c := &checks[i]; tallied(c) {
@@ -206,10 +207,10 @@ func spanOf(l *counter.Limit) time.Duration {
 	return min(time.Duration(min(span, float64(tallySpanMax))), tallySpanMax)
 }
 
-// The method tally updates the counters in memory for those counters of the call that have a tally:
-// it adds the units that the shared store has charged, and subtracts refunds. If the limit is used
-// up in memory, the request is denied, because this process admitted units that the store had not
-// recorded when it answered. The store's charges for the request are not refunded.
+// Store.tally updates the tallies of a call's counters: it adds the units that the shared store has
+// charged, and subtracts refunds. If a tally then exceeds its limit, the request is denied, because
+// this process admitted units that the store had not recorded when it answered. The store's charges
+// for the request are not refunded.
 func (s *Store) tally(checks []counter.Check, results []counter.Result) {
 	if s.tallies.count.Load() == 0 {
 		return
@@ -266,8 +267,7 @@ func tallyCheck(c *counter.Check, r *counter.Result, admitted bool) (local count
 	return local, false
 }
 
-// The method agree completes a call that the tallies admit. The method returns false if they deny
-// it.
+// Store.agree completes a call that the tallies admit. The method returns false if they deny it.
 func (s *Store) agree(t *localCall, checks []counter.Check, results []counter.Result) bool {
 	if anyDenied(t.checks, t.results) && !s.insist(t, checks, results) {
 		return false
@@ -286,10 +286,10 @@ func (s *Store) agree(t *localCall, checks []counter.Check, results []counter.Re
 	return true
 }
 
-// The method insist handles a call that the tallies denied although the store admitted it. If all
-// limits of the call have room according to the store's reports, the method counts the call and
-// returns true; otherwise it returns false. The units are counted before the limits are examined,
-// so that a request that this process decides at the same time is taken into account.
+// Store.insist handles a call that the tallies denied although the store admitted it. If all limits
+// of the call have room according to the store's reports, the method counts the call and returns
+// true; otherwise it returns false. The units are counted before the limits are examined, so that a
+// request that this process decides at the same time is taken into account.
 func (s *Store) insist(t *localCall, checks []counter.Check, results []counter.Result) bool {
 	fits := true
 	for k, i := range t.parts {
@@ -340,7 +340,7 @@ func (s *Store) fits(c *counter.Check, r *counter.Result) bool {
 	return used < capacity && used+owed+max(before.doubt, after.doubt) <= capacity
 }
 
-// The method disagree denies a call that the shared store has admitted.
+// Store.disagree denies a call that the shared store has admitted.
 func (s *Store) disagree(t *localCall, checks []counter.Check, results []counter.Result) {
 	for i := range results {
 		results[i] = counter.Result{At: results[i].At, Local: true}

@@ -34,8 +34,8 @@ func TestAnAnswerBesideTheFallbackIsTallied(t *testing.T) {
 	}
 }
 
-// TestATallyDeniesAWholeCall: one limit that is used up in the tally denies the call, and the
-// result has the wait.
+// TestATallyDeniesAWholeCall: one limit that is used up in the tally denies the call, and its
+// result says how long to wait.
 func TestATallyDeniesAWholeCall(t *testing.T) {
 	w := newWorld(t, 1)
 	checks := []counter.Check{limited(t, "a", 5, 1, counter.OnErrorAllow), limited(t, "b", 100, 1, counter.OnErrorAllow)}
@@ -96,7 +96,7 @@ func TestARefundReducesATally(t *testing.T) {
 	}
 }
 
-// TestALeaseIsCutByTheTally: no more units are leased than the tally has left.
+// TestALeaseIsCutByTheTally: no more units are leased than remain in the tally.
 func TestALeaseIsCutByTheTally(t *testing.T) {
 	w := newWorld(t, 1)
 	check := limited(t, "x", 10, 1, counter.OnErrorAllow)

@@ -50,20 +50,20 @@ type attempt struct {
 	deadline  time.Time
 	wait      *waiter // set while the attempt waits in the queue of checks[at]
 	at        int
-	recording *part // the call is made to record the denial by this part
+	recording *part // the part whose denial the call records
 
 	asked   []counter.Check // the checks for the inner store
 	answers []counter.Result
 	from    []int // the index in checks of each element of asked
 }
 
-// The method reset prepares the attempt for a call.
+// attempt.reset prepares the attempt for a call.
 func (a *attempt) reset(s *Store, k kind, checks []counter.Check, results []counter.Result) {
 	*a = attempt{store: s, checks: checks, results: results, kind: k, parts: slices.Grow(a.parts[:0], len(checks))[:len(checks)],
 		asked: a.asked[:0], answers: a.answers[:0], from: a.from[:0]}
 }
 
-// The method release drops the attempt's pointers and returns it to the pool.
+// attempt.release drops the attempt's pointers and returns it to the pool.
 func (a *attempt) release() {
 	to := &a.store.pools.attempts
 	clear(a.parts)
@@ -81,7 +81,7 @@ const (
 	ready                  // the inner store must be called
 )
 
-// The method reserve processes the remaining checks until one denies or has to wait.
+// attempt.reserve processes the remaining checks until one denies or has to wait.
 func (a *attempt) reserve() outcome {
 	for ; a.at < len(a.checks); a.at++ {
 		if !leasable(&a.checks[a.at]) {
@@ -102,7 +102,7 @@ func leasable(c *counter.Check) bool {
 	return c.Lease && c.Op == counter.OpTake && c.Cost > 0 && !c.Shadow
 }
 
-// The method take decides check i if its counter can do so.
+// attempt.take decides check i if its counter can do so.
 func (a *attempt) take(i int) lease.Verdict {
 	s, c, p := a.store, &a.checks[i], &a.parts[i]
 	p.id = s.identify(c.Key)
@@ -150,7 +150,7 @@ func (a *attempt) take(i int) lease.Verdict {
 	return v
 }
 
-// The method named remembered reports whether a recent denial of check i makes a call to the store
+// attempt.remembered reports whether a recent denial of check i makes a call to the store
 // unnecessary. A held counter usually remembers that denial itself, so this matters for counters
 // that were evicted or are not held.
 func (a *attempt) remembered(i int) bool {
@@ -193,8 +193,8 @@ func (s *Store) noteAnswer(sent counter.Micros) {
 	s.rtt.Store(max(took, rtt-(rtt-took)/8))
 }
 
-// The method named answered records that a call has been answered. The argument named sent is when
-// the call was sent.
+// Store.answered records that a call has been answered. The argument named sent is when the call
+// was sent.
 func (s *Store) answered(sent counter.Micros) {
 	s.lastArrived.Store(int64(s.now()))
 	for {
@@ -205,7 +205,7 @@ func (s *Store) answered(sent counter.Micros) {
 	}
 }
 
-// The method enqueue queues the attempt behind the call that is under way for a counter.
+// attempt.enqueue queues the attempt behind the call that is under way for a counter.
 func (a *attempt) enqueue(h *heldCounter, c *counter.Check) {
 	w := a.store.pools.waiters.Get().(*waiter)
 	if a.deadline.IsZero() {
@@ -217,8 +217,8 @@ func (a *attempt) enqueue(h *heldCounter, c *counter.Check) {
 	h.push(w)
 }
 
-// The method awaitCall waits for the call behind which the attempt is queued, and continues with
-// the result.
+// attempt.awaitCall waits for the call behind which the attempt is queued, and continues with the
+// result.
 func (a *attempt) awaitCall(ctx context.Context) (outcome, error) {
 	s, p, w := a.store, &a.parts[a.at], a.wait
 	a.wait = nil
@@ -258,7 +258,7 @@ func (a *attempt) reservedAll() outcome {
 	return settled
 }
 
-// The method abandon puts back the reserved units and gives up the attempt's calls.
+// attempt.abandon puts back the reserved units and gives up the attempt's calls.
 func (a *attempt) abandon() {
 	for i := range a.parts {
 		switch p := &a.parts[i]; p.role {
@@ -275,7 +275,7 @@ func (a *attempt) abandon() {
 }
 
 // putBack puts back the units that check i has reserved, and updates its result. If the counter has
-// been evicted since, the units are lost until their window ends.
+// been evicted in the meantime, the units are lost until their window ends.
 func (a *attempt) putBack(i int) {
 	s, c, p := a.store, &a.checks[i], &a.parts[i]
 	p.shard.mu.Lock()
@@ -289,7 +289,7 @@ func (a *attempt) putBack(i int) {
 	}
 }
 
-// The method deny denies the call according to the state of the counter of check a.at. The store is
+// attempt.deny denies the call according to the state of the counter of check a.at. The store is
 // called only if the denial must be recorded or a shadow check must be evaluated.
 func (a *attempt) deny() outcome {
 	s, i := a.store, a.at
@@ -312,8 +312,8 @@ func (a *attempt) deny() outcome {
 	return settled
 }
 
-// The method named recorded reports whether the denial by check i is already recorded as a
-// violation, or another call is recording it. If the denial is not recorded, this call records it.
+// attempt.recorded reports whether the denial by check i is already recorded as a violation, or
+// another call is recording it. If the denial is not recorded, this call records it.
 func (a *attempt) recorded(i int) bool {
 	p, denial := &a.parts[i], a.results[i]
 	if a.remembered(i) {

@@ -17,8 +17,8 @@ import (
 	"github.com/penstock/penstock/internal/test/seed"
 )
 
-// The function request makes a random request under one to four counters, leased and exact ones, in
-// any order.
+// The function request returns the checks of a random request under one to four counters. Leased
+// and exact limits occur in any order.
 func request(random *rand.Rand, counters []counter.Check) []counter.Check {
 	checks := make([]counter.Check, 0, 4)
 	cost := 1 + random.Int64N(3)
@@ -69,7 +69,7 @@ func TestTheBooksBalance(t *testing.T) {
 	}
 }
 
-// The method askAll makes several requests at once.
+// ledger.askAll makes several requests at once.
 func (l *ledger) askAll(s *Store, requests ...[]counter.Check) {
 	start, calls := time.Now(), make([]counter.Call, len(requests))
 	for i := range requests {
@@ -81,8 +81,7 @@ func (l *ledger) askAll(s *Store, requests ...[]counter.Check) {
 	}
 }
 
-// The method checkBalance compares the units that the store has charged with those that were
-// admitted.
+// ledger.checkBalance compares the units that the store has charged with those that were admitted.
 func (l *ledger) checkBalance(f *remoteStore, counters []counter.Check) {
 	f.Helper()
 	for i := range counters {

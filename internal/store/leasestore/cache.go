@@ -40,7 +40,7 @@ func newCache[V any](most int) *cache[V] {
 	return &cache[V]{mask: uint64(n - 1), sets: make([][setWays]slot[V], n)}
 }
 
-// The method lock locks the set of an identity. The method returns the set and its lock, which the
+// cache.lock locks the set of an identity. The method returns the set and its lock, which the
 // caller unlocks.
 func (t *cache[V]) lock(id identity) (*[setWays]slot[V], *sync.Mutex) {
 	index := id[0] & t.mask

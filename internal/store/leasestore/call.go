@@ -10,7 +10,7 @@ import (
 	"github.com/penstock/penstock/internal/lease"
 )
 
-// The method compose builds the call to the inner store from the caller's checks, except those with
+// attempt.compose builds the call to the inner store from the caller's checks, except those with
 // reserved units.
 func (a *attempt) compose() {
 	for i := range a.checks {
@@ -32,7 +32,7 @@ func (a *attempt) compose() {
 	}
 }
 
-// The method position returns the index in the composed call of the caller's check i.
+// attempt.position returns the index of the caller's check i in the composed call.
 func (a *attempt) position(i int) int {
 	left := i
 	for j := range i {
@@ -46,7 +46,7 @@ func (a *attempt) position(i int) int {
 // errPanicked is the error of a call in which the inner store panicked.
 var errPanicked = errors.New("the store beneath panicked")
 
-// The method call calls the inner store, and completes every counter and every waiter of the call,
+// attempt.call calls the inner store, and completes every counter and every waiter of the call,
 // whatever the outcome. The store's own deadline starts when the call is sent; the request's
 // earlier wait does not count.
 func (a *attempt) call(ctx context.Context) error {
@@ -59,7 +59,7 @@ func (a *attempt) call(ctx context.Context) error {
 	return err
 }
 
-// The method settle processes the answer to the composed call.
+// attempt.settle processes the answer to the composed call.
 func (a *attempt) settle(ctx context.Context, sent counter.Micros, err error) {
 	s := a.store
 	if err == nil {
@@ -91,8 +91,8 @@ func (a *attempt) settle(ctx context.Context, sent counter.Micros, err error) {
 	s.learn(sent, a.kind, a.asked, a.answers, err)
 }
 
-// The method named granted passes the units granted to check i to its counter and decides the
-// waiting requests. The argument k is the index of the check's answer.
+// attempt.granted passes the units granted to check i to its counter and decides the waiting
+// requests. The argument k is the index of the check's answer.
 func (a *attempt) granted(ctx context.Context, k, i int, err error) {
 	s, p, r := a.store, &a.parts[i], &a.results[i]
 	h := p.held
@@ -112,9 +112,9 @@ func (a *attempt) granted(ctx context.Context, k, i int, err error) {
 	s.lookAfter(p.shard, h)
 }
 
-// The method named returned is invoked after a call. It passes the outcome to the counter and
-// decides the waiting requests with [Store.serve]. If the call failed and a newer call was made
-// meanwhile, the requests wait for the newer one. The caller holds the lock.
+// Store.returned is invoked after a call. It passes the outcome to the counter and decides the
+// waiting requests with [Store.serve]. If the call failed and a newer call was made meanwhile, the
+// requests wait for the newer one. The caller holds the lock.
 func (s *Store) returned(h *heldCounter, asking *lease.Call, r *counter.Result, err, failure error, alone bool) {
 	if failure != nil {
 		h.failed = s.now()
@@ -131,7 +131,7 @@ func (s *Store) returned(h *heldCounter, asking *lease.Call, r *counter.Result, 
 	s.serve(h, failure, alone)
 }
 
-// The method take makes a call without leased checks, after it has passed its gate.
+// Store.take makes a call without leased checks, after it has passed its gate.
 func (s *Store) take(ctx context.Context, k kind, checks []counter.Check, results []counter.Result) error {
 	p, q, err := s.enter(k, checks, results, nil)
 	if err != nil {

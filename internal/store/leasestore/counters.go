@@ -75,8 +75,8 @@ func newCounters(most int) *counters {
 
 func (c *counters) of(id identity) *shard { return &c.shards[id[1]%shardCount] }
 
-// The method hold returns the counter of a check. If the counter is not held, it is added, or hold
-// returns nil because there is no room. The caller holds the lock.
+// shard.hold returns the counter of a check. If the counter is not held yet, hold adds it, or
+// returns nil if there is no room. The caller holds the lock.
 func (sh *shard) hold(id identity, c *counter.Check, most int) *heldCounter {
 	h := sh.byID[id]
 	if h == nil {
@@ -96,7 +96,7 @@ func (sh *shard) hold(id identity, c *counter.Check, most int) *heldCounter {
 	return h
 }
 
-// The method freeCounter returns a free counter, nil if there is none. The caller holds the lock.
+// shard.freeCounter returns a free counter, or nil if there is none. The caller holds the lock.
 func (sh *shard) freeCounter(most int) *heldCounter {
 	if len(sh.all) < most {
 		h := &heldCounter{}
@@ -119,7 +119,7 @@ func (sh *shard) freeCounter(most int) *heldCounter {
 	return nil
 }
 
-// The method check returns a check of the counter for a call that the counter itself makes.
+// heldCounter.check returns a check of the counter for a call that the counter itself makes.
 func (h *heldCounter) check() counter.Check {
 	c := counter.Check{Key: append([]byte(nil), h.key...), ScopeLen: h.scope, Refundable: h.settles}
 	limit := h.limit

@@ -14,21 +14,21 @@ const (
 	// DenialsMaxDefault is the default number of counters whose answers are remembered. The answers
 	// take 10 MB, which the system allocates as it is used.
 	DenialsMaxDefault = 1 << 16
-	// DenialsMaxBound is the greatest number that can be configured: 2.5 GB.
+	// DenialsMaxBound is the greatest number that can be configured. It takes 2.5 GB.
 	DenialsMaxBound = 1 << 24
 	// DenialMax is the longest time that a denial is remembered, whatever its own wait. DenialMax
 	// bounds the time until a change by another node (a reset, a lifted penalty, a refund) takes
 	// effect in this process.
 	DenialMax = counter.Second
-	// A denial that lasts longer than DenialMax is renewed by one call, at the time lookAhead
-	// before it is forgotten. Otherwise all requests from then until the next answer would call the
-	// store, a hundred at once under an attack.
+	// If a denial lasts longer than DenialMax, one call renews it when it will be forgotten after
+	// lookAhead. Otherwise all requests that arrive between the denial's end and the next answer
+	// would call the store, perhaps a hundred at once under an attack.
 	lookAhead = 50 * counter.Millisecond
 
-	// asksMax bounds the denied calls per second that are still sent to the store because another
-	// of their checks has no remembered answer. That check might deny for longer, or have fewer
-	// units left. Further calls get the remembered answer, so that a client that names another
-	// counter in every request does not call the store each time.
+	// asksMax is how many calls per second are sent to the store although a remembered denial
+	// denies them, because another of their checks has no remembered answer. That check might deny
+	// for longer, or have fewer units left. Further calls get the remembered answer, so that a
+	// client that names another counter in every request does not call the store each time.
 	asksMax = 16
 
 	setWays = 4   // the number of answers in one set
@@ -125,13 +125,13 @@ func newDenials(most int, s seeds) *denials {
 	return d
 }
 
-// The method knows fills in the remembered answer for a check and reports whether there is one.
+// denials.knows fills in the remembered answer for a check and reports whether there is one.
 func (d *denials) knows(now counter.Micros, checks []counter.Check, i int, r *counter.Result, p *recorder) bool {
 	known, _ := d.recall(now, checks, i, r, p)
 	return known
 }
 
-// The method lock locks the set of an identity. The method returns the set and its lock, which the
+// denials.lock locks the set of an identity. The method returns the set and its lock, which the
 // caller unlocks.
 func (d *denials) lock(id identity) (*set, *sync.Mutex) {
 	index := id[0] & d.mask
@@ -140,8 +140,7 @@ func (d *denials) lock(id identity) (*set, *sync.Mutex) {
 	return &d.sets[index], mu
 }
 
-// The method find returns the answer for a counter, or nil if there is none. The caller holds the
-// lock.
+// set.find returns the answer for a counter, or nil if there is none. The caller holds the lock.
 func (s *set) find(id identity, now counter.Micros) *answer {
 	for i := range s.ways {
 		if w := &s.ways[i]; w.identity == id && w.until > now {
@@ -160,12 +159,12 @@ type recorder struct {
 	forgot counter.Micros
 }
 
-// The method violation returns the identity of a violation's record.
+// recorder.violation returns the identity of a violation's record.
 func (p *recorder) violation(id int64) uint64 { return p.id ^ uint64(id)<<1 | 1 }
 
-// The method recall answers a check from memory. The result named known reports whether there is a
-// remembered answer, and denies reports whether it denies the call. The argument p is the recorder
-// of the previous check, which recall updates.
+// denials.recall answers a check from memory. The result named known reports whether there is a
+// remembered answer, and the result named denies whether that answer denies the call. The argument
+// p is the recorder of the previous check, which recall updates.
 func (d *denials) recall(now counter.Micros, checks []counter.Check, i int, r *counter.Result, p *recorder) (known, denies bool) {
 	known, denies, _ = d.recallOrLook(now, checks, i, r, p, false)
 	return known, denies
@@ -215,8 +214,7 @@ func (d *denials) mayAsk(now counter.Micros, c *counter.Check) bool {
 	return true
 }
 
-// The method outdate drops answers that are not denials, for counters that a later call has
-// charged.
+// denials.outdate drops answers that are not denials, for counters that a later call has charged.
 func (d *denials) outdate(checks []counter.Check) {
 	for i := range checks {
 		if checks[i].Limit == nil {
@@ -233,7 +231,7 @@ func (d *denials) outdate(checks []counter.Check) {
 	}
 }
 
-// The method recorder returns the penalty at a position of the call.
+// denials.recorder returns the penalty at a position of the call.
 func (d *denials) recorder(checks []counter.Check, number int) recorder {
 	id := d.identify(checks[number-1].Key)
 	s, mu := d.lock(id)
@@ -241,8 +239,8 @@ func (d *denials) recorder(checks []counter.Check, number int) recorder {
 	return recorder{number, id[0], s.forgot}
 }
 
-// The method fill sets r to the result of an answer at the present instant. At + Wait and At +
-// Reset remain the same instants.
+// answer.fill sets r to the result of an answer at the present instant. At + Wait and At + Reset
+// remain the same instants.
 func (a *answer) fill(now counter.Micros, c *counter.Check, r *counter.Result) {
 	elapsed := now - a.sent
 	*r = counter.Result{At: a.at + elapsed, Remaining: a.remaining, Reset: max(0, a.reset-elapsed),
@@ -285,7 +283,7 @@ func unknown(at counter.Micros, c *counter.Check) counter.Result {
 	return r
 }
 
-// The method learn remembers the answer to a call that the store denied. The call was sent and
+// denials.learn remembers the answer to a call that the store denied. The call was sent and
 // answered at the given instants.
 func (d *denials) learn(sent, received counter.Micros, checks []counter.Check, results []counter.Result) {
 	for i := range checks {
@@ -320,9 +318,9 @@ func (d *denials) learn(sent, received counter.Micros, checks []counter.Check, r
 	}
 }
 
-// guardOf returns the identity of the violation that was recorded for a denial; 0 if there is none.
-// A penalty that is in force records nothing. A cost that can never pass is not a violation, so no
-// record is missed.
+// guardOf returns the identity of the violation that was recorded for a denial, or 0 if there is
+// none. A penalty that is in force records nothing. A cost that can never pass is not a violation,
+// so no record is missed.
 func (d *denials) guardOf(checks []counter.Check, results []counter.Result, i int) uint64 {
 	guard := checks[i].Guard
 	if guard == 0 || results[guard-1].Denied {
@@ -332,8 +330,8 @@ func (d *denials) guardOf(checks []counter.Check, results []counter.Result, i in
 	return p.violation(checks[i].Violation)
 }
 
-// The method put stores an answer in place of the counter's last one, in a free slot, or in place
-// of the least valuable answer. The caller holds the lock.
+// set.put stores an answer in place of the counter's last one, in a free slot, or in place of the
+// least valuable answer. The caller holds the lock.
 func (s *set) put(a *answer, now counter.Micros) {
 	victim := &s.ways[0]
 	for i := range s.ways {
@@ -359,8 +357,8 @@ func (a *answer) covers(other *answer) bool {
 	return a.numbers == other.numbers && a.cost < other.cost && (other.cost == passed || a.guard == other.guard)
 }
 
-// The function worth orders answers by their value: expired answers are worth least, then answers
-// that are not denials, then denials by their remaining time.
+// answer.worth orders answers by their value: expired answers are worth least, then answers that
+// are not denials, then denials by their remaining time.
 func (a *answer) worth(now counter.Micros) counter.Micros {
 	switch left := a.until - now; {
 	case left <= 0:
@@ -372,7 +370,7 @@ func (a *answer) worth(now counter.Micros) counter.Micros {
 	}
 }
 
-// The method forget drops the answers for a counter, including an answer that has not arrived yet.
+// denials.forget drops the answers for a counter, including an answer that has not arrived yet.
 func (d *denials) forget(now counter.Micros, id identity) {
 	s, mu := d.lock(id)
 	defer mu.Unlock()

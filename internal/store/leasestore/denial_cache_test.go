@@ -41,7 +41,7 @@ func TestADenialIsRemembered(t *testing.T) {
 	}
 }
 
-// The method askInner returns the inner store's answer to a denied check.
+// rig.askInner returns the inner store's answer to a denied check.
 func (p *rig) askInner(c counter.Check) counter.Result {
 	p.Helper()
 	r := make([]counter.Result, 1)

@@ -21,13 +21,13 @@
 // No request waits longer than Options.WaitMax. After that it fails with [counter.ErrOverloaded],
 // because a client can cause such a wait, for example by a burst on a busy machine. The error is
 // [counter.ErrUnavailable] only if a call for the counter failed during the wait because the store
-// did not answer. And even then it is ErrOverloaded if the store has answered another call recently
-// (half of the timeout ago or later), or has answered a call that was sent later. If the call
-// fails, the requests that wait for it fail too, except those that held units can admit. So waiting
-// requests do not call a failed store again. A call is overdue if it takes four times as long as
-// usual, and at least a tenth of the timeout. Then one of the waiting requests makes another call
-// for all of them. So a call that hangs usually makes only its own request fail. If the store takes
-// more than a third of the timeout to answer, no request waits for another request's call.
+// did not answer. Even then it is ErrOverloaded if the store has answered another call within the
+// last half of the timeout, or a call that was sent later. If the call fails, the requests that
+// wait for it fail too, except those that held units can admit. So waiting requests do not call a
+// failed store again. A call is overdue if it takes four times as long as usual, and at least a
+// tenth of the timeout. Then one of the waiting requests makes another call for all of them. So a
+// call that hangs usually makes only its own request fail. If the store takes more than a third of
+// the timeout to answer, no request waits for another request's call.
 //
 // A unit counts from when it is reserved, just as the store counts a unit when it decides. The
 // request is admitted after the rest of its checks have been answered, at most one call later.
@@ -41,13 +41,13 @@
 // # Promise: denied only as the store would deny
 //
 // A call is denied from memory only while the store would deny it: one of its checks was denied for
-// the same or a smaller cost, by a limit with the same numbers, and its wait is not over. The
-// answer equals that of the store: At + Wait and At + Reset remain the same instants. A denial is
-// forgotten early if its wait might have become shorter. A reset or refund through this store takes
-// effect at once. For units that another process has leased, the store reports when they will be
-// used or refunded, and the denial is forgotten at that time. Changes by other processes take
-// effect within a second of the call ([DenialMax]). A penalty in force is remembered in the same
-// way.
+// the same or a smaller cost, by a limit with the same numbers, and the wait of that denial is not
+// over. The answer equals that of the store: At + Wait and At + Reset remain the same instants. A
+// denial is forgotten early if its wait might have become shorter. A reset or refund through this
+// store takes effect at once. For units that another process has leased, the store reports when
+// they will be used or refunded, and the denial is forgotten at that time. Changes by other
+// processes take effect within a second of the call ([DenialMax]). A penalty in force is remembered
+// in the same way.
 //
 // All denials by one limit during one wait are, by definition, one violation. The store records it
 // with the first denial and does not need to see the others. A denial is remembered only if its
@@ -81,8 +81,8 @@
 // check that does not deny gets the store's last answer, which is at most a second old, or the
 // answer of an unused counter.
 //
-// A refund of a leased unit of a token bucket is credited like any other, at the instant of its
-// lease.
+// A refunded unit of a token bucket is credited at the instant of its charge. For a leased unit,
+// that is the instant of the lease.
 //
 // # When not to use it
 //

@@ -78,7 +78,7 @@ func (f *remoteStore) Take(ctx context.Context, checks []counter.Check, results 
 	return nil
 }
 
-// The method begin records a call and returns its delays and whether it fails.
+// remoteStore.begin records a call and returns its delays and whether it fails.
 func (f *remoteStore) begin(checks []counter.Check) (lost, executed, hang bool, way time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -141,7 +141,7 @@ func (f *remoteStore) calls() (calls, atOnce int) {
 	return calls, atOnce
 }
 
-// The method readUsed returns the number of units of a counter that are charged and not refunded,
+// remoteStore.readUsed returns the number of units of a counter that are charged and not refunded,
 // and the number refunded.
 func (f *remoteStore) readUsed(key string) (used, returned int64) {
 	f.mu.Lock()
@@ -149,14 +149,14 @@ func (f *remoteStore) readUsed(key string) (used, returned int64) {
 	return f.charged[key] - f.returned[key], f.returned[key]
 }
 
-// The method set changes the network's behavior.
+// remoteStore.set changes the network's behavior.
 func (f *remoteStore) set(change func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	change()
 }
 
-// The method node returns the store of one process, over the remote store.
+// remoteStore.node returns the store of one process, over the remote store.
 func (f *remoteStore) node(o Options) *Store {
 	s, err := New(f, o)
 	if err != nil {
@@ -165,7 +165,7 @@ func (f *remoteStore) node(o Options) *Store {
 	return s
 }
 
-// The method close closes a node and fails the test if that takes too long.
+// remoteStore.close closes a node and fails the test if that takes too long.
 func (f *remoteStore) close(s *Store) {
 	f.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -186,7 +186,7 @@ type ledger struct {
 	slowest                  time.Duration
 }
 
-// The method ask makes one request and records it.
+// ledger.ask makes one request and records it.
 func (l *ledger) ask(s *Store, checks ...counter.Check) error {
 	start, results := time.Now(), make([]counter.Result, len(checks))
 	err := s.Take(context.Background(), checks, results)

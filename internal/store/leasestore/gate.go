@@ -28,9 +28,8 @@ const (
 	gateCallsMax = 256
 	// gateWaitingMax bounds the requests that wait at one gate. Further requests are denied.
 	gateWaitingMax = 1 << 15
-	// sourcePlaces is a number of places. The requests of one source that wait, at all gates
-	// together, have at most half of these places. So one client does not fill a gate that it
-	// shares with others.
+	// sourcePlaces is twice the greatest number of requests of one source that wait at all gates
+	// together. So one client does not fill a gate that it shares with others.
 	sourcePlaces = gateWaitingMax
 	// gatesWaitingMax bounds the requests that wait at all gates together. Further requests are
 	// denied.
@@ -38,8 +37,8 @@ const (
 	// gateWaitMax bounds how long a request waits for its turn. The store answers during all of
 	// that time, because a failed call ends the wait of every request behind it.
 	gateWaitMax = counter.Second
-	// gateMissesMax is a number of waiting requests in a row. If the last denial does not cover
-	// that many, each remaining request is sent to the store.
+	// gateMissesMax is the greatest number of waiting requests in a row that the last denial may
+	// fail to cover. After that, each remaining request is sent to the store.
 	gateMissesMax = 4
 )
 
@@ -70,8 +69,8 @@ type gate struct {
 	// units left of the limit according to the last answer; the capacity before the first answer
 	remaining int64
 	calls     int // under way
-	// more than 0 while queued requests are being denied: the gate is then in use, with an empty
-	// queue
+	// more than 0 while queued requests are being denied: the queue is then empty, but the gate is
+	// still in use
 	pins  int
 	queue turns
 }
@@ -104,7 +103,7 @@ type queued struct {
 type turn uint8
 
 const (
-	turnNone turn = iota // it waits
+	turnNone turn = iota // the request still waits
 	turnCall             // the request makes its call
 	turnDone             // the results are those that the store would return
 	turnFail             // the request fails with an error
@@ -129,7 +128,7 @@ func narrowestCheck(checks []counter.Check, parts []part) int {
 	return at
 }
 
-// The method maxCalls returns how many calls of a cost may be under way.
+// Store.maxCalls returns how many calls of a cost may be under way.
 func (s *Store) maxCalls(g *gate, k kind, cost int64) int {
 	if k != takes || s.denials == nil { // each request must reach the store
 		return gateCallsMax
@@ -137,7 +136,7 @@ func (s *Store) maxCalls(g *gate, k kind, cost int64) int {
 	return int(min(max(0, g.remaining)/cost+1, gateCallsMax))
 }
 
-// The method enter lets a call pass its gate, or queues it. If the returned request is not nil, the
+// Store.enter lets a call pass its gate, or queues it. If the returned request is not nil, the
 // caller must call [Store.awaitTurn]. After a call that has passed, the caller must call
 // [Store.leaveGate].
 func (s *Store) enter(k kind, checks []counter.Check, results []counter.Result, parts []part) (p pass, q *queued, err error) {
@@ -174,7 +173,8 @@ func (s *Store) enter(k kind, checks []counter.Check, results []counter.Result, 
 	return p, q, nil
 }
 
-// sourceOf returns the count of the source of a check, or of the counter if the source is unknown.
+// sourceOf returns the entry of g.sources for the source of a check, or for its counter if the
+// source is unknown.
 func (g *gates) sourceOf(c *counter.Check, id identity) sources.Source {
 	if c.Source != 0 {
 		return g.sources.Of(uint64(c.Source))
@@ -182,8 +182,8 @@ func (g *gates) sourceOf(c *counter.Check, id identity) sources.Source {
 	return g.sources.Of(id[0])
 }
 
-// The method named left is invoked for a request that no longer waits. It lowers the counts of
-// waiting requests.
+// gates.left is invoked for a request that no longer waits. It lowers the counts of waiting
+// requests.
 func (g *gates) left(q *queued) {
 	g.waiting.Add(-1)
 	q.source.Leave()
@@ -273,7 +273,7 @@ func (s *Store) leaveGate(ctx context.Context, p pass, k kind, checks []counter.
 	p.shard.close(g)
 }
 
-// The method fail decides all requests of a queue. Those that cannot be denied from memory fail.
+// Store.fail decides all requests of a queue. Those that cannot be denied from memory fail.
 func (s *Store) fail(queue *turns, failure error) {
 	failure = notSentError{failure}
 	for q := queue.pop(); q != nil; q = queue.pop() {
@@ -285,8 +285,7 @@ func (s *Store) fail(queue *turns, failure error) {
 	}
 }
 
-// The method deny decides those requests of a queue that can be denied from memory. The others
-// remain.
+// Store.deny decides those requests of a queue that can be denied from memory. The others remain.
 func (s *Store) deny(queue *turns) {
 	var left turns
 	for misses := 0; misses < gateMissesMax; {
@@ -305,8 +304,7 @@ func (s *Store) deny(queue *turns) {
 	queue.prepend(left)
 }
 
-// The method proceed lets as many requests pass as the counter has room for. The caller holds the
-// lock.
+// Store.proceed lets as many requests pass as the counter has room for. The caller holds the lock.
 func (s *Store) proceed(g *gate) {
 	for q := g.queue.peek(); q != nil; q = g.queue.peek() {
 		late := s.now()-q.since > gateWaitMax
@@ -323,15 +321,14 @@ func (s *Store) proceed(g *gate) {
 	}
 }
 
-// The method decide sets the decision about a request. From then on, the request's goroutine owns
-// q.
+// Store.decide sets the decision about a request. From then on, the request's goroutine owns q.
 func (s *Store) decide(q *queued, t turn, err error) {
 	s.gates.left(q)
 	q.turn, q.err = t, err
 	q.done <- struct{}{}
 }
 
-// The method find returns the gate of a counter, nil if there is none. The caller holds the lock.
+// gateShard.find returns the gate of a counter, or nil if there is none. The caller holds the lock.
 func (sh *gateShard) find(id identity) *gate {
 	for _, g := range sh.busy {
 		if g.id == id {
@@ -341,7 +338,7 @@ func (sh *gateShard) find(id identity) *gate {
 	return nil
 }
 
-// The method named open returns the gate of a counter, creating it if needed. The caller holds the
+// gateShard.open returns the gate of a counter, and creates it if necessary. The caller holds the
 // lock.
 func (sh *gateShard) open(id identity, l *counter.Limit) *gate {
 	if g := sh.find(id); g != nil {
@@ -361,7 +358,7 @@ func (sh *gateShard) open(id identity, l *counter.Limit) *gate {
 // gatesKept is how many unused gates a shard keeps.
 const gatesKept = 64
 
-// The method close frees a gate that has no calls and no queue. The caller holds the lock.
+// gateShard.close frees a gate that has no calls and no queue. The caller holds the lock.
 func (sh *gateShard) close(g *gate) {
 	if g.calls > 0 || g.pins > 0 || g.queue.waiting > 0 {
 		return

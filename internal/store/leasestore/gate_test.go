@@ -26,7 +26,7 @@ type burst struct {
 	errs                     sync.Map // number of failures by error text
 }
 
-// The method ask makes one request and counts its outcome.
+// burst.ask makes one request and counts its outcome.
 func (b *burst) ask(ctx context.Context, checks ...counter.Check) {
 	results := make([]counter.Result, len(checks))
 	switch err := b.Take(ctx, checks, results); {
@@ -56,7 +56,7 @@ func (p *rig) blockInner() (release func()) {
 	})
 }
 
-// The method named queues blocks until n requests wait at gates.
+// rig.queues blocks until n requests wait at gates.
 func (p *rig) queues(n int64) {
 	p.Helper()
 	eventually.Until(p, time.Minute, fmt.Sprintf("%d requests wait at gates", n), func() bool { return p.gates.waiting.Load() == n })
@@ -76,7 +76,7 @@ func (p *rig) isIdle() {
 }
 
 // TestABurstIsAFewCalls: of a burst of any size, exactly as many requests are admitted as the limit
-// permits, with about as many calls.
+// permits, and the store gets about as many calls.
 func TestABurstIsAFewCalls(t *testing.T) {
 	for _, n := range []int{6, 100, 10_000} {
 		for _, text := range []string{"5/1h", "5/1h fixed_window", "5/1h sliding_log", "5/1h burst 5"} {
@@ -314,8 +314,8 @@ func TestGatesUnderLoad(t *testing.T) {
 	}
 }
 
-// The method random sends requests through [counter.Store] or [counter.Batcher] and counts the
-// admitted units.
+// burst.random sends requests through [counter.Store] or [counter.Batcher] and counts the admitted
+// units.
 func (b *burst) random(random *rand.Rand, limits []*counter.Limit, used *[3]atomic.Int64) {
 	calls, chosen := make([]counter.Call, 1+random.IntN(4)), make([][]int, 4)
 	for i := range calls {

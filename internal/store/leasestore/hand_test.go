@@ -57,8 +57,8 @@ func TestTheHandDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// TestNothingIsUsedAfterAStop: if the process is suspended for a minute with held units, so that
-// the ticker does not run but the clock does, the first request afterwards makes a call.
+// TestNothingIsUsedAfterAStop: a process that holds units is suspended for a minute, in which the
+// clock runs and the ticker does not. The first request afterwards makes a call.
 func TestNothingIsUsedAfterAStop(t *testing.T) {
 	for _, text := range []string{"10000/1s fixed_window", "10000/1s", "10000/1s burst 10000", "1000000/1h"} {
 		p, l := open(t, Options{}), limittest.New(t, text)

@@ -48,7 +48,7 @@ func TestAHotLimitIsDecidedInHand(t *testing.T) {
 				}
 				got, _ := f.readUsed("a")
 				want := books.admitted["a"]
-				// refilled tokens are not credited
+				// tokens that were refilled while units were leased are not credited
 				if got != want && !(l.Algorithm() == counter.TokenBucket && got > want) {
 					t.Errorf("the store has charged %d, %d were admitted", got, want)
 				}
@@ -142,8 +142,9 @@ func TestWaitingRequestsAreNotLate(t *testing.T) {
 	})
 }
 
-// TestWaitingRequestsFailWithTheCall: waiting requests do not each call a store that does not
-// answer. A canceled caller or a malformed call does not affect the next call.
+// TestWaitingRequestsFailWithTheCall: if the store does not answer a call, the requests that wait
+// for the call fail too, and do not call the store. After stale boundaries or a panic, each of them
+// makes its own call.
 func TestWaitingRequestsFailWithTheCall(t *testing.T) {
 	for name, what := range map[string]struct {
 		answer error

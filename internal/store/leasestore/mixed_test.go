@@ -84,8 +84,8 @@ func TestOnlyUnheldLimitsCallTheStore(t *testing.T) {
 	})
 }
 
-// TestViolationsOfLeasedLimitsAreRecorded: a violation that is denied from memory is recorded in
-// the store once.
+// TestViolationsOfLeasedLimitsAreRecorded: a violation is recorded in the store once, even if all
+// its denials come from memory.
 func TestViolationsOfLeasedLimitsAreRecorded(t *testing.T) {
 	for name, o := range map[string]Options{"with memory": {}, "without": {DenialsMax: -1}} {
 		t.Run(name, func(t *testing.T) {
@@ -164,7 +164,7 @@ func TestADenialByALeasedLimitIsForgotten(t *testing.T) {
 		back := takeOf("a", l, 2)
 		back.Op, back.Receipt = counter.OpRefund, results[0].Receipt
 		_ = books.ask(s, back)
-		// these are two units for the settlement, which counts as a request here
+		// two of the three units belong to the refund, which the ledger counts as a request
 		if _ = books.ask(s, a); books.admitted["a"] != 3 {
 			t.Errorf("%d admitted after units came back", books.admitted["a"])
 		}

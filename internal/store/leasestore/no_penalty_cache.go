@@ -24,9 +24,9 @@ type absences struct{ cache[absence] }
 
 func newAbsences(most int) *absences { return &absences{*newCache[absence](most)} }
 
-// The method named known reports whether the absence of a penalty is known. The result named look
-// reports whether the caller must check again, because half of the time has passed and no other
-// request is checking.
+// absences.known reports whether the absence of a penalty is known. The result named look reports
+// whether the caller must check again, because half of the time has passed and no other request is
+// checking.
 func (t *absences) known(now counter.Micros, id identity) (absent, look bool) {
 	set, mu := t.lock(id)
 	defer mu.Unlock()
@@ -39,7 +39,7 @@ func (t *absences) known(now counter.Micros, id identity) (absent, look bool) {
 	return true, look
 }
 
-// The method learn records the result of checking for a penalty. If the argument named until is
+// absences.learn records the result of checking for a penalty. If the argument named until is
 // positive, there was no penalty, and the method remembers this until that instant. If the argument
 // is 0, there is a penalty. If it is negative, the result is unknown. In all cases the check is no
 // longer under way.
@@ -58,7 +58,7 @@ func (t *absences) learn(id identity, until counter.Micros) {
 	}
 }
 
-// The method unpenalized reports whether only checks of penalties remain and all of these penalties
+// attempt.unpenalized reports whether only checks of penalties remain and all of these penalties
 // are known to be absent. If they are, the method fills in their results.
 func (a *attempt) unpenalized() bool {
 	if a.inHand == 0 || a.kind != takes {
@@ -92,7 +92,7 @@ func (a *attempt) unpenalized() bool {
 	return true
 }
 
-// The method look checks in the background whether there is a penalty now.
+// Store.look checks in the background whether there is a penalty now.
 func (s *Store) look(id identity, c *counter.Check) {
 	checks := []counter.Check{*c}
 	checks[0].Key = append([]byte(nil), c.Key...)
@@ -109,8 +109,8 @@ func (s *Store) look(id identity, c *counter.Check) {
 	}
 }
 
-// learnAbsences remembers clients without a penalty if useful is true, and forgets clients that
-// have one.
+// learnAbsences remembers clients without a penalty if the argument named useful is true. It
+// forgets clients that have a penalty.
 func (s *Store) learnAbsences(sent counter.Micros, useful bool, checks []counter.Check, results []counter.Result, err error) {
 	for i := range checks {
 		switch {

@@ -27,8 +27,8 @@ const overduePart = 10
 // triesMax bounds how often the time is doubled. After that many times, it exceeds the timeout.
 const triesMax = 8
 
-// The method ask lets the waiting request call the store for its counter. The caller holds the
-// lock.
+// heldCounter.ask prepares a call of the store for the counter. It returns false if no such call
+// can be made now. The caller holds the lock.
 func (h *heldCounter) ask(now counter.Micros, l *counter.Limit, cost int64) (lease.Call, bool) {
 	asking, ok := h.counter.Ask(now, l, cost)
 	if ok {
@@ -38,15 +38,14 @@ func (h *heldCounter) ask(now counter.Micros, l *counter.Limit, cost int64) (lea
 	return asking, ok
 }
 
-// The method overdue returns the time until the call under way is overdue. The caller holds the
-// lock.
+// Store.overdue returns the time until the call under way is overdue. The caller holds the lock.
 func (s *Store) overdue(h *heldCounter) time.Duration {
 	span := max(s.timeout/overduePart, overdueAfter*s.responseTime()) << h.tries
 	return span - time.Duration(s.now()-h.asked)*time.Microsecond
 }
 
-// The method patience returns how long a request waits before it checks whether the call under way
-// is overdue.
+// Store.patience returns how long a request waits before it checks whether the call under way is
+// overdue.
 func (s *Store) patience(p *part, w *waiter) time.Duration {
 	p.shard.mu.Lock()
 	defer p.shard.mu.Unlock()
@@ -56,9 +55,9 @@ func (s *Store) patience(p *part, w *waiter) time.Duration {
 	return max(0, s.overdue(p.held))
 }
 
-// The method overtake makes a waiting request call the store if the call for which it waits is
-// overdue and there is time. The request is then decided. Otherwise the method returns the time
-// until the next check.
+// Store.overtake makes a waiting request call the store if the call for which it waits is overdue
+// and there is time. The request is then decided. Otherwise the method returns the time until the
+// next check.
 func (s *Store) overtake(p *part, w *waiter) (more time.Duration, over bool) {
 	h := p.held
 	p.shard.mu.Lock()

@@ -20,8 +20,8 @@ func punishedChecks(p *counter.Penalty, limits ...counter.Check) []counter.Check
 	return append(checks, limits...)
 }
 
-// The method readViolations returns the number of violations that the inner store remembers, and
-// the duration of the penalty.
+// rig.readViolations returns the number of violations that the inner store remembers, and the
+// duration of the penalty.
 func (p *rig) readViolations(penalty *counter.Penalty) (int64, counter.Micros) {
 	p.Helper()
 	r := make([]counter.Result, 1)
@@ -138,7 +138,7 @@ func TestADenialKeepsItsViolation(t *testing.T) {
 	penalty := &counter.Penalty{Window: counter.Hour, Threshold: 9, Multipliers: []int64{1}}
 	p, l := open(t, Options{}), limittest.New(t, "1/1m fixed_window")
 	p.exhaust("a", l)
-	p.ask(takeOf("a", l, 1)) // this is a policy without penalties
+	p.ask(takeOf("a", l, 1)) // as under a policy without penalties
 	p.ask(punishedChecks(penalty, takeOf("a", l, 1))...)
 	other := punishedChecks(penalty, takeOf("a", l, 1))
 	other[1].Violation = 2

@@ -143,7 +143,7 @@ func TestBatchesOnRedis(t *testing.T) {
 	}
 }
 
-// The method isDenied makes one more request and reports whether it was denied.
+// ledger.isDenied makes one more request and reports whether it was denied.
 func (l *ledger) isDenied(t testing.TB, s *Store, c counter.Check) bool {
 	t.Helper()
 	before := l.denied
@@ -191,7 +191,7 @@ func TestRedisThatHangsIsNotChargedTwice(t *testing.T) {
 	}
 }
 
-// The method count reads a number under the ledger's lock.
+// ledger.count reads a number under the ledger's lock.
 func (l *ledger) count(figure func() int64) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -32,7 +32,7 @@ type life struct {
 	running sync.WaitGroup
 }
 
-// The method start runs f in a new goroutine, unless the store is closed.
+// life.start runs f in a new goroutine, unless the store is closed.
 func (l *life) start(f func()) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -79,7 +79,7 @@ func (s *Store) tickWhileHolding() {
 	}
 }
 
-// The method rest ends the ticker if no units are held.
+// Store.rest reports whether the ticker must end because no units are held.
 func (s *Store) rest() bool {
 	s.life.mu.Lock()
 	defer s.life.mu.Unlock()
@@ -87,12 +87,12 @@ func (s *Store) rest() bool {
 	return !s.ticking
 }
 
-// The method tick refunds units that need not be held.
+// Store.tick refunds units that need not be held.
 func (s *Store) tick(ctx context.Context) {
 	s.sweep(ctx, func(c *lease.Counter, backs []lease.Refund) []lease.Refund { return c.Tick(s.now(), backs) })
 }
 
-// The method sweep calls the function named take for each counter that holds units, and sends the
+// Store.sweep calls the function named take for each counter that holds units, and sends the
 // refunds that take returns.
 func (s *Store) sweep(ctx context.Context, take func(*lease.Counter, []lease.Refund) []lease.Refund) {
 	var backs []lease.Refund
@@ -123,7 +123,7 @@ func (s *Store) sweep(ctx context.Context, take func(*lease.Counter, []lease.Ref
 	s.send(ctx, calls)
 }
 
-// The method refund returns a call with one refund. Each refund is a separate call, so that none
+// heldCounter.refund returns a call with one refund. Each refund is a separate call, so that none
 // fails because of another.
 func (h *heldCounter) refund(b *lease.Refund) counter.Call {
 	c := h.check()
@@ -131,8 +131,8 @@ func (h *heldCounter) refund(b *lease.Refund) counter.Call {
 	return counter.Call{Checks: []counter.Check{c}, Results: make([]counter.Result, 1)}
 }
 
-// The method send sends refunds once. The outcome of a failed refund is unknown, and repeating it
-// might credit the units twice.
+// Store.send sends refunds once. The outcome of a failed refund is unknown, and repeating it might
+// credit the units twice.
 func (s *Store) send(ctx context.Context, calls []counter.Call) {
 	if len(calls) == 0 {
 		return
@@ -149,8 +149,8 @@ func (s *Store) send(ctx context.Context, calls []counter.Call) {
 	}
 }
 
-// The method prefetch takes units in the background while the request that found few units
-// continues. The caller holds the lock.
+// Store.prefetch takes units in the background while the request that found few units continues.
+// The caller holds the lock.
 func (s *Store) prefetch(now counter.Micros, sh *shard, h *heldCounter, l *counter.Limit) {
 	asking, ok := h.ask(now, l, 0)
 	if !ok {
@@ -166,8 +166,8 @@ func (s *Store) prefetch(now counter.Micros, sh *shard, h *heldCounter, l *count
 	}
 }
 
-// The method fetch makes a prefetching call. The granted units go to the waiting requests and into
-// the held units.
+// Store.fetch makes a prefetching call. The granted units go to the waiting requests and into the
+// held units.
 func (s *Store) fetch(sh *shard, h *heldCounter, asking *lease.Call, check counter.Check) {
 	defer s.active.Add(-1)
 	ctx, results, err, sent := context.Background(), make([]counter.Result, 1), errPanicked, s.now()

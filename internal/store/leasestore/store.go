@@ -28,13 +28,13 @@ type Options struct {
 	// number is CountersMaxDefault. The greatest value is CountersMaxBound. A smaller number than
 	// 1024, except 0, means 1024.
 	CountersMax int
-	// Timeout is how long the inner store usually takes at most; 0 means TimeoutDefault. No call is
-	// overdue before a tenth of it. Timeout does not bound a call to the inner store: that store's
-	// own timeout starts when the call is sent.
+	// Timeout is the time within which the inner store usually answers; 0 means TimeoutDefault. No
+	// call is overdue before a tenth of that time. Timeout does not bound a call to the inner
+	// store: that store's own timeout starts when the call is sent.
 	Timeout time.Duration
-	// WaitMax bounds how long a call waits for another call. WaitMax should be longer than the time
-	// in which the inner store fails: a call that waits for WaitMax is late, which is no outage. If
-	// WaitMax is less than Timeout, the bound is Timeout.
+	// WaitMax bounds how long a call waits for another call. WaitMax should be longer than the
+	// inner store takes to fail, because a call that has waited for WaitMax fails as in an overload
+	// and not as in an outage. If WaitMax is less than Timeout, the bound is Timeout.
 	WaitMax time.Duration
 	// Reports remembers how much of each counter is used, and provides the clock. All stores of a
 	// process over the same counters should have the same Reports. Nil means that the store has its
@@ -157,7 +157,7 @@ func (s *Store) TakeNow(checks []counter.Check, results []counter.Result) bool {
 	return false
 }
 
-// Store.decides reports whether every counter of a check that can be leased would decide it at
+// Store.decides reports whether each check that can be leased would be decided by its counter at
 // once. Without this test, requests that have to call the store would count twice in the demand of
 // their counters.
 func (s *Store) decides(checks []counter.Check) bool {
@@ -179,9 +179,9 @@ func (s *Store) decides(checks []counter.Check) bool {
 	return true
 }
 
-// The method conclude records the outcome of a call and returns the error for the caller. If the
-// call was sent only to renew a denial, and the store did not answer, the remembered denial answers
-// the call.
+// Store.conclude records the outcome of a call and returns the error for the caller. If the call
+// was sent only to renew a denial, and the store did not answer, the remembered denial answers the
+// call.
 func (s *Store) conclude(ctx context.Context, sent counter.Micros, k kind, checks []counter.Check, results []counter.Result, err error) error {
 	s.learnAbsences(sent, false, checks, results, err)
 	s.learn(sent, k, checks, results, err)
@@ -195,14 +195,14 @@ func (s *Store) conclude(ctx context.Context, sent counter.Micros, k kind, check
 	return err
 }
 
-// The method attempt returns an attempt at a call.
+// Store.attempt returns an attempt at a call.
 func (s *Store) attempt(k kind, checks []counter.Check, results []counter.Result) *attempt {
 	a := s.pools.attempts.Get().(*attempt)
 	a.reset(s, k, checks, results)
 	return a
 }
 
-// The method finish completes an attempt and releases it.
+// Store.finish completes an attempt and releases it.
 func (s *Store) finish(ctx context.Context, a *attempt, o outcome) (err error) {
 	defer a.release()
 	if o == settled {
@@ -254,8 +254,8 @@ func (s *Store) denyFromMemory(checks []counter.Check, results []counter.Result,
 	return true
 }
 
-// The method learn remembers the answer to a call that was denied. Even if the call failed, the
-// method drops the answers that the call has made out of date.
+// Store.learn remembers the answer to a call that was denied. Even if the call failed, the method
+// drops the answers that the call has made out of date.
 func (s *Store) learn(sent counter.Micros, k kind, checks []counter.Check, results []counter.Result, err error) {
 	switch {
 	case k == settles:
@@ -275,8 +275,8 @@ func (s *Store) learn(sent counter.Micros, k kind, checks []counter.Check, resul
 // Forget drops the remembered answers of a counter to which another process has restored units.
 func (s *Store) Forget(c *counter.Check) { s.forget(c) }
 
-// The method forget drops the remembered answers of a counter that was reset or refunded. After a
-// reset, the units held for the counter are no longer charged, so they are dropped too.
+// Store.forget drops the remembered answers of a counter that was reset or refunded. After a reset,
+// the units held for the counter are no longer charged, so they are dropped too.
 func (s *Store) forget(c *counter.Check) {
 	id := s.identify(c.Key)
 	if c.Op == counter.OpReset {

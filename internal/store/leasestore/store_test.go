@@ -46,8 +46,8 @@ func (b *between) Take(ctx context.Context, checks []counter.Check, results []co
 	return take(ctx, checks, results)
 }
 
-// The method named instead lets the function named take answer all further calls. Nil restores the
-// inner store.
+// between.instead lets the function named take answer all further calls. Nil restores the inner
+// store.
 func (b *between) instead(take func(ctx context.Context, checks []counter.Check, results []counter.Result) error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -79,10 +79,10 @@ func open(t testing.TB, o Options) *rig {
 	return p
 }
 
-// The method setClocks sets both clocks to a span after noon.
+// rig.setClocks sets both clocks to a span after noon.
 func (p *rig) setClocks(span counter.Micros) { p.clock.Store(int64(span)) }
 
-// The method ask answers checks and fails the test if the store cannot answer.
+// rig.ask answers checks and fails the test if the store cannot answer.
 func (p *rig) ask(checks ...counter.Check) []counter.Result {
 	p.Helper()
 	results := make([]counter.Result, len(checks))
@@ -96,8 +96,8 @@ func (p *rig) ask(checks ...counter.Check) []counter.Result {
 	return results
 }
 
-// The method named calls fails the test unless the inner store was called want times since the
-// previous such check.
+// rig.calls fails the test unless the inner store was called want times since the previous such
+// check.
 func (p *rig) calls(want int64, why string) {
 	p.Helper()
 	if got := p.inner.calls.Swap(0); got != want {
@@ -109,7 +109,7 @@ func takeOf(key string, l *counter.Limit, cost int64) counter.Check {
 	return counter.Check{Key: []byte(key), Limit: l, Cost: cost}
 }
 
-// The method exhaust uses up all units of a counter.
+// rig.exhaust uses up all units of a counter.
 func (p *rig) exhaust(key string, l *counter.Limit) {
 	p.Helper()
 	p.ask(takeOf(key, l, l.Capacity()))

@@ -13,7 +13,7 @@ import (
 // The type batch holds the calls of a TakeAll that must be sent to the inner store.
 type batch struct {
 	calls    []counter.Call
-	from     []int // the index of each of these in the caller's calls
+	from     []int // the index of each call in the caller's calls
 	kinds    []kind
 	attempts []*attempt // the attempt of each call; nil for a call without leases
 	passes   []pass
@@ -74,14 +74,13 @@ func (b *batch) addCall(ctx context.Context, s *Store, calls []counter.Call, i i
 	}
 }
 
-// The method put adds a call to the batch.
+// batch.put adds a call to the batch.
 func (b *batch) put(c counter.Call, from int, k kind, a *attempt, p pass) {
 	b.calls, b.from = append(b.calls, c), append(b.from, from)
 	b.kinds, b.attempts, b.passes = append(b.kinds, k), append(b.attempts, a), append(b.passes, p)
 }
 
-// The method wait runs a waiting call in a goroutine, so that it does not delay the rest of the
-// batch.
+// batch.wait runs a waiting call in a goroutine, so that it does not delay the rest of the batch.
 func (b *batch) wait(c *counter.Call, take func() error) {
 	b.waiting.Go(func() {
 		defer func() {
@@ -94,7 +93,7 @@ func (b *batch) wait(c *counter.Call, take func() error) {
 	})
 }
 
-// The method lease adds a call in which some limits can be leased.
+// batch.lease adds a call in which some limits can be leased.
 func (b *batch) lease(ctx context.Context, s *Store, calls []counter.Call, i int, k kind) {
 	c := &calls[i]
 	a := s.attempt(k, c.Checks, c.Results)
@@ -108,7 +107,7 @@ func (b *batch) lease(ctx context.Context, s *Store, calls []counter.Call, i int
 	}
 }
 
-// The method named ready adds an attempt that must call the store, or makes it wait at its gate.
+// batch.ready adds an attempt that must call the store, or makes it wait at its gate.
 func (b *batch) ready(ctx context.Context, s *Store, a *attempt, c *counter.Call, i int) {
 	var p pass
 	if a.owned == 0 && a.recording == nil {
@@ -158,7 +157,7 @@ func (s *Store) askAll(ctx context.Context, b *batch) {
 	s.ask(ctx, b.calls)
 }
 
-// The method ask sends the calls to the inner store.
+// Store.ask sends the calls to the inner store.
 func (s *Store) ask(ctx context.Context, calls []counter.Call) {
 	if s.batcher != nil {
 		s.batcher.TakeAll(ctx, calls)

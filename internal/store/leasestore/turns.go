@@ -16,7 +16,8 @@ type turns struct {
 	grown       bool // whether the map has held more than linesKept lines
 }
 
-// linesKept is a number of lines. If the map of an empty queue has held more, it is dropped.
+// linesKept is the greatest number of lines that a map may have held if it is kept in an empty
+// queue.
 const linesKept = 64
 
 // The type line is the requests of one source, in the order of arrival.
@@ -26,7 +27,7 @@ type line struct {
 	next        *line
 }
 
-// The method push puts a request at the end of the line of its source.
+// turns.push puts a request at the end of the line of its source.
 func (t *turns) push(q *queued) {
 	t.waiting++
 	q.next = nil
@@ -44,7 +45,7 @@ func (t *turns) push(q *queued) {
 	t.add(l)
 }
 
-// The method add puts a line at the end of the order.
+// turns.add puts a line at the end of the order.
 func (t *turns) add(l *line) {
 	if t.lines == nil {
 		t.lines = make(map[uint32]*line)
@@ -54,7 +55,7 @@ func (t *turns) add(l *line) {
 	t.rotate(l)
 }
 
-// The method rotate puts at the end of the order a line that is not in it.
+// turns.rotate puts a line at the end of the order. The line must not be in the order yet.
 func (t *turns) rotate(l *line) {
 	l.next = nil
 	if t.first == nil {
@@ -65,7 +66,7 @@ func (t *turns) rotate(l *line) {
 	t.last = l
 }
 
-// The method peek returns the request whose turn it is, nil if none waits.
+// turns.peek returns the request whose turn it is, or nil if none waits.
 func (t *turns) peek() *queued {
 	if t.first == nil {
 		return nil
@@ -73,7 +74,7 @@ func (t *turns) peek() *queued {
 	return t.first.first
 }
 
-// The method pop removes and returns the request whose turn it is, nil if none waits. The next turn
+// turns.pop removes and returns the request whose turn it is, or nil if none waits. The next turn
 // is that of the next source.
 func (t *turns) pop() *queued {
 	l := t.first
@@ -91,7 +92,7 @@ func (t *turns) pop() *queued {
 	return q
 }
 
-// The method named free drops an empty line that is no longer in the order.
+// turns.free drops an empty line that is no longer in the order.
 func (t *turns) free(l *line) {
 	delete(t.lines, l.source)
 	*l = line{}
@@ -105,7 +106,7 @@ func (t *turns) free(l *line) {
 	}
 }
 
-// The method remove removes a request. The method returns false if the request does not wait here.
+// turns.remove removes a request. The method returns false if the request does not wait here.
 func (t *turns) remove(q *queued) bool {
 	l := t.lines[q.checks[q.check].Source]
 	if l == nil {
@@ -133,7 +134,7 @@ func (t *turns) remove(q *queued) bool {
 	return true
 }
 
-// The method cut removes a line from the order.
+// turns.cut removes a line from the order.
 func (t *turns) cut(l *line) {
 	var before *line
 	for at := t.first; at != l; at = at.next {
@@ -149,8 +150,8 @@ func (t *turns) cut(l *line) {
 	}
 }
 
-// The method prepend puts the requests of an earlier queue ahead of the others. The earlier queue
-// must not be used afterwards.
+// turns.prepend puts the requests of an earlier queue ahead of the others. The earlier queue must
+// not be used afterwards.
 func (t *turns) prepend(earlier turns) {
 	if earlier.first == nil {
 		return

@@ -63,7 +63,7 @@ func TestABurstDelaysNoOtherSource(t *testing.T) {
 // take turns, even after requests were removed or put back.
 func TestTurnsKeepTheOrder(t *testing.T) {
 	var queue turns
-	var want []*queued // those of source 3 and of source 1 in turn
+	var want []*queued // the requests of source 3 and of source 1, alternately
 	for range 3 {
 		one, two, three := ofSource(1), ofSource(2), ofSource(3)
 		queue.push(three)

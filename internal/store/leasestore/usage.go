@@ -41,10 +41,10 @@ type usage struct{ cache[use] }
 
 func newUsage(most int) *usage { return &usage{*newCache[use](most)} }
 
-// The method learn records the store's answer to a call, unless the recorded answer is later. The
+// usage.learn records the store's answer to a call, unless the recorded answer is later. The
 // parameter named sent is the time when the call was sent. Answers can arrive in a different order
-// than the store gave them. A call that was sent after the recorded answer had arrived counts as
-// later, even if the store's clock has gone back.
+// than the store gave them. The answer to a call that was sent after the recorded answer had
+// arrived counts as later, even if the store's clock has gone back.
 func (t *usage) learn(id identity, sent, until counter.Micros, u use) {
 	set, mu := t.lock(id)
 	defer mu.Unlock()
@@ -55,7 +55,7 @@ func (t *usage) learn(id identity, sent, until counter.Micros, u use) {
 	}
 }
 
-// The method forget drops the record of a counter.
+// usage.forget drops the record of a counter.
 func (t *usage) forget(id identity) {
 	set, mu := t.lock(id)
 	defer mu.Unlock()
@@ -64,8 +64,7 @@ func (t *usage) forget(id identity) {
 	}
 }
 
-// The method recall returns the use of a counter and when it ends, or the zero use if none is
-// known.
+// usage.recall returns the use of a counter and when it ends, or the zero use if none is known.
 func (t *usage) recall(id identity, now counter.Micros) (u use, until counter.Micros) {
 	set, mu := t.lock(id)
 	defer mu.Unlock()

@@ -39,7 +39,7 @@ func newWaiter() any {
 	return w
 }
 
-// The method push appends a waiter to the queue.
+// heldCounter.push appends a waiter to the queue.
 func (h *heldCounter) push(w *waiter) {
 	if h.last == nil {
 		h.first = w
@@ -49,7 +49,7 @@ func (h *heldCounter) push(w *waiter) {
 	h.last = w
 }
 
-// The method remove removes a waiter from the queue.
+// heldCounter.remove removes a waiter from the queue.
 func (h *heldCounter) remove(w *waiter) {
 	var before *waiter
 	for at := h.first; at != nil; before, at = at, at.next {
@@ -69,7 +69,7 @@ func (h *heldCounter) remove(w *waiter) {
 	}
 }
 
-// The method serve decides the waiting requests after a call has returned. If failure is not nil,
+// Store.serve decides the waiting requests after a call has returned. If failure is not nil,
 // requests that need a call fail with it. The argument named alone reports that the call got no
 // units for a reason that concerns only this call, such as another limit. Then each request that
 // needs a call makes its own at once, and the last one also takes units for later requests. If each
@@ -106,8 +106,8 @@ func (s *Store) serve(h *heldCounter, failure error, alone bool) {
 	}
 }
 
-// The method ask lets the request call the store for its counter, or fails the request with the
-// error of the call for which it waited.
+// waiter.ask lets the request call the store for its counter, or fails the request with the error
+// of the call for which it waited.
 func (w *waiter) ask(h *heldCounter, now counter.Micros, failure error) {
 	if w.err = failure; failure != nil {
 		return
@@ -130,7 +130,7 @@ func sharedError(ctx context.Context, err error) error {
 }
 
 // The function named full reports whether the store did not execute a call because it has no memory
-// for the call's new counters. Other requests might not need those; see package fallback.
+// for the call's new counters. Other requests might not need these counters; see package fallback.
 func full(err error) bool {
 	_, ok := errors.AsType[interface {
 		error
@@ -146,12 +146,12 @@ var (
 		context.DeadlineExceeded) // one of the calls might have been sent with this request's units
 )
 
-// The method named late returns the error of a request that has waited for a counter until its
-// deadline. The error is an outage only if a call for the counter failed during the wait because
-// the store did not answer. A call that has not returned might be in the inner store's queue, or
-// this process might be late itself, and a client can cause both. The error is not an outage if the
-// store has answered another call recently, or one that was sent after the call for the counter.
-// The caller holds the lock.
+// Store.late returns the error of a request that has waited for a counter until its deadline. The
+// error is an outage only if a call for the counter failed during the wait because the store did
+// not answer. A call that has not returned might be in the inner store's queue, or this process
+// might be late itself, and a client can cause both. The error is not an outage if the store has
+// answered another call recently, or one that was sent after the call for the counter. The caller
+// holds the lock.
 func (s *Store) late(h *heldCounter, w *waiter) error {
 	lately := int64(s.now()) - (s.timeout / 2).Microseconds()
 	switch {
@@ -172,9 +172,9 @@ func (e notSentError) Unwrap() error { return e.error }
 // Unsent reports that the call was not sent; see package fallback.
 func (e notSentError) Unsent() bool { return true }
 
-// The method await waits until the request is decided, its context is done, or its deadline passes.
-// In the latter two cases it returns an error; the request has then left the queue and holds
-// nothing. If the call that the request waits for is overdue, the request makes another one.
+// Store.await waits until the request is decided, its context is done, or its deadline passes. In
+// the latter two cases it returns an error; the request has then left the queue and holds nothing.
+// If the call that the request waits for is overdue, the request makes another one.
 func (s *Store) await(ctx context.Context, p *part, w *waiter) error {
 	defer w.timer.Stop()
 	for more := s.patience(p, w); ; {
@@ -198,8 +198,8 @@ func (s *Store) await(ctx context.Context, p *part, w *waiter) error {
 	}
 }
 
-// The method leave removes a request from the queue and returns the reason why it stopped waiting.
-// A nil err means that the request is late.
+// Store.leave removes a request from the queue and returns the reason why it stopped waiting. A nil
+// err means that the request is late.
 func (s *Store) leave(p *part, w *waiter, err error) error {
 	sh, h := p.shard, p.held
 	sh.mu.Lock()
@@ -225,8 +225,7 @@ func (s *Store) leave(p *part, w *waiter, err error) error {
 	return err
 }
 
-// The method abandon gives up a prepared call that is not going to be made. The caller holds the
-// lock.
+// Store.abandon gives up a prepared call that is not going to be made. The caller holds the lock.
 func (s *Store) abandon(sh *shard, h *heldCounter, asking *lease.Call) {
 	h.pins--
 	if !h.counter.Overtaken(asking) {

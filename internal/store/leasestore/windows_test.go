@@ -38,9 +38,9 @@ func (u *useTimes) ask(s *Store, c counter.Check) {
 	}
 }
 
-// The method excess returns the number of units that were used beyond what the limit's algorithm
-// allows. Units charged to a bucket for waiting requests are used when the answer arrives, later
-// than the charge, as without leases.
+// useTimes.excess returns the number of units that were used beyond what the limit's algorithm
+// allows. Units that are charged to a bucket for waiting requests are used only when the answer
+// arrives, later than the charge.
 func (u *useTimes) excess(l *counter.Limit, way counter.Micros) (most int64) {
 	slices.Sort(u.at)
 	if l.Algorithm() != counter.TokenBucket {
