@@ -2,9 +2,9 @@
 
 //go:build cgo
 
-// Command envoy-module is Penstock as a native module of Envoy, libpenstock.so. The module is built
-// with -buildmode=c-shared; "make build" does so. Package abi has the functions that Envoy calls,
-// and package front decides.
+// Command envoy-module is Penstock's native module for Envoy, libpenstock.so. "make build" builds
+// it with -buildmode=c-shared. Package abi has the functions that Envoy calls, and package front
+// decides requests.
 package main
 
 import (

@@ -37,10 +37,10 @@ import (
 // The variable process holds what all configurations share.
 var process = front.NewProcess(newLogger())
 
-// penstockInit is called once, when Envoy loads the module. penstockInit lets as many threads run
-// Go code as Envoy has workers, and one more. With fewer, workers would wait for each other and for
-// the goroutines that ask the store. Like Envoy, penstockInit ignores SIGPIPE: otherwise Go would
-// end the process when it writes an event to a standard output that nobody reads any more.
+// penstockInit is called once, when Envoy loads the module. It lets one thread more run Go code
+// than Envoy has workers. With fewer threads, workers would wait for each other and for the
+// goroutines that ask the store. Like Envoy, penstockInit ignores SIGPIPE. Otherwise Go would end
+// the process when it writes an event to a standard output that nobody reads any more.
 //
 //export penstockInit
 func penstockInit(workers C.uint32_t, validates, givesAll C.bool) {
@@ -56,8 +56,8 @@ func penstockInit(workers C.uint32_t, validates, givesAll C.bool) {
 	}
 }
 
-// penstockOpen opens a configuration of the filter, or of a route. For an invalid configuration, it
-// logs every problem and returns 0.
+// penstockOpen opens a configuration of the filter, or of a route, and returns its number. If the
+// configuration is invalid, penstockOpen logs every problem and returns 0.
 //
 //export penstockOpen
 func penstockOpen(at *C.char, length C.size_t, ofRoute C.bool) (id C.uint64_t) {
@@ -84,8 +84,8 @@ func penstockOpen(at *C.char, length C.size_t, ofRoute C.bool) (id C.uint64_t) {
 	return C.uint64_t(fronts.add(f))
 }
 
-// penstockClose ends a configuration, whose streams have all ended. penstockClose does not wait
-// until the configuration has ended.
+// penstockClose begins to close a configuration, and returns at once. All streams of the
+// configuration must have ended.
 //
 //export penstockClose
 func penstockClose(id C.uint64_t) {
@@ -93,8 +93,8 @@ func penstockClose(id C.uint64_t) {
 	closings.close(fronts.take(uint64(id)))
 }
 
-// penstockExit waits until configurations that are being closed have returned their units, for at
-// most exitTime.
+// penstockExit waits for the configurations that are being closed, because they return leased
+// units. It waits for at most exitTime.
 //
 //export penstockExit
 func penstockExit() {
@@ -151,7 +151,7 @@ func penstockGone(id C.uint64_t) {
 	streams.take(uint64(id)).Gone()
 }
 
-// penstockMerge combines the fields of the reply with those of the upstream's response.
+// penstockMerge combines the fields of the reply with the same fields of the upstream's response.
 //
 //export penstockMerge
 func penstockMerge(s *C.stream, headers *C.header, count C.size_t) {
@@ -159,8 +159,8 @@ func penstockMerge(s *C.stream, headers *C.header, count C.size_t) {
 	merge(s, readHeaders(nil, headers, count))
 }
 
-// penstockResponse reads the beginning of a response on which the charge depends, and writes the
-// fields to set in it.
+// penstockResponse reads the beginning of a response on which the charge depends. It then writes
+// the fields that the hook sets in the response.
 //
 //export penstockResponse
 func penstockResponse(s *C.stream, headers *C.header, count C.size_t, ends C.bool, details *C.char, length C.size_t, attempts C.uint64_t) {
@@ -197,7 +197,7 @@ func penstockTrailers(id C.uint64_t, trailers *C.header, count C.size_t) {
 	t.Trailers(t.Headers)
 }
 
-// penstockEnded ends a response on which the charge depends.
+// penstockEnded is called when a response on which the charge depends has ended.
 //
 //export penstockEnded
 func penstockEnded(id C.uint64_t) {
@@ -205,8 +205,8 @@ func penstockEnded(id C.uint64_t) {
 	settlings.take(uint64(id)).End()
 }
 
-// The function recoverUndecided recovers from a panic while a request is decided. recoverUndecided
-// must be deferred.
+// The function recoverUndecided recovers from a panic while a request is decided, and lets on_error
+// decide. It must be deferred.
 func recoverUndecided(s *C.stream, f *front.Front, verdict *C.int) {
 	reason := recover()
 	if reason == nil {
@@ -221,8 +221,8 @@ func recoverUndecided(s *C.stream, f *front.Front, verdict *C.int) {
 	}
 }
 
-// The function recoverHook recovers from a panic in a hook that decides nothing. recoverHook must
-// be deferred.
+// The function recoverHook recovers from a panic in a hook that decides nothing. It must be
+// deferred.
 func recoverHook() {
 	if reason := recover(); reason != nil {
 		process.Panicked(reason)
@@ -243,7 +243,7 @@ func readHeaders(into [][2]string, headers *C.header, count C.size_t) [][2]strin
 	return into
 }
 
-// host gives attributes of a stream.
+// host gives access to the attributes of a stream.
 type host C.stream
 
 // Attribute implements [front.Host].

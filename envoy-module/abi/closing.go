@@ -11,18 +11,18 @@ import (
 	"github.com/penstock/penstock/envoy-module/front"
 )
 
-// exitTime is how long the exit of Envoy waits for configurations to end, so that leased units are
-// returned. If the store does not answer within that time, the units stay charged until their
-// window ends.
+// exitTime is how long Envoy's exit waits for configurations that are being closed, because they
+// return leased units. If the store does not answer within that time, the units stay charged until
+// their window ends.
 const exitTime = time.Second
 
-// The variable closings are the configurations that are being closed. Envoy drops them on its main
-// thread, which must not wait for a store.
+// The variable closings waits for the configurations that are being closed. They are closed in the
+// background, because Envoy drops them on its main thread, which must not wait for a store.
 var closings closingFronts
 
 type closingFronts struct{ running sync.WaitGroup }
 
-// The method close ends a configuration in the background.
+// The method close closes a configuration in the background.
 func (c *closingFronts) close(f *front.Front) {
 	c.running.Go(func() {
 		defer recoverHook()
@@ -32,7 +32,7 @@ func (c *closingFronts) close(f *front.Front) {
 	})
 }
 
-// The method await waits until all configurations have ended, for at most the given time.
+// The method await waits until all these configurations are closed, for at most the given time.
 func (c *closingFronts) await(most time.Duration) {
 	done := make(chan struct{})
 	go func() {

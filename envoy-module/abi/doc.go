@@ -6,15 +6,15 @@
 //
 // # Promise
 //
-// The hooks in C cross into Go at most once each, and only if there is something to decide: a
-// response to which only fields are added is handled in C. Every crossing recovers from a panic, so
-// that no request ends Envoy. A request is woken only while its stream exists.
+// Each hook in C calls Go at most once, and only if there is something to decide. For example, C
+// handles a response to which fields are only added. Every call recovers from panics, so that no
+// request can end Envoy's process. A request is woken only while its stream exists.
 //
 // # Price
 //
-// A crossing takes about 100 ns. A stream takes 1 KB of C memory.
+// A call from C into Go takes about 100 ns. A stream takes 1 KB of C memory.
 //
 // # When not to use it
 //
-// Decide requests in package front, whose tests need no Envoy.
+// Code that decides requests belongs in package front, whose tests need no Envoy.
 package abi

@@ -28,7 +28,7 @@ func newLogger() *slog.Logger { return slog.New(envoyLog{}) }
 // envoyLog is a handler that writes into Envoy's log.
 type envoyLog struct{ attrs []slog.Attr }
 
-// levelOf returns Envoy's number of a level.
+// levelOf returns the number that Envoy gives to a level.
 func levelOf(level slog.Level) C.int {
 	switch {
 	case level >= slog.LevelError:
@@ -60,7 +60,7 @@ func (h envoyLog) Handle(ctx context.Context, record slog.Record) error {
 	return nil
 }
 
-// withoutHead drops the time and the level, which Envoy writes itself.
+// withoutHead drops the time and the level of a record, because Envoy writes them itself.
 func withoutHead(groups []string, a slog.Attr) slog.Attr {
 	if len(groups) == 0 && (a.Key == slog.TimeKey || a.Key == slog.LevelKey) {
 		return slog.Attr{}

@@ -15,7 +15,8 @@ import (
 	"github.com/penstock/penstock/envoy-module/front"
 )
 
-// The function reply writes what the hooks need after a verdict: the fields to set, or a response.
+// The function reply writes into the stream what the hooks need after a verdict: the fields to set,
+// or a whole response.
 func reply(s *C.stream, t *front.Stream, v front.Verdict) C.int {
 	s.counted = C.uint8_t(t.Counted())
 	t.EndSpan()
@@ -43,7 +44,7 @@ func writeFields(s *C.stream, fields *response.Fields) {
 	keep(s, dst, count)
 }
 
-// writeResponse writes a response in place of the upstream's.
+// writeResponse writes a response that Envoy sends instead of the upstream's.
 func writeResponse(s *C.stream, r *front.Response) C.int {
 	var ends uint32
 	if r.Ends {
@@ -60,7 +61,8 @@ func writeResponse(s *C.stream, r *front.Response) C.int {
 	return C.VERDICT_RESPOND
 }
 
-// The function merge combines the fields of the reply with those of the upstream's response.
+// The function merge combines the fields of the reply with the same fields of the upstream's
+// response.
 func merge(s *C.stream, headers [][2]string) {
 	var own response.Fields
 	rest := unsafe.Slice((*byte)(unsafe.Pointer(s.reply)), int(s.length))
@@ -77,7 +79,7 @@ func merge(s *C.stream, headers [][2]string) {
 	writeFields(s, &own)
 }
 
-// fieldHead is the size of the lengths in front of a field.
+// fieldHead is the size of the two lengths that precede the name and the value of a field.
 const fieldHead = 8
 
 func appendField(dst []byte, name, value string) []byte {
@@ -86,7 +88,7 @@ func appendField(dst []byte, name, value string) []byte {
 	return append(append(dst, name...), value...)
 }
 
-// readField returns a copy of the first field of a reply, and what follows that field.
+// readField returns a copy of the first field of a reply, and the bytes after that field.
 func readField(from []byte) (name, value string, rest []byte) {
 	n, v := int(binary.NativeEndian.Uint32(from)), int(binary.NativeEndian.Uint32(from[4:]))
 	from = from[fieldHead:]
@@ -96,8 +98,8 @@ func readField(from []byte) (name, value string, rest []byte) {
 // The function room returns the memory for the stream's reply, as an empty slice to append to.
 func room(s *C.stream) []byte { return unsafe.Slice((*byte)(unsafe.Pointer(s.reply)), int(s.room))[:0] }
 
-// The function keep stores a reply in the stream. A reply that did not fit into the room is in Go's
-// memory and is copied.
+// The function keep stores a reply in the stream. A reply that did not fit into the stream's room
+// is in Go's memory, so keep makes more room and copies it.
 func keep(s *C.stream, text []byte, fields int) {
 	s.count, s.length = 0, 0
 	if len(text) == 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/envoy-module/front"
 )
 
-// table gives numbers to values, because C must not keep pointers to memory of Go. No number is 0.
+// table assigns numbers to values, because C must not keep pointers to Go's memory. No number is 0.
 type table[T any] struct {
 	mu    sync.RWMutex
 	slots []*T
@@ -22,14 +22,14 @@ type table[T any] struct {
 var (
 	fronts    frontTable
 	streams   table[front.Stream]   // the requests that wait
-	settlings table[front.Settling] // the responses on which charges depend
+	settlings table[front.Settling] // the responses on which a charge depends
 )
 
-// frontTable gives numbers to configurations. Each request looks its configuration up, so the
-// method get takes no lock, for which workers would wait.
+// frontTable assigns numbers to configurations. Each request looks up its configuration, so the
+// method get takes no lock. Workers would wait for each other at a lock.
 type frontTable struct {
 	mu    sync.Mutex
-	slots atomic.Pointer[[]*front.Front] // not changed but replaced
+	slots atomic.Pointer[[]*front.Front] // never changed; the methods replace it
 }
 
 func (t *frontTable) add(f *front.Front) uint64 {

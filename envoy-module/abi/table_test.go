@@ -10,8 +10,8 @@ import (
 	"github.com/penstock/penstock/envoy-module/front"
 )
 
-// TestFrontTable tests that a configuration keeps its number while others begin and end. The number
-// of a configuration that has ended is used again. No number is 0.
+// TestFrontTable tests that a configuration keeps its number while others are added and removed,
+// that the number of a removed configuration is used again, and that no number is 0.
 func TestFrontTable(t *testing.T) {
 	var table frontTable
 	a, b, c := new(front.Front), new(front.Front), new(front.Front)

@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// TestYields tests that a busy worker yields more often than Go's monitor requires, which is every
-// 10 ms, and at most every yieldEvery. A worker with few requests never yields for a lone request.
+// TestYields tests that a busy worker yields more often than every 10 ms, after which Go's monitor
+// intervenes, and not more often than every yieldEvery. A worker with few requests does not yield
+// after each of them.
 func TestYields(t *testing.T) {
 	for name, c := range map[string]struct {
 		every       time.Duration // between requests

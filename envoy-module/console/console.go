@@ -18,8 +18,8 @@ import (
 	"github.com/penstock/penstock/internal/operator"
 )
 
-// againAfter is the time after which the console tries again to listen on an address that another
-// process has.
+// againAfter is how long the console waits before it tries again to listen on an address that
+// another process uses.
 const againAfter = time.Second
 
 // Options configures a console. All fields are required.
@@ -42,12 +42,12 @@ type Console struct {
 	again   *time.Timer
 }
 
-// The type claim is one configuration's request for the console: the settings to listen with, and
+// The type claim is the claim of one configuration to the console: the settings to listen with, and
 // the operators' API to serve. The latest claim is in force.
 type claim struct {
 	*checkedSettings
 	operators func() *operator.API
-	told      bool // the log says that another process has the address
+	told      bool // it has been logged that another process has the address
 }
 
 // New returns a console that nobody claims.
@@ -56,8 +56,7 @@ func New(o Options) *Console {
 		Rejected: func() {}, Logger: o.Logger}}
 }
 
-// Claim makes the console serve the operators of a configuration, until the result release is
-// called.
+// Claim makes the console serve the operators of a configuration until release() is called.
 func (c *Console) Claim(s *Settings, operators func() *operator.API) (release func(), err error) {
 	wanted, err := s.read()
 	if err != nil {
@@ -82,7 +81,8 @@ func (c *Console) Claim(s *Settings, operators func() *operator.API) (release fu
 	}), nil
 }
 
-// The method drop ends a claim. The mutex must be held.
+// The method drop removes a claim, and serves what the latest of the others wants. The mutex must
+// be held.
 func (c *Console) drop(own *claim) {
 	c.claims = slices.DeleteFunc(c.claims, func(one *claim) bool { return one == own })
 	if err := c.settle(); err != nil {
@@ -108,7 +108,7 @@ func (c *Console) settle() error {
 			return nil
 		}
 		if s.address == own.address {
-			c.stop() // settle then opens the address again with other settings
+			c.stop() // it is opened again below, with the new settings
 		}
 	}
 	opened, err := c.open(own.checkedSettings)
@@ -130,7 +130,7 @@ func (c *Console) settle() error {
 	return nil
 }
 
-// The method retry tries again to listen.
+// The method retry tries again to listen on the address of the latest claim.
 func (c *Console) retry() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

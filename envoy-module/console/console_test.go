@@ -28,7 +28,8 @@ func newConsole(t *testing.T, logger *slog.Logger) *Console {
 	return New(Options{Metrics: registry, Panicked: func(reason any) { t.Errorf("panic: %v", reason) }, Logger: logger})
 }
 
-// The function newNamedAPI returns the API of a configuration, which names itself in its errors.
+// The function newNamedAPI returns an API for a configuration. The errors of the API contain the
+// given name.
 func newNamedAPI(name string) func() *operator.API {
 	return func() *operator.API { return &operator.API{Desk: new(operator.Desk), Front: name} }
 }
@@ -42,8 +43,8 @@ func (c *Console) mustClaim(t *testing.T, s *Settings, name string) (release fun
 	return release
 }
 
-// The function ask returns the status and the body of the response to a request. The status is 0 if
-// nobody listens.
+// The function ask sends a request, and returns the status and the body of the response. The status
+// is 0 if nobody listens at the address.
 func ask(t *testing.T, address, path string, fields ...string) (int, string) {
 	t.Helper()
 	r, err := http.NewRequest(http.MethodGet, "http://"+address+path, nil)
@@ -72,8 +73,9 @@ func isServed(t *testing.T, address, name string) bool {
 	return status == http.StatusNotFound && strings.Contains(body, "this "+name+" has no directory")
 }
 
-// TestTheLatestClaimIsServed: an edit of Envoy's configuration makes the next claim before it ends
-// the previous one. There is one listener at any time, and none after the last claim.
+// TestTheLatestClaimIsServed tests an edit of Envoy's configuration, which makes the next claim
+// before it ends the previous one. There is always one listener, and none after the last claim has
+// ended.
 func TestTheLatestClaimIsServed(t *testing.T) {
 	c := newConsole(t, slog.New(slog.DiscardHandler))
 	one, two := freeport.Address(t), freeport.Address(t)
@@ -114,9 +116,9 @@ func TestTheLatestClaimIsServed(t *testing.T) {
 	}
 }
 
-// TestAnAddressOfAnotherProcess: during a hot restart, the previous process has the address. The
-// claim remains, the log names the address, and the console serves the address as soon as it is
-// free.
+// TestAnAddressOfAnotherProcess tests a hot restart, during which the previous process still uses
+// the address. The claim stays in force, the log names the address, and the console serves the
+// address as soon as it is free.
 func TestAnAddressOfAnotherProcess(t *testing.T) {
 	said := new(eventually.Journal)
 	c := newConsole(t, said.Logger())
@@ -137,9 +139,9 @@ func TestAnAddressOfAnotherProcess(t *testing.T) {
 	}
 }
 
-// TestAnAddressKeepsItsToken: while another process has the address of the latest claim, the
-// address of the previous claim is open. The latest claim, which has no token, admits nobody at
-// that address.
+// TestAnAddressKeepsItsToken tests that an address which requires a token never serves a claim
+// without one. Another process has the address of the latest claim, which has no token, so the
+// address of the previous claim stays open. There, nobody is admitted.
 func TestAnAddressKeepsItsToken(t *testing.T) {
 	c := newConsole(t, slog.New(slog.DiscardHandler))
 	public, local := freeport.Address(t), freeport.Address(t)
@@ -172,8 +174,8 @@ func TestAnAddressKeepsItsToken(t *testing.T) {
 	}
 }
 
-// TestAnAddressThatCannotBe: an address that will never be free makes the claim fail, and the
-// previous claim stays in force.
+// TestAnAddressThatCannotBe tests that a claim fails if its address can never be opened, and that
+// the previous claim stays in force.
 func TestAnAddressThatCannotBe(t *testing.T) {
 	c := newConsole(t, slog.New(slog.DiscardHandler))
 	address := freeport.Address(t)
@@ -187,8 +189,8 @@ func TestAnAddressThatCannotBe(t *testing.T) {
 	}
 }
 
-// TestWhoIsServed: operators need their token, scrapers need either token, and pages in browsers
-// are never served.
+// TestWhoIsServed tests that operators need their token, that scrapers need one of the two tokens,
+// and that requests of web pages are never served.
 func TestWhoIsServed(t *testing.T) {
 	c := newConsole(t, slog.New(slog.DiscardHandler))
 	address := freeport.Address(t)
@@ -235,8 +237,8 @@ func askWith(t *testing.T, address, path, token string, fields ...string) (int, 
 	return ask(t, address, path, fields...)
 }
 
-// TestSettingsAreChecked: a setting that could not be served safely, or would have no effect, is an
-// error that names the remedy.
+// TestSettingsAreChecked tests settings that are unsafe or have no effect. Each is an error that
+// names the remedy.
 func TestSettingsAreChecked(t *testing.T) {
 	for want, s := range map[string]Settings{
 		"listen is missing":             {},

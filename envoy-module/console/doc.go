@@ -4,16 +4,17 @@
 //
 // # Promise
 //
-// A process has at most one console. Envoy may have several configurations of the filter, and makes
-// the next one before it ends the one that it replaces. Each may claim the console. The latest
-// claim that has not ended is in force: its address, its tokens, and its configuration. Claims with
-// equal addresses share one listener, so an edit of another setting closes no connection. The
-// listener is closed when the last claim ends.
+// A process has at most one console. Envoy may have several configurations of the filter, each of
+// which may claim the console. To replace a configuration, Envoy makes the next one before it ends
+// the previous one. The latest claim that has not ended is in force, with its address, its tokens,
+// and its configuration. Claims with the same address share one listener, so an edit of another
+// setting closes no connection. The listener is closed when the last claim ends.
 //
 // If another process has the address, as during a hot restart, the log names the address, and the
-// console tries again each second. The front decides requests in the meantime. The address of the
-// previous claim stays open and answers 503, so that a claim without a token serves nothing at an
-// address that was claimed with one. Any other error of an address makes the claim fail.
+// console tries again each second. Meanwhile the front decides requests. The address of the
+// previous claim stays open, but answers 503. Otherwise a claim without a token would serve
+// operators at an address that was claimed with a token. Any other error of an address makes the
+// claim fail.
 //
 // # Price
 //
@@ -21,6 +22,6 @@
 //
 // # When not to use it
 //
-// Do not use the package in programs with one configuration, such as the bridge, which serve
-// package operator themselves.
+// Do not use the package in programs with only one configuration, such as the bridge. They can
+// serve an [operator.API] directly.
 package console

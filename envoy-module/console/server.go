@@ -23,10 +23,10 @@ import (
 const (
 	connectionsMax = 256
 	headerBytesMax = 16 << 10
-	readTime       = listen.FirstCallTime / 2 // of a request
+	readTime       = listen.FirstCallTime / 2 // for reading a request
 	replyTime      = 2 * readTime
 	idleTime       = time.Minute
-	// stopTime is how long requests may take when the address is closed.
+	// stopTime is how long requests may still take after the address was closed.
 	stopTime = time.Second
 )
 
@@ -69,15 +69,17 @@ func (c *Console) open(r *checkedSettings) (*server, error) {
 	return s, nil
 }
 
-// server.serves reports whether the server matches the settings. The server's handler reads the
-// tokens anew for each request, and the certificate for each connection. An address with a token is
-// never served without one.
+// server.serves reports whether the server matches the settings. The values of the tokens and of
+// the certificate need not match, because the server reads them from the claim in force, for each
+// request and for each connection. But a server that requires a token never matches settings
+// without one.
 func (s *server) serves(r *checkedSettings) bool {
 	return s.address == r.address && s.mode == r.mode && s.guarded == (r.token != "") && s.cert == [2]string{r.text.Cert, r.text.Key}
 }
 
-// claimOf returns the claim in force, or nil if it wants another server than this one. The claim
-// may wait for its own address while the server of the previous claim is open.
+// claimOf returns the claim in force, or nil if the server s does not match its settings. This
+// happens if the claim still waits for its own address while the server of the previous claim is
+// open.
 func (c *Console) claimOf(s *server) *claim {
 	if own := c.now.Load(); own != nil && s.serves(own.checkedSettings) {
 		return own
@@ -85,8 +87,8 @@ func (c *Console) claimOf(s *server) *claim {
 	return nil
 }
 
-// certificate returns the certificate of the claim in force. So after a claim with renewed files,
-// the server uses the renewed certificate.
+// certificate returns the certificate of the claim in force. So the server uses a renewed
+// certificate as soon as a claim has read it.
 func (c *Console) certificate(s *server) (*tls.Certificate, error) {
 	own := c.claimOf(s)
 	if own == nil {
@@ -95,7 +97,8 @@ func (c *Console) certificate(s *server) (*tls.Certificate, error) {
 	return &own.tls.Certificates[0], nil
 }
 
-// The method stop closes the address at once. Requests under way have the time stopTime to end.
+// The method stop closes the address at once. Requests that are being served may go on for
+// stopTime.
 func (s *server) stop() {
 	s.stopping.Store(true)
 	_ = s.listener.Close()
@@ -108,7 +111,8 @@ func (s *server) stop() {
 	}()
 }
 
-// The method handler serves the routes of operators, and metrics, at the address of a server.
+// The method handler returns the handler of a server, which serves the operators' routes and the
+// metrics.
 func (c *Console) handler(s *server) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc(operator.Prefix, c.withToken(s, false, func(own *claim) http.Handler { return own.operators() }))
@@ -124,8 +128,9 @@ func (c *Console) handler(s *server) http.Handler {
 	})
 }
 
-// withToken serves requests with the token of operators or, if the argument scrapers is set, with
-// that of scrapers. withToken answers 503 if the claim in force wants another server.
+// withToken returns a handler that requires the operators' token. If the argument scrapers is set,
+// the scrapers' token suffices. The handler answers 503 if the claim in force does not match the
+// server.
 func (c *Console) withToken(s *server, scrapers bool, next func(*claim) http.Handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		own := c.claimOf(s)
@@ -142,8 +147,8 @@ func (c *Console) withToken(s *server, scrapers bool, next func(*claim) http.Han
 	}
 }
 
-// The method rescue recovers from a panic of a request and answers 500. The method must be
-// deferred. net/http would recover as well, but would log the panic as an error of the caller.
+// The method rescue recovers from a panic in a handler and answers 500. The method must be
+// deferred. net/http would recover as well, but it would log the panic like an error of the caller.
 func (c *Console) rescue(w http.ResponseWriter) {
 	if reason := recover(); reason != nil {
 		c.options.Panicked(reason)

@@ -12,24 +12,25 @@ import (
 	"github.com/penstock/penstock/internal/listen"
 )
 
-// Settings configure the console, with the words and the rules of the bridge's flags for operators.
+// Settings configure the console. They have the names of the bridge's flags for operators, and the
+// same rules apply to them.
 type Settings struct {
 	// Where to serve: `host:port`, or `unix:PATH`. Required.
 	Listen string `json:"listen,omitempty"`
 
-	// The bearer token of operators, or `{env.NAME}`. Without a token only this machine is served.
+	// The bearer token of operators, or `{env.NAME}`. Without a token, only this machine is served.
 	Token string `json:"token,omitempty"`
 
 	// A file that holds the token.
 	TokenFile string `json:"token_file,omitempty"`
 
-	// A second bearer token, or `{env.NAME}`, which suffices for /metrics.
+	// A second bearer token, or `{env.NAME}`, that is accepted only for /metrics.
 	MetricsToken string `json:"metrics_token,omitempty"`
 
 	// A file that holds the second token.
 	MetricsTokenFile string `json:"metrics_token_file,omitempty"`
 
-	// Two files in PEM: the certificate to serve TLS with, and its key. A Unix socket has no TLS.
+	// Two PEM files: the certificate for TLS, and its key. A Unix socket has no TLS.
 	Cert string `json:"cert,omitempty"`
 	Key  string `json:"key,omitempty"`
 
@@ -40,8 +41,8 @@ type Settings struct {
 // modeDefault is the mode of a Unix socket if no mode is given.
 const modeDefault = 0o660
 
-// The type checkedSettings is the settings after they were checked, with the secrets that they
-// name.
+// The type checkedSettings holds checked settings, together with the secrets and the certificate
+// that were read from the files they name.
 type checkedSettings struct {
 	text          Settings
 	address       listen.Address
@@ -93,7 +94,7 @@ func (s *Settings) read() (r *checkedSettings, err error) {
 	return r, nil
 }
 
-// The method check returns the errors of settings that contradict each other.
+// The method check returns an error for settings that contradict each other.
 func (r *checkedSettings) check() error {
 	s, unix := &r.text, r.address.Network == "unix"
 	switch {

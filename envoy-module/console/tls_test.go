@@ -14,7 +14,8 @@ import (
 	"github.com/penstock/penstock/internal/test/freeport"
 )
 
-// The function certify writes a certificate with a serial number, and its key, in PEM.
+// The function certify writes a certificate with the given serial number, and its key, as PEM
+// files.
 func certify(t *testing.T, certFile, keyFile string, serial int64) {
 	t.Helper()
 	certtest.SelfSigned(t, certFile, keyFile, &x509.Certificate{SerialNumber: big.NewInt(serial), DNSNames: []string{"localhost"}})
@@ -31,8 +32,8 @@ func servedSerial(t *testing.T, address string) int64 {
 	return conn.ConnectionState().PeerCertificates[0].SerialNumber.Int64()
 }
 
-// TestARenewedCertificateIsServed: a claim reads the files of the certificate anew, and is served
-// with the new certificate, even if the files have the same names as in the previous claim.
+// TestARenewedCertificateIsServed tests that a claim reads the files of its certificate anew, and
+// is served with the new certificate. The files have the same names as in the previous claim.
 func TestARenewedCertificateIsServed(t *testing.T) {
 	c := newConsole(t, slog.New(slog.DiscardHandler))
 	folder := t.TempDir()

@@ -11,9 +11,9 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// TestAbortedRequestsCostUnread: if Envoy responds because the client did not finish its request,
-// the cost is the rule's setting named unread, whether the response would name the cost in a header
-// or in its body.
+// TestAbortedRequestsCostUnread tests that a request costs the value of the setting unread if Envoy
+// responds because the client did not finish its request. This applies to rules that read the cost
+// from a header and to rules that read it from the body.
 func TestAbortedRequestsCostUnread(t *testing.T) {
 	for where, cost := range map[string]string{"header": "header: X-Cost", "body": "json: usage.total"} {
 		f := openFront(t, "name: "+where+"\nrules: [{name: all, limit: 100/31d, "+

@@ -14,8 +14,8 @@ import (
 // The constant hot is a limit that no test reaches.
 const hot = "rules: [{name: all, limit: 1000000000/31d}]\n"
 
-// TestADecisionInTheHookAllocatesNothing tests the path of requests that the store in memory, units
-// in hand or a remembered denial decides.
+// TestADecisionInTheHookAllocatesNothing counts the allocations of requests that are decided within
+// the hook: by the store in memory, by units in hand, or by a remembered denial.
 func TestADecisionInTheHookAllocatesNothing(t *testing.T) {
 	redis := redistest.Start(t)
 	over := "store: {type: redis, url: \"" + redis.URL() + "\", timeout: 10s}\n"
@@ -56,8 +56,8 @@ func TestADecisionInTheHookAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestAResponseAllocatesNothing tests the path of responses on whose status or header the charge
-// depends.
+// TestAResponseAllocatesNothing counts the allocations of responses whose status or header decides
+// the charge.
 func TestAResponseAllocatesNothing(t *testing.T) {
 	for _, c := range []struct{ what, words string }{
 		{"the status", "count_if: {status: 200}"},

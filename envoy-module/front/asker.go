@@ -15,31 +15,33 @@ import (
 
 // Bounds of the requests that wait for the store.
 const (
-	// waitingMax is the maximum number of requests in the queue. Further requests are denied as in
+	// waitingMax is the maximum number of requests in the queue. Further requests are treated as in
 	// an overload.
 	waitingMax = 8192
-	// If the queue has at least crowdedFrom requests, no source may have more than sourceMax of
-	// them, so that one client cannot fill the queue.
+	// As soon as the queue has crowdedFrom requests, a source that has sourceMax of them may add no
+	// more, so that one client cannot fill the queue.
 	crowdedFrom = waitingMax / 4
 	sourceMax   = waitingMax / 8
-	// sourceCounts is the number of counts of sources. Several sources can share a count.
+	// sourceCounts is the number of counts in which requests are counted by source. Several sources
+	// can share a count.
 	sourceCounts = 1024
-	// askersMax is the greatest number of goroutines that ask the store. Each asks about up to
-	// batchMax requests at once.
+	// askersMax is the greatest number of goroutines that ask the store. Each of them asks about at
+	// most batchMax requests at once.
 	askersMax = 16
 	batchMax  = 64
-	// askersUsual is how many of them usually ask at the same time, as many as the store has
-	// connections. The other requests wait, so that one call can ask about all that arrive in the
-	// meantime. Another goroutine helps if a request has been in the queue for the time helpAfter,
-	// because calls may wait for units of other regions or for the directory.
+	// askersUsual is how many of these goroutines usually ask at the same time. The store has as
+	// many connections. Meanwhile other requests wait, so that the next call can ask about all of
+	// them together. If a request has been in the queue for the time helpAfter, another goroutine
+	// helps, because calls may wait for units of other regions or for the directory.
 	askersUsual = redisstore.LanesDefault
 	helpAfter   = 2 * time.Millisecond
-	// queueTime is how long a request may be in the queue. After that time, the request is denied
-	// as in an overload, because the store has answered other requests in the meantime.
+	// queueTime is how long a request may be in the queue. After that time, the request is treated
+	// as in an overload and not as in an outage, because the store has answered other requests in
+	// the meantime.
 	queueTime = time.Second
-	// startTime is how long the first requests wait for the first connection to the store.
+	// startTime is how long the first requests wait at most until the store has tried to connect.
 	startTime = 800 * time.Millisecond
-	// watchEvery is the interval at which the requests that wait are examined.
+	// watchEvery is the interval at which overdue requests are looked for.
 	watchEvery = 100 * time.Millisecond
 )
 
@@ -51,8 +53,8 @@ var (
 )
 
 // lateDeadline returns how long a request may wait after it was taken from the queue, given the
-// timeout of the store. Every store ends a call earlier, by the bounds in packages redisstore and
-// leasestore. The deadline applies only if a store has a bug and exceeds its bounds. The time in
+// timeout of the store. Packages redisstore and leasestore bound their calls, so every store ends a
+// call earlier. The deadline matters only if a store has a bug and exceeds its bounds. The time in
 // the queue does not count, because a client can prolong it. After the deadline, on_error decides
 // only if the store is known to be away. Otherwise the request is denied as in an overload, because
 // clients may have caused the delay.
@@ -69,19 +71,19 @@ type asker struct {
 	mu      sync.Mutex
 	more    sync.Cond
 	waiting waitList
-	sources [sourceCounts]int32 // by source, the number of requests in the queue
+	sources [sourceCounts]int32 // number of requests in the queue, by source
 	idle    int                 // goroutines that wait for requests
-	active  int                 // goroutines that ask, or are about to
+	active  int                 // goroutines that ask the store, or are about to ask it
 	stopped bool
 	watched bool // a call of watch is scheduled
 	helped  bool // a call of help is scheduled
 }
 
 // waitList is the list of the requests that wait, in the order of their arrival. The requests at
-// its front are taken: a goroutine asks about them. The other requests are in the queue.
+// its front are taken, which means that a goroutine asks about them. The others are in the queue.
 type waitList struct {
 	first, last *Stream
-	queue       *Stream // the first that is not taken
+	queue       *Stream // the first request that is not taken
 	queued      int
 }
 
@@ -91,9 +93,9 @@ func newAsker(p *Process, e *enforce.Enforcer, late time.Duration, away func() b
 	return a
 }
 
-// awaitStart lets the goroutines ask from the moment when the store has tried to connect. Without
-// it, the first requests would fail on a busy machine, because a connection takes longer than the
-// timeout of a call.
+// awaitStart lets the store connect, for at most startTime, and then lets the goroutines ask it.
+// Otherwise the first requests would fail on a busy machine, where it takes longer to connect than
+// a call may take.
 func (a *asker) awaitStart(start func(context.Context)) {
 	defer close(a.started)
 	defer a.process.guard()
@@ -102,8 +104,8 @@ func (a *asker) awaitStart(start func(context.Context)) {
 	start(ctx)
 }
 
-// The method enqueue adds a request to the queue. The method returns false if the queue has no room
-// for it. The argument announced reports whether the method announce is called later.
+// The method enqueue adds a request to the queue. It returns false if the queue has no room for the
+// request. The argument announced reports whether the caller will call the method announce later.
 func (a *asker) enqueue(s *Stream, announced bool) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -123,8 +125,8 @@ func (a *asker) enqueue(s *Stream, announced bool) bool {
 	return true
 }
 
-// The method announce makes a goroutine ask about the requests that were added in one turn of a
-// worker, so that it asks about them together.
+// The method announce wakes a goroutine after a turn of a worker. The goroutine asks about all
+// requests of that turn together.
 func (a *asker) announce() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -133,8 +135,8 @@ func (a *asker) announce() {
 	}
 }
 
-// wakeUsual makes one more goroutine ask, or makes sure that another one helps later. The lock must
-// be held.
+// wakeUsual makes one more goroutine ask if fewer than askersUsual do. Otherwise it schedules a
+// call of help. The lock must be held.
 func (a *asker) wakeUsual() {
 	if a.active < askersUsual {
 		a.startAsking()
@@ -144,7 +146,8 @@ func (a *asker) wakeUsual() {
 	}
 }
 
-// The method startAsking makes one more goroutine ask, if there may be one. The lock must be held.
+// The method startAsking makes one more goroutine ask, unless askersMax goroutines exist and none
+// is idle. The lock must be held.
 func (a *asker) startAsking() {
 	switch {
 	case a.idle > 0:
@@ -158,7 +161,7 @@ func (a *asker) startAsking() {
 }
 
 // The method help makes one more goroutine ask if a request has been in the queue for helpAfter.
-// The method runs at intervals while there is a queue.
+// The method runs at intervals as long as the queue is not empty.
 func (a *asker) help() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -172,7 +175,7 @@ func (a *asker) help() {
 	time.AfterFunc(helpAfter, a.help)
 }
 
-// The method stop ends the goroutines. No request may wait any more.
+// The method stop makes the goroutines end. No request may wait when it is called.
 func (a *asker) stop() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -180,7 +183,8 @@ func (a *asker) stop() {
 	a.more.Broadcast()
 }
 
-// The method next waits for requests and appends the first ones of the queue to the argument into.
+// The method next waits until the queue has requests, takes the first ones, and appends them to the
+// argument into. It returns nil after the method stop was called.
 func (a *asker) next(into []*Stream) []*Stream {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -202,8 +206,8 @@ func (a *asker) next(into []*Stream) []*Stream {
 	return into
 }
 
-// The method unlist removes requests from the list, because they are about to be decided. Nil
-// entries are skipped.
+// The method unlist removes requests from the list shortly before they are decided. It skips nil
+// entries.
 func (a *asker) unlist(all ...*Stream) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -225,14 +229,14 @@ func (a *asker) work() {
 	}
 }
 
-// The method watch ends requests that have waited for too long. The method runs at intervals while
-// requests wait.
+// The method watch ends the wait of requests that have waited for too long. The method runs at
+// intervals as long as requests wait.
 func (a *asker) watch() {
 	defer a.process.guard()
 	a.endOverdue(time.Now())
 }
 
-// endOverdue ends the requests that have waited for too long at the given time.
+// endOverdue ends the wait of the requests that, at the given time, have waited for too long.
 func (a *asker) endOverdue(now time.Time) {
 	queued, late := a.overdue(now)
 	for _, s := range queued {
@@ -252,13 +256,14 @@ func (a *asker) endOverdue(now time.Time) {
 	}
 }
 
-// The method overdue removes from the list the requests that have waited for too long: in the
-// queue, or for the store. The method schedules the next call of watch if requests still wait.
+// The method overdue removes the requests that have waited for too long from the list. It returns
+// those that were in the queue and those about which the store was asked. If requests still wait,
+// it schedules the next call of watch.
 func (a *asker) overdue(now time.Time) (queued, late []*Stream) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for s := a.waiting.first; s != nil && s.taken && now.Sub(s.takenAt) > a.late; s = a.waiting.first {
-		s.holds.Add(1) // the request's goroutine still uses it
+		s.holds.Add(1) // because the goroutine still uses the request
 		a.waiting.remove(s)
 		late = append(late, s)
 	}
@@ -274,7 +279,7 @@ func (a *asker) overdue(now time.Time) (queued, late []*Stream) {
 	return queued, late
 }
 
-// The method push appends a request, which is in the queue.
+// The method push appends a request to the list and thereby to the queue.
 func (l *waitList) push(s *Stream) {
 	s.listed, s.taken, s.before, s.next = true, false, l.last, nil
 	if l.last == nil {
@@ -296,7 +301,7 @@ func (l *waitList) take() *Stream {
 	return s
 }
 
-// The method remove removes a request that is taken.
+// The method remove removes a request from the list. The request must be taken.
 func (l *waitList) remove(s *Stream) {
 	if s.before == nil {
 		l.first = s.next

@@ -43,8 +43,9 @@ func openHeld(t testing.TB, settings string) (f *Front, release func()) {
 	return f, func() { close(f.store.asker.started) }
 }
 
-// TestFirstRequestsWaitForTheConnection tests that no call is made before the store has tried to
-// connect. A call would have to connect within its own deadline, and on_error would decide.
+// TestFirstRequestsWaitForTheConnection tests that the store is not called before it has tried to
+// connect. Otherwise the first call would have to connect within its own deadline, and if it
+// failed, on_error would decide.
 func TestFirstRequestsWaitForTheConnection(t *testing.T) {
 	redis := redistest.Start(t)
 	f, release := openHeld(t, wideConfig("allow", redis))
@@ -67,7 +68,8 @@ func TestFirstRequestsWaitForTheConnection(t *testing.T) {
 
 // TestAStoreThatDoesNotAnswerIsGivenUp tests that a request is woken although the store has not
 // ended its call. If the store is known to be away, on_error decides. Otherwise the request is
-// denied as in an overload, unless its rules only log. The call ends later, and nothing is left.
+// denied as in an overload, unless its rules only log. When the call ends later, nothing is left of
+// the request.
 func TestAStoreThatDoesNotAnswerIsGivenUp(t *testing.T) {
 	redis := redistest.Start(t)
 	for _, c := range []struct {
@@ -122,7 +124,7 @@ func TestAStoreThatDoesNotAnswerIsGivenUp(t *testing.T) {
 	}
 }
 
-// errorsOf returns how many errors of one kind the metrics have counted for the store.
+// errorsOf returns how many errors of the store the metrics have counted, of the given kind.
 func errorsOf(t testing.TB, f *Front, kind string) float64 {
 	t.Helper()
 	var m dto.Metric
@@ -145,9 +147,9 @@ func awaitTaken(t testing.TB, a *asker, s *Stream) (takenAt time.Time) {
 	return takenAt
 }
 
-// TestTheQueueIsNoDelayOfTheStore tests that a request is not given up merely because it was in the
-// queue for a long time. A client can prolong the queue, and on_error would let the request
-// through.
+// TestTheQueueIsNoDelayOfTheStore tests that a request which was in the queue for a long time is
+// not treated as one to which the store did not answer. Otherwise a client could prolong the queue
+// so that on_error admits requests.
 func TestTheQueueIsNoDelayOfTheStore(t *testing.T) {
 	redis := redistest.Start(t)
 	f := openFront(t, wideConfig("allow", redis))
@@ -171,8 +173,8 @@ func TestTheQueueIsNoDelayOfTheStore(t *testing.T) {
 	}
 }
 
-// TestTheQueueDeniesInTime tests that a request that the goroutines do not reach within a second is
-// denied as in an overload, whatever on_error says. A later request is served.
+// TestTheQueueDeniesInTime tests that a request is denied as in an overload, regardless of
+// on_error, if it is in the queue for more than a second. A later request is served.
 func TestTheQueueDeniesInTime(t *testing.T) {
 	redis := redistest.Start(t)
 	f, release := openHeld(t, wideConfig("allow", redis))
@@ -197,8 +199,8 @@ func TestTheQueueDeniesInTime(t *testing.T) {
 	}
 }
 
-// TestTheRequestsOfATurnAreAskedAboutTogether tests that no goroutine asks before the requests are
-// announced, and that one then asks about all of them.
+// TestTheRequestsOfATurnAreAskedAboutTogether tests that no goroutine asks the store before the
+// requests are announced, and that one goroutine then asks about all of them.
 func TestTheRequestsOfATurnAreAskedAboutTogether(t *testing.T) {
 	redis := redistest.Start(t)
 	f := openFront(t, wideConfig("allow", redis))
@@ -231,8 +233,8 @@ func TestTheRequestsOfATurnAreAskedAboutTogether(t *testing.T) {
 	eventually.Until(t, 10*time.Second, "one goroutine has asked", func() bool { asking, waiting := goroutines(); return asking == 0 && waiting == 1 })
 }
 
-// TestSourcesUseAllCounts tests that the clients' addresses use counts with even and with odd
-// indexes, although the lowest bit of every source is 1.
+// TestSourcesUseAllCounts tests that addresses of clients are spread over all counts, those with
+// even and those with odd indexes, although the lowest bit of every source is 1.
 func TestSourcesUseAllCounts(t *testing.T) {
 	f, release := openHeld(t, wideConfig("allow", redistest.Start(t)))
 	defer release()
@@ -247,8 +249,8 @@ func TestSourcesUseAllCounts(t *testing.T) {
 	}
 }
 
-// TestOneClientDoesNotFillTheQueue tests that requests of others find room while one client sends
-// more than the store can answer.
+// TestOneClientDoesNotFillTheQueue tests that the queue has room for requests of other clients
+// while one client sends more than the store can answer.
 func TestOneClientDoesNotFillTheQueue(t *testing.T) {
 	redis := redistest.Start(t)
 	f, release := openHeld(t, wideConfig("allow", redis))
@@ -277,7 +279,7 @@ func TestOneClientDoesNotFillTheQueue(t *testing.T) {
 		}
 		defer s.Release()
 	}
-	if served < others-4 { // some can share the count of the flood
+	if served < others-4 { // some may share a count with the flooding client
 		t.Errorf("%d of %d others find room", served, others)
 	}
 	release()

@@ -10,15 +10,15 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// Attribute kinds, by the callback of Envoy that returns them.
+// The kinds of attributes. Envoy has a separate callback for each kind.
 const (
 	attributeText = iota
 	attributeNumber
 	attributeBool
 )
 
-// The variable attributes are the attributes of Envoy that the module reads, with their numbers in
-// Envoy's interface.
+// The variable attributes holds the attributes of Envoy that the module reads, with their numbers
+// in Envoy's interface.
 var attributes = map[string]struct {
 	ID   uint32
 	Kind int
@@ -42,12 +42,12 @@ func AttributeID(name string) (id uint32, isNumber, isBool, ok bool) {
 	return a.ID, a.Kind == attributeNumber, a.Kind == attributeBool, ok
 }
 
-// The constant foreign is the prefix of attributes that only Caddy has. In a list of sources they
-// are missing in Envoy, and the next source is tried.
+// The constant foreign is the prefix of attributes that only Caddy has. In Envoy, such an attribute
+// has no value, so the next one in a list of sources is tried.
 const foreign = "http."
 
-// checkAttributes rejects attributes of Envoy that the module does not read, or this Envoy does not
-// give.
+// checkAttributes rejects attributes that the module does not read, or that this version of Envoy
+// does not provide.
 func (p *Process) checkAttributes(names []string, d *policyfile.Document) error {
 	var found policy.Problems
 	for _, name := range names {

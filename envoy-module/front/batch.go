@@ -11,21 +11,22 @@ import (
 	"github.com/penstock/penstock/internal/enforce/throttle"
 )
 
-// The type batch holds requests about which the store is asked together.
+// The type batch holds the requests about which one goroutine asks the store together.
 type batch struct {
 	asker   *asker
 	streams []*Stream // nil after the decision
 	calls   []counter.Call
 	asked   []int // for each call, the index of its stream
 
-	// reading bounds the wait for the directory, which all requests of the batch share. It is nil
-	// until one of them has to wait, and endReading releases it.
+	// reading bounds the time for which all requests of the batch together wait for the directory.
+	// It is nil until one of the requests has to wait. endReading releases it.
 	reading    context.Context
 	endReading context.CancelFunc
 }
 
-// readingMax is how long the requests of a batch wait for the directory. If each of them waited on
-// its own, the last one and the requests behind the batch would wait for the sum.
+// readingMax is how long the requests of a batch together wait for the directory. If the time of
+// each request were bounded separately, the last request of the batch, and those in the queue
+// behind it, would wait for the sum of these times.
 const readingMax = time.Second
 
 // The method run decides the requests.
@@ -67,9 +68,9 @@ func (b *batch) reset() {
 	}
 }
 
-// The method begin reads those clients of a request that are not known yet, and adds the request to
-// the calls. A request that needs no call is decided at once, and a request under a throttle rule
-// waits on its own.
+// The method begin reads the clients of a request that are not known yet, and adds the request to
+// the calls. A request that needs no call is decided at once. A request that may wait for a
+// throttle rule or for a loan gets a goroutine of its own instead.
 func (b *batch) begin(i int, s *Stream) {
 	defer func() {
 		if reason := recover(); reason != nil {
@@ -95,14 +96,14 @@ func (b *batch) begin(i int, s *Stream) {
 	}
 }
 
-// The method end wakes a request that is decided and no longer listed.
+// The method end wakes a request that is decided. The request must not be in the list any more.
 func (b *batch) end(i int, v Verdict) {
 	s := b.streams[i]
 	b.streams[i] = nil
 	s.wakeRequest(v)
 }
 
-// The method named each decides all requests that are not decided yet.
+// The method named each decides all remaining requests of the batch with the given function.
 func (b *batch) each(decide func(*Stream) Verdict) {
 	b.asker.unlist(b.streams...)
 	for i, s := range b.streams {
@@ -119,8 +120,8 @@ func (b *batch) Panicked(call int, reason any) {
 	b.end(i, b.streams[i].fail(reason))
 }
 
-// The method resolve makes the directory read those clients of a request that it does not know, and
-// plans the request again. A request whose clients are not read in time is denied.
+// The method resolve makes the directory read the clients of a request that it does not know yet,
+// and then plans the request again. The request is denied if its clients are not read in time.
 func (b *batch) resolve(s *Stream) {
 	if len(s.plan.Unresolved()) == 0 {
 		return
@@ -131,16 +132,16 @@ func (b *batch) resolve(s *Stream) {
 	s.resolveIn(b.reading, &s.plan)
 }
 
-// resolveIn does what the method resolve does, for a plan that has unresolved clients.
+// resolveIn does the work of the method resolve, for a plan that has unresolved clients.
 func (s *Stream) resolveIn(ctx context.Context, p *core.Plan) {
 	s.front.store.directory.Resolve(ctx, p, func() { s.addTo(p) })
 }
 
-// addTo adds the request to a plan. A client that became known may have another version of the
-// policy.
+// addTo adds the request to a plan. A client that has become known may be subject to another
+// version of the policy.
 func (s *Stream) addTo(p *core.Plan) { s.version = s.version.Add(p, &s.request.View) }
 
-// conclude decides the request by the store's answer.
+// conclude decides the request by the store's answer, or by err if the call failed.
 func (s *Stream) conclude(err error) (v Verdict) {
 	defer s.rescue(&v)
 	s.Provoke("goroutine")
@@ -150,16 +151,17 @@ func (s *Stream) conclude(err error) (v Verdict) {
 	return s.applyDecision(s.plan.Decide())
 }
 
-// The states of a request that waits. The request's goroutine and the watch race for the state with
-// compare-and-swap, so that exactly one of them wakes the request.
+// The states of a request that waits. The request's goroutine and the method watch both try to
+// change the state with compare-and-swap, so that exactly one of them wakes the request.
 const (
 	stateWaiting uint32 = iota
 	stateDecided        // the goroutine has decided it
-	stateLate           // the store has not ended the call in time, but is not known to be away
-	stateAway           // the same, and the store is known to be away
+	stateLate           // given up; the store has not ended the call in time, but is not known to be away
+	stateAway           // given up; the store is known to be away
 )
 
-// wakeRequest wakes the request, unless it was given up, and ends the goroutine's use of it.
+// wakeRequest wakes the request unless it was given up, and ends the goroutine's use of the
+// request.
 func (s *Stream) wakeRequest(v Verdict) {
 	f := s.front
 	s.verdict = v
@@ -171,7 +173,7 @@ func (s *Stream) wakeRequest(v Verdict) {
 }
 
 // giveUp wakes the request if its goroutine has not decided it yet. The state says why the request
-// is given up. In any case it releases the watch's hold on the request.
+// is given up. In any case, giveUp ends the use of the request by the method watch.
 func (s *Stream) giveUp(state uint32) {
 	if s.state.CompareAndSwap(stateWaiting, state) {
 		s.waker.Wake()
@@ -179,7 +181,7 @@ func (s *Stream) giveUp(state uint32) {
 	s.drop()
 }
 
-// queueUp decides a request under a throttle rule, which may wait for its turn.
+// queueUp decides a request under a throttle rule. The request may wait in a throttle queue.
 func (s *Stream) queueUp() {
 	var v Verdict
 	defer func() {
@@ -198,7 +200,7 @@ func (s *Stream) queueUp() {
 }
 
 // awaitLoan decides a request that waits until other regions lend units. The argument taken reports
-// whether the store was asked.
+// whether the store has already been asked about the request.
 func (s *Stream) awaitLoan(taken bool) {
 	var v Verdict
 	defer func() {

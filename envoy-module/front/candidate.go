@@ -13,11 +13,11 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// triedBytesMax is the greatest total length of the values of a request that are copied for a
-// trial. A larger request is not tried.
+// triedBytesMax bounds the total length of a request's values that are copied for a trial. For a
+// larger request there is no trial.
 const triedBytesMax = 16 << 10
 
-// candidate is a policy that is tried out beside the one in force.
+// candidate is a policy that is tried out beside the policy in force.
 type candidate struct {
 	front  *Front
 	policy *live.Policy
@@ -63,15 +63,16 @@ func (c *candidate) close() error {
 	return c.closePolicy()
 }
 
-// closePolicy closes the policy, and after that hides it in the metrics: an edit of an open policy
-// would show the policy again.
+// closePolicy closes the policy and then hides it in the metrics. In the other order, an edit of
+// the policy could show it again.
 func (c *candidate) closePolicy() error {
 	err := c.policy.Close()
 	c.front.process.metrics.Policies.Hide(c)
 	return err
 }
 
-// The method fillDefaults gives the candidate a separate namespace.
+// The method fillDefaults fills in what the candidate leaves to the configuration, and gives the
+// candidate a namespace of its own.
 func (c *candidate) fillDefaults(d *policyfile.Document) error {
 	if d.Name == "" {
 		d.Name = c.front.policy.Current().Document.Name
@@ -83,8 +84,8 @@ func (c *candidate) fillDefaults(d *policyfile.Document) error {
 	return nil
 }
 
-// The method showChange shows a version that replaces another. The first version is shown by
-// openCandidate, because the field policy is assigned only after the policy is open.
+// The method showChange shows a version that replaces another in the metrics. It ignores the first
+// version, because the field policy is not assigned yet; openCandidate shows that version.
 func (c *candidate) showChange(before, now *live.Version) {
 	if before != nil {
 		c.show(now)
@@ -96,8 +97,8 @@ func (c *candidate) show(v *live.Version) {
 	c.front.process.metrics.Policies.Show(c, v.Document, c.policy.Err)
 }
 
-// The method current returns the candidate's version that is evaluated beside the policy in force.
-// The method returns nil if no candidate is configured or published, or if it is disabled.
+// The method current returns the version of the candidate that is evaluated beside the policy in
+// force. It returns nil if there is no candidate, or if the candidate is disabled.
 func (c *candidate) current() *live.Version {
 	if c == nil {
 		return nil
@@ -109,14 +110,15 @@ func (c *candidate) current() *live.Version {
 	return now
 }
 
-// The type pair holds what a version of the policy and one of the candidate together read of a
-// request.
+// The type pair holds what two versions together read from a request: one of the policy, and one of
+// the candidate.
 type pair struct {
 	version, candidate *live.Version
 	reads              *exchange.Reads
 }
 
-// readsWith returns what the policy and its candidate, which may be nil, read of a request.
+// readsWith returns what a version of the policy and a version of the candidate read from a
+// request. The candidate may be nil.
 func (f *Front) readsWith(v, candidate *live.Version) *exchange.Reads {
 	if candidate == nil {
 		return readsOf(v)
@@ -130,7 +132,7 @@ func (f *Front) readsWith(v, candidate *live.Version) *exchange.Reads {
 	return known.reads
 }
 
-// The type trialResponse is the response for which a trial waits.
+// The type trialResponse is a response on which the cost of a trial depends.
 type trialResponse struct {
 	exchange.Settling
 	trial *shadow.Trial
@@ -144,8 +146,8 @@ func (r *trialResponse) Pending() *core.Settlement { return &r.Settlement }
 // Release implements [shadow.Response].
 func (r *trialResponse) Release() { r.Close() }
 
-// tryOut has the candidate decide the request, in the background. If the candidate charges by the
-// response, the trial waits for the response.
+// tryOut makes the candidate decide the request in the background. If a cost depends on the
+// response, the trial starts when the response is known.
 func (s *Stream) tryOut(denied bool) {
 	if s.candidate == nil {
 		return
@@ -167,8 +169,8 @@ func (s *Stream) tryOut(denied bool) {
 	t.Start()
 }
 
-// The method begin reads the beginning of the response. The method reports whether the trial still
-// waits.
+// The method begin reads the beginning of the response. It reports whether the trial waits for more
+// of the response.
 func (r *trialResponse) begin(b *exchange.Beginning) (waits bool) {
 	if r.Begin(b) {
 		r.trial.Start()
@@ -177,8 +179,8 @@ func (r *trialResponse) begin(b *exchange.Beginning) (waits bool) {
 	return true
 }
 
-// The method end starts the trial at the end of the response. The argument passed is false if the
-// request did not reach the upstream; then the trial is dropped.
+// The method end starts the trial at the end of the response. If the argument passed is false, the
+// request was not passed on, and the trial is dropped.
 func (r *trialResponse) end(passed bool) {
 	if !passed {
 		r.trial.Drop()

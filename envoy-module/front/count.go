@@ -4,7 +4,7 @@ package front
 
 import "github.com/penstock/penstock/core"
 
-// Count is the counter of Envoy to which a request is added.
+// Count names the counter of Envoy that counts a request.
 type Count uint8
 
 // The counters, in the order in which package abi names them.
@@ -35,7 +35,7 @@ func countOf(d *core.Decision) Count {
 	return CountAllowed
 }
 
-// Counted returns the counter of the request, which is decided.
+// Counted returns the counter of the request. The request must be decided.
 func (s *Stream) Counted() Count {
 	switch {
 	case !s.late:

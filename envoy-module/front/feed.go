@@ -17,44 +17,44 @@ import (
 	"github.com/penstock/penstock/internal/meter"
 )
 
-// Control names a control plane that is told what happened on this node: the events that policies
-// report, and what each client used. Batches that the control plane cannot take yet wait in a
+// Control names a control plane to which this node reports what happened: the events that policies
+// report, and what each client used. Batches that the control plane has not accepted yet wait in a
 // folder. No request waits for the control plane.
 type Control struct {
 	// The address of the API of `penstock control`, such as `https://control:7070`.
 	URL string `json:"url,omitempty"`
 
-	// A file that holds a token of the role node. TokenFile is read before each call.
+	// A file that holds a token of the role "node". The file is read before each call.
 	TokenFile string `json:"token_file,omitempty"`
 
 	// The folder in which batches wait until the control plane has them. No other process may use
 	// it.
 	Spool string `json:"spool,omitempty"`
 
-	// The most bytes that the folder takes, at least 1048576. Default: 268435456.
+	// The maximum size of the folder in bytes, at least 1048576. Default: 268435456.
 	SpoolBytes int64 `json:"spool_bytes,omitempty"`
 }
 
 // The method options returns the options of a feed.
 func (c *Control) options(m *meter.Meter, region func() string, logger *slog.Logger) feed.Options {
-	node, _ := os.Hostname() // "" is shown as an unnamed node
+	node, _ := os.Hostname() // if it is "", the node has no name
 	return feed.Options{Target: controlcall.Target{URL: c.URL, Token: controlcall.TokenFile(c.TokenFile)}, Folder: c.Spool, BytesMax: c.SpoolBytes,
 		Node: node, Region: region, Meter: m, Logger: logger}
 }
 
-// spoolAgain is the time after which a spool that another process uses is tried again.
+// spoolAgain is the pause between two attempts to open a spool that another process uses.
 const spoolAgain = time.Second
 
 // sharedFeed is a feed that one or several configurations use. During a hot restart of Envoy, the
-// previous process has the spool until it ends. Usage is gathered meanwhile, and events go where
-// they would go without the feed.
+// previous process has the spool until that process ends. Until then, usage is gathered, and events
+// go where they would go without the feed.
 type sharedFeed struct {
 	r *reports
 
 	mu      sync.Mutex
 	options feed.Options
 	opened  *feed.Feed // nil while another process has the spool
-	detach  func()     // of events
+	detach  func()     // detaches the feed from the log of events
 	unmeter func()     // nil after the feed was opened
 	again   *time.Timer
 	failed  bool // an attempt of retry has failed, and the log says so
@@ -85,7 +85,7 @@ func (r *reports) openFeed(c *Control) (end func() error, err error) {
 // bytesOf returns the maximum size of a spool in bytes.
 func bytesOf(o *feed.Options) int64 { return cmp.Or(o.BytesMax, feed.SpoolBytesDefault) }
 
-// The method redirect makes the feed send to another target.
+// The method redirect makes the feed send to another control plane.
 func (f *sharedFeed) redirect(to controlcall.Target) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -96,8 +96,8 @@ func (f *sharedFeed) redirect(to controlcall.Target) error {
 	return nil
 }
 
-// The method open opens the feed, or gathers usage and tries again if another process has the
-// spool.
+// The method open opens the feed. If another process has the spool, the method begins to gather
+// usage, and schedules another attempt.
 func (f *sharedFeed) open() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -125,8 +125,8 @@ func (f *sharedFeed) openLocked() error {
 	return nil
 }
 
-// The method retry opens the feed after another process had the spool. The configuration has been
-// accepted, so it tries again after any error, and logs the first.
+// The method retry tries again to open the feed. The configuration has already been accepted, so
+// the method schedules another attempt after any error. It logs only the first error.
 func (f *sharedFeed) retry() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -149,7 +149,7 @@ func (f *sharedFeed) tryLater() {
 	f.again = time.AfterFunc(spoolAgain, f.retry)
 }
 
-// The method unuse ends the gathering of usage without a feed. The mutex must be held.
+// The method unuse ends the gathering of usage that open began. The mutex must be held.
 func (f *sharedFeed) unuse() {
 	if f.unmeter != nil {
 		f.unmeter()
@@ -164,7 +164,7 @@ func (f *sharedFeed) get() *feed.Feed {
 	return f.opened
 }
 
-// The method close ends the sending. Batches that the control plane does not have yet stay in the
+// The method close closes the feed. Batches that the control plane does not have yet stay in the
 // folder.
 func (f *sharedFeed) close() error {
 	f.mu.Lock()

@@ -12,8 +12,8 @@ import (
 	"github.com/penstock/penstock/internal/store"
 )
 
-// registerMetrics puts the metrics of the process into its registry. The metrics have the names and
-// labels of the other fronts.
+// registerMetrics registers the metrics of the process. They have the same names and labels as
+// those of the other fronts.
 func (p *Process) registerMetrics() {
 	waiting := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "penstock_waiting",
 		Help: "Requests that wait for a throttle rule."}, func() float64 { return float64(p.lines.Waiting()) })
@@ -26,8 +26,8 @@ func (p *Process) registerMetrics() {
 	}
 }
 
-// guardedCollector recovers from a panic of a collector, which a registry calls in a goroutine of
-// its own.
+// guardedCollector is a collector that recovers from panics. This is necessary because a registry
+// calls collectors in goroutines of its own.
 type guardedCollector struct {
 	prometheus.Collector
 	process *Process

@@ -25,7 +25,7 @@ type Front struct {
 	settings  *Settings
 	store     *sharedStore
 	policy    *live.Policy
-	origin    follow.Origin // of a published policy and its candidate; nil before it is opened
+	origin    follow.Origin // of a published policy and its candidate; nil until it is opened
 	candidate *candidate    // nil if no policy is tried out
 	pair      atomic.Pointer[pair]
 	release   func()       // of the console; nil without operators
@@ -35,10 +35,10 @@ type Front struct {
 	mu      sync.Mutex
 	under   int // requests that wait
 	closing bool
-	idle    chan struct{} // closed when closing and no request waits
+	idle    chan struct{} // closed as soon as closing is set and no request waits
 }
 
-// Open puts the policy of a configuration into force, and follows its file.
+// Open opens a configuration: it puts the policy into force and follows its source.
 func (p *Process) Open(s *Settings) (*Front, error) {
 	shared, err := p.openStore(s)
 	if err != nil {
@@ -59,8 +59,8 @@ func (p *Process) Open(s *Settings) (*Front, error) {
 	return f, nil
 }
 
-// The method open begins to serve the operators' routes and to report decisions. The method also
-// publishes this process to the other nodes of the store.
+// The method open begins to serve operators, to send metrics and to report decisions. It also
+// announces this process to the other nodes that use the store.
 func (f *Front) open() (err error) {
 	p := f.process
 	p.mu.Lock()
@@ -77,8 +77,8 @@ func (f *Front) open() (err error) {
 	if f.unsend, err = p.send(f.settings.OTLP); err != nil {
 		return err
 	}
-	// Of the steps that can fail, this is the last, because it redirects what other configurations
-	// share.
+	// This is the last of the steps that can fail, because it may redirect a feed that other
+	// configurations share.
 	if f.unreport, err = p.reports.open(f.settings); err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (f *Front) open() (err error) {
 	return nil
 }
 
-// leaveProcess ends what open began, except for reports.
+// leaveProcess ends what open began, except for metrics and reports.
 func (f *Front) leaveProcess() {
 	if f.release != nil {
 		f.release()
@@ -117,7 +117,7 @@ func (f *Front) openPolicy() (err error) {
 	}
 	if err != nil {
 		err = errors.Join(err, f.policy.Close())
-		// only now, because an edit of an open policy would show it again
+		// after Close, because an edit of an open policy could show it again
 		f.process.metrics.Policies.Hide(f)
 	}
 	return err
@@ -129,8 +129,8 @@ func (f *Front) liveOptions(source live.Source) live.Options {
 		Logger: f.process.logger, Complete: f.settings.fillDefaults, Prepare: f.prepare, Edited: f.process.metrics.Reloaded, Changed: f.showChange}
 }
 
-// showChange shows a version that replaces another. The first version is shown by openPolicy,
-// because the field policy is assigned only after the policy is open.
+// showChange shows a version that replaces another in the metrics. It ignores the first version,
+// because the field policy is not assigned yet; openPolicy shows that version.
 func (f *Front) showChange(before, now *live.Version) {
 	if before != nil {
 		f.show(now)
@@ -142,7 +142,8 @@ func (f *Front) show(v *live.Version) {
 	f.process.metrics.Policies.Show(f, v.Document, f.policy.Err)
 }
 
-// The method prepare computes what the front keeps with a version of the policy.
+// The method prepare computes what a version of the policy reads from requests, and keeps it with
+// the version.
 func (f *Front) prepare(v *live.Version) error {
 	source, err := v.Document.Policy()
 	if err != nil {
@@ -162,11 +163,11 @@ func (f *Front) prepare(v *live.Version) error {
 // readsOf returns what a version of the policy reads from a request.
 func readsOf(v *live.Version) *exchange.Reads { return v.Front.(*exchange.Reads) }
 
-// Denies reports whether on_error of the policy denies requests that cannot be decided by rules.
+// Denies reports whether on_error of the policy denies requests for which the rules cannot decide.
 func (f *Front) Denies() bool { return f.policy.Current().Ruleset.OnError() == counter.OnErrorDeny }
 
-// Reload loads the policy file now, and that of the shadow policy. Reload returns the reasons if a
-// file is rejected.
+// Reload loads the policy file and the file of the shadow policy now. If a file is rejected, the
+// error has the reasons.
 func (f *Front) Reload() error {
 	var problems []error
 	for _, p := range f.policies() {
@@ -198,7 +199,8 @@ func (f *Front) leave() {
 	}
 }
 
-// Close ends the front after the last of its requests. Close returns unused units to the store.
+// Close waits for the last request, and closes the front. Unused leased units are returned to the
+// store.
 func (f *Front) Close() error {
 	f.mu.Lock()
 	f.closing = true
@@ -211,7 +213,7 @@ func (f *Front) Close() error {
 	<-f.idle
 	f.process.memory.release(f)
 	problems = append(problems, f.candidate.close(), f.policy.Close(), f.process.closeStore(f.store))
-	for _, end := range []func() error{f.unreport, f.unsend} { // after the units are returned
+	for _, end := range []func() error{f.unreport, f.unsend} { // after the units were returned
 		if end != nil {
 			problems = append(problems, end())
 		}

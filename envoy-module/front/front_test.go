@@ -25,7 +25,7 @@ type emptyHost struct{}
 
 func (emptyHost) Attribute(string) (string, bool) { return "", false }
 
-// bell is a waker that a test waits for.
+// bell is a waker for whose call a test can wait.
 type bell struct {
 	waits     int
 	announces bool // the test calls Announce
@@ -125,8 +125,8 @@ func TestDecidesInMemoryAtOnce(t *testing.T) {
 	}
 }
 
-// TestRequestsOwnTheirTexts: what a decision keeps of a request does not change with the memory
-// that Envoy reuses after the hook.
+// TestRequestsOwnTheirTexts tests that a decision keeps copies of a request's texts, because Envoy
+// reuses their memory after the hook.
 func TestRequestsOwnTheirTexts(t *testing.T) {
 	f := openFront(t, "name: shop\nidentify: [{header: {name: X-User, unverified: true}}]\nrules: [{name: all, limit: 1/31d}]\n")
 	envoys := []byte("alice")
@@ -170,8 +170,8 @@ func TestAsksRedisInTheBackground(t *testing.T) {
 	}
 }
 
-// TestStreamsThatEndWhileTheyWait: the goroutine that decides a request and the hook that ends it
-// can come in any order, and the front closes afterwards.
+// TestStreamsThatEndWhileTheyWait tests that a request can be decided before or after the hook that
+// ends it, and that the front can be closed afterwards.
 func TestStreamsThatEndWhileTheyWait(t *testing.T) {
 	redis := redistest.Start(t)
 	f := openFront(t, "name: shop\nrules: [{name: all, limit: 100000/31d, cost_after: {estimate: 2, header: X-Cost, default: 1}}]\nstore: {type: redis, url: \""+
@@ -192,8 +192,8 @@ func TestStreamsThatEndWhileTheyWait(t *testing.T) {
 	})
 }
 
-// TestAClientThatLeavesAThrottleQueueIsGone: if a client leaves a throttle queue, its request ends
-// at once and is not charged.
+// TestAClientThatLeavesAThrottleQueueIsGone tests that a request in a throttle queue ends at once
+// if its client leaves, and is not charged.
 func TestAClientThatLeavesAThrottleQueueIsGone(t *testing.T) {
 	f := openFront(t, "name: shop\nrules: [{name: all, limit: 4/3m burst 1, action: throttle, throttle: {max_delay: 1m}}]\n")
 	if v, _, _ := ask(t, f, request("/")); v != Continue {
@@ -219,8 +219,8 @@ func TestAClientThatLeavesAThrottleQueueIsGone(t *testing.T) {
 	}
 }
 
-// TestTooManyWaitingRequestsAreDenied: beyond the bound of the queue a request is denied at once,
-// and those that wait are decided.
+// TestTooManyWaitingRequestsAreDenied tests that a request is denied at once if the queue is full,
+// and that the requests that wait are decided.
 func TestTooManyWaitingRequestsAreDenied(t *testing.T) {
 	redis := redistest.Start(t)
 	f := openFront(t, "name: shop\nrules: [{name: all, limit: 1000000/31d}]\nstore: {type: redis, url: \""+redis.URL()+"\", timeout: 10s}\n")
@@ -298,8 +298,8 @@ func TestSettlesResponses(t *testing.T) {
 	})
 }
 
-// TestSettlesByHeaders tests which cost is charged by the header of a response, and that the header
-// is copied: Envoy reuses its memory after the hook.
+// TestSettlesByHeaders tests which cost is charged for a header of a response. It also tests that
+// the header's text is copied, because Envoy reuses the memory after the hook.
 func TestSettlesByHeaders(t *testing.T) {
 	for _, c := range []struct {
 		what            string
@@ -399,7 +399,7 @@ func TestSettingsSayWhatIsWrong(t *testing.T) {
 }
 
 // TestAnAttributeThatEnvoyLacks tests that a policy is rejected if it reads an attribute that this
-// Envoy does not give.
+// version of Envoy does not provide.
 func TestAnAttributeThatEnvoyLacks(t *testing.T) {
 	const name = "connection.requested_server_name"
 	s, err := ReadSettings([]byte("name: a\nrules: [{name: r, match: {attr: {" + name + ": [b.example]}}, limit: 1/1m}]"))
@@ -415,8 +415,8 @@ func TestAnAttributeThatEnvoyLacks(t *testing.T) {
 	}
 }
 
-// TestSettingsBesideAPolicyFile tests that on_error and lease of the configuration apply only to a
-// policy file that does not set them.
+// TestSettingsBesideAPolicyFile tests that on_error and lease in the configuration have an effect
+// only if the policy file does not set them.
 func TestSettingsBesideAPolicyFile(t *testing.T) {
 	own := filepath.Join(t.TempDir(), "policy.yaml")
 	for policy, denies := range map[string]bool{three: true, three + "on_error: allow\n": false} {

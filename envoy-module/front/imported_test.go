@@ -19,13 +19,14 @@ descriptors:
   descriptors: [{key: api_key, rate_limit: {unit: month, requests_per_unit: 1}}]
 `
 
-// The type path is a host whose requests have one path.
+// The type path is a host that has one attribute, the path of the request.
 type path string
 
 func (p path) Attribute(name string) (string, bool) { return string(p), name == "request.url_path" }
 
-// TestServesImportedConfigurations: the module serves a configuration of envoyproxy/ratelimit whose
-// keys are mapped to what Envoy sees, and rejects one whose rules name descriptors.
+// TestServesImportedConfigurations tests imported configurations of envoyproxy/ratelimit. The
+// module serves one whose keys are mapped to attributes of requests, and rejects one whose rules
+// name descriptors.
 func TestServesImportedConfigurations(t *testing.T) {
 	files := []rlsimport.File{{Name: "config.yaml", Data: []byte(envoyRatelimit)}}
 	sources, err := rlsimport.ParseSources([]string{"remote_address=ip", ":path=attr:request.url_path", "api_key=header:X-API-Key"})

@@ -18,7 +18,8 @@ import (
 	"github.com/penstock/penstock/internal/usage/inflate"
 )
 
-// compressed returns an event stream of 4 MiB, with a cost in its last event, in gzip.
+// compressed returns an event stream of 4 MiB, compressed with gzip. Its last event contains the
+// cost.
 func compressed(t testing.TB, cost string) []byte {
 	t.Helper()
 	var body bytes.Buffer
@@ -51,7 +52,7 @@ func respondCompressed(t testing.TB, f *Front, body []byte) {
 	settling.End()
 }
 
-// The function remaining sends a request, and returns the units that it leaves.
+// The function remaining sends a request, and returns the number of units that remain after it.
 func remaining(t testing.TB, f *Front) int {
 	t.Helper()
 	_, fields, _ := ask(t, f, request("/"))
@@ -62,9 +63,9 @@ func remaining(t testing.TB, f *Front) int {
 	return n
 }
 
-// TestHooksDoNotDecompress tests that the hooks of a response return although its body and another
-// one still wait to be decompressed, and that both costs are charged in the end. A body beyond the
-// places of its address is not read.
+// TestHooksDoNotDecompress tests that the hooks of a response do not wait until its body is
+// decompressed. The costs of two compressed bodies are charged later. A third body, for whose
+// address the queue has no more places, is not read.
 func TestHooksDoNotDecompress(t *testing.T) {
 	f := openFront(t, "name: shop\nrules: [{name: all, limit: 1000000000/31d fixed_window, cost_after: {json: usage, estimate: 1, default: 1}}]\n")
 	body, queue := compressed(t, "1000000"), &f.process.inflating

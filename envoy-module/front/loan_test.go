@@ -13,8 +13,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// TestAClientThatLeavesWaitsForNoLoan tests that a request whose client leaves while other regions
-// are asked for units ends its wait, and is not charged.
+// TestAClientThatLeavesWaitsForNoLoan tests that a request which waits for units of other regions
+// stops waiting when its client leaves, and is not charged.
 func TestAClientThatLeavesWaitsForNoLoan(t *testing.T) {
 	redis := redistest.Start(t)
 	// This agent hears the questions, and never answers.
@@ -42,7 +42,7 @@ func TestAClientThatLeavesWaitsForNoLoan(t *testing.T) {
 		select {
 		case <-agent:
 			s.Gone()
-		case <-b.rung: // the answers could not be heard yet
+		case <-b.rung: // the store does not listen for answers yet, so the request did not wait
 			s.Release()
 		}
 		return gone() > 0

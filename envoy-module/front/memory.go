@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	// memoryLimitDefault is the soft limit of the memory of Go in Envoy's process. Two full stores
-	// in memory, one for usual requests and one for an outage of Redis, take half of it.
+	// memoryLimitDefault is the soft limit of Go's memory in Envoy's process. Half of it suffices
+	// for two full stores in memory, one for usual requests and one for an outage of Redis.
 	memoryLimitDefault = 1 << 30
-	// memoryLimitMin is the least limit that can be configured. With less, collections of garbage
-	// would take more time than requests.
+	// memoryLimitMin is the smallest limit that can be configured. With less memory, garbage
+	// collection would take more time than requests.
 	memoryLimitMin = 64 << 20
 	// memoryVariable is the environment variable with which Go itself sets the limit.
 	memoryVariable = "GOMEMLIMIT"
@@ -27,7 +27,7 @@ type memory struct {
 	mu     sync.Mutex
 	limits map[*Front]int64
 	set    func(limit int64) int64 // debug.SetMemoryLimit
-	usual  int64                   // without configured limits
+	usual  int64                   // the limit while no front sets one
 }
 
 func newMemory() *memory {
@@ -39,8 +39,8 @@ func newMemory() *memory {
 	return m
 }
 
-// The method hold applies a front's memory limit, in bytes, until release(f) is called. A limit of
-// 0 means that the front sets none.
+// The method hold applies a front's memory limit, in bytes, until release(f) is called. If the
+// limit is 0, the front sets no limit.
 func (m *memory) hold(f *Front, limit int64) {
 	if limit == 0 {
 		return
@@ -71,7 +71,7 @@ func (m *memory) apply() {
 	m.set(limit)
 }
 
-// memoryUnits are the units of a limit, as GOMEMLIMIT has them.
+// memoryUnits holds the units in which a limit can be written. GOMEMLIMIT has the same units.
 var memoryUnits = []struct {
 	name  string
 	bytes int64

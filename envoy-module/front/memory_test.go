@@ -54,7 +54,8 @@ func TestMemoryLimit(t *testing.T) {
 	limit(memoryLimitDefault)
 }
 
-// TestMemoryLimitsAreRead tests which limits are accepted, and that a message names what to write.
+// TestMemoryLimitsAreRead tests which limits are accepted, and that an error says what to write
+// instead.
 func TestMemoryLimitsAreRead(t *testing.T) {
 	for text, want := range map[string]int64{"": 0, "64MiB": 64 << 20, "2GiB": 2 << 30, "1048576KiB": 1 << 30} {
 		if got, err := parseMemory(text); got != want || err != nil {
@@ -68,8 +69,8 @@ func TestMemoryLimitsAreRead(t *testing.T) {
 	}
 }
 
-// TestDecidesAtTheMemoryLimit tests that requests are decided while the memory of Go exceeds its
-// limit, so that garbage is collected continually.
+// TestDecidesAtTheMemoryLimit tests that requests are decided even if Go's memory exceeds its limit
+// and garbage is therefore collected all the time.
 func TestDecidesAtTheMemoryLimit(t *testing.T) {
 	redis := redistest.Start(t)
 	f := openFront(t, strings.Replace(three, "3/31d", "700/31d", 1)+"memory_limit: 64MiB\nstore: {type: redis, url: \""+redis.URL()+

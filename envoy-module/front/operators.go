@@ -39,7 +39,7 @@ func (p *Process) frontsOf(s *sharedStore) (all []*Front) {
 	return all
 }
 
-// The method operated returns the policies in force of a store. A policy that several
+// The method operated returns the policies that count in a store. A policy that several
 // configurations have is returned once, because they share its counters.
 func (p *Process) operated(s *sharedStore) (all []operator.Policy) {
 	type place struct{ source, version string }
@@ -74,7 +74,7 @@ func (p *Process) reload(s *sharedStore) error {
 	return errors.Join(problems...)
 }
 
-// The method totals returns the requests by rule.
+// The method totals returns the numbers of requests, by rule.
 func (p *Process) totals() (all []fleet.Total) {
 	for _, total := range p.metrics.Totals() {
 		all = append(all, fleet.Total(total))

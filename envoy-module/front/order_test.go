@@ -21,7 +21,7 @@ type wakeLog struct {
 	rung  chan struct{}
 }
 
-// numbered is a waker that records the number of its request. The test calls Announce.
+// numbered is a waker that adds the number of its request to a log. The test calls Announce.
 type numbered struct {
 	number int
 	log    *wakeLog
@@ -38,8 +38,8 @@ func (n *numbered) Wake() {
 	n.log.rung <- struct{}{}
 }
 
-// The method arrive has the next request decided, of the client with that number. It returns the
-// verdict, and the status if the request is denied.
+// The method arrive decides a request of the client with the given number. It returns the verdict,
+// and the status if the request is denied.
 func (l *wakeLog) arrive(t *testing.T, f *Front, number int) (v Verdict, status uint32) {
 	t.Helper()
 	s := f.NewStream()
@@ -49,21 +49,21 @@ func (l *wakeLog) arrive(t *testing.T, f *Front, number int) (v Verdict, status 
 	return v, s.Response().Status
 }
 
-// openUnwatched opens a front over Redis whose requests stay in the queue until release is called,
-// and the front is told to announce them. release may be called several times.
+// openUnwatched opens a front over Redis. Its requests stay in the queue until both release() and
+// Announce are called. release may be called several times.
 func openUnwatched(t *testing.T, redis *redistest.Server) (f *Front, release func()) {
 	f, release = openHeld(t, wideConfig("allow", redis))
-	f.store.asker.watched = true // the watch, which denies requests after queueTime, does not begin
+	f.store.asker.watched = true // so the method watch, which denies requests after queueTime, is not scheduled
 	release = sync.OnceFunc(release)
-	t.Cleanup(func() { // a test that has failed leaves requests in the queue
+	t.Cleanup(func() { // a failed test may leave requests in the queue
 		release()
 		f.Announce()
 	})
 	return f, release
 }
 
-// TestRequestsAreWokenInOrder tests that requests that wait are woken in the order of their
-// arrival, within a call of the store and from one call to the next.
+// TestRequestsAreWokenInOrder tests that waiting requests are woken in the order of their arrival,
+// whether one call of the store decides them or several.
 func TestRequestsAreWokenInOrder(t *testing.T) {
 	const requests = 3*batchMax + batchMax/2
 	f, release := openUnwatched(t, redistest.Start(t))
@@ -75,7 +75,7 @@ func TestRequestsAreWokenInOrder(t *testing.T) {
 			t.Fatalf("request %d: verdict %d, status %d", i+1, v, status)
 		}
 	}
-	f.Announce() // one goroutine asks, because nothing makes another one help
+	f.Announce() // exactly one goroutine asks: no other call wakes a second one
 	release()
 	for range requests {
 		<-log.rung
@@ -85,9 +85,10 @@ func TestRequestsAreWokenInOrder(t *testing.T) {
 	}
 }
 
-// TestWaitingRequestsAreBounded tests that exactly waitingMax requests find room in the queue, and
-// that further ones are denied at once. While Redis hangs, askersMax goroutines ask about batchMax
-// requests each, and the others stay in the queue. Later each request is woken once.
+// TestWaitingRequestsAreBounded tests that the queue has room for exactly waitingMax requests, and
+// that further requests are denied at once. As long as Redis hangs, askersMax goroutines ask about
+// batchMax requests each, and the other requests stay in the queue. Afterwards each request is
+// woken once.
 func TestWaitingRequestsAreBounded(t *testing.T) {
 	const taken, further = askersMax * batchMax, 100
 	redis := redistest.Start(t)
@@ -107,7 +108,7 @@ func TestWaitingRequestsAreBounded(t *testing.T) {
 		defer a.mu.Unlock()
 		return a.active, a.waiting.queued
 	}
-	for range askersUsual + 1 { // the last one has the other goroutines help
+	for range askersUsual + 1 { // the last one schedules the help of the other goroutines
 		f.Announce()
 	}
 	release()

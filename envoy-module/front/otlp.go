@@ -17,7 +17,7 @@ import (
 // serviceDefault is the name of the module in the metrics that it sends.
 const serviceDefault = "penstock-module"
 
-// Collector names a collector of OpenTelemetry that is sent the metrics of the process, by OTLP
+// Collector names a collector of OpenTelemetry. The metrics of the process are sent to it by OTLP
 // over HTTP.
 type Collector struct {
 	// The URL of the collector, such as `http://localhost:4318`. Required.
@@ -33,7 +33,7 @@ type Collector struct {
 	Service string `json:"service,omitempty"`
 }
 
-// The method check returns what is wrong with the settings.
+// The method check returns the errors of the settings.
 func (c *Collector) check() error {
 	o, err := c.options()
 	if err == nil {
@@ -69,8 +69,8 @@ type sender struct{ *push.Sender }
 
 func (s sender) close() error { return s.Close() }
 
-// The method send begins to send metrics to a collector, until the result end is called.
-// If several configurations have the same collector, the metrics are sent to it only once.
+// The method send sends metrics to a collector until end() is called. If several configurations
+// have the same collector, the metrics are sent to it only once.
 func (p *Process) send(c *Collector) (end func() error, err error) {
 	if c == nil {
 		return nil, nil

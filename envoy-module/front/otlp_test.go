@@ -14,8 +14,8 @@ import (
 	"github.com/penstock/penstock/internal/test/otlptest"
 )
 
-// TestMetricsAreSentByOTLP tests that the metrics of the process are sent only once if several
-// configurations have the same collector, and until the last of these ends.
+// TestMetricsAreSentByOTLP tests two configurations with the same collector. The metrics of the
+// process are sent to it only once, until the second configuration ends.
 func TestMetricsAreSentByOTLP(t *testing.T) {
 	receiver := otlptest.Start(t)
 	for _, service := range []string{"penstock-module", "edge"} {
@@ -46,8 +46,8 @@ type panickingCollector struct{ prometheus.Collector }
 
 func (panickingCollector) Collect(chan<- prometheus.Metric) { panic("provoked") }
 
-// TestAPanicOfACollectorEndsNothing tests that the metrics are sent even if a collector panics, in
-// a goroutine of the registry or in that of the exporter.
+// TestAPanicOfACollectorEndsNothing tests that metrics are still sent if a collector panics, either
+// in a goroutine of the registry or in the exporter's goroutine.
 func TestAPanicOfACollectorEndsNothing(t *testing.T) {
 	receiver, p := otlptest.Start(t), NewProcess(slog.New(slog.DiscardHandler))
 	p.registry.MustRegister(guardedCollector{panickingCollector{prometheus.NewGauge(prometheus.GaugeOpts{Name: "penstock_bad"})}, p})

@@ -19,8 +19,8 @@ func (panickingStore) Take(context.Context, []counter.Check, []counter.Result) e
 	panic("provoked")
 }
 
-// TestAPanicInASettlementEndsWithItsConfiguration tests that a panic while a charge is corrected is
-// counted, and does not keep the configuration and its store open.
+// TestAPanicInASettlementEndsWithItsConfiguration tests a panic while a charge is corrected. The
+// panic is counted, and the configuration and its store can still be closed.
 func TestAPanicInASettlementEndsWithItsConfiguration(t *testing.T) {
 	f := openedIn(t, NewProcess(slog.New(slog.DiscardHandler)), "name: shop\nrules: [{name: all, limit: 100/31d, cost_after: {estimate: 5, header: X-Cost, default: 1}}]\n")
 	ended := make(chan settle.End, 1)

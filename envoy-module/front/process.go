@@ -30,9 +30,9 @@ import (
 	"github.com/penstock/penstock/internal/usage/inflate"
 )
 
-// Process is what all filters of one Envoy share: stores, verifiers, queues and metrics. A
-// configuration that replaces another one with the same store settings keeps the store and its
-// counters. The type is safe for concurrent use.
+// Process holds what all filters of one Envoy share, such as stores, verifiers, queues and metrics.
+// If a configuration replaces another one and has the same store settings, it uses the same store
+// with its counters. A Process is safe for concurrent use.
 type Process struct {
 	logger    *slog.Logger
 	metrics   *metrics.Metrics
@@ -51,20 +51,20 @@ type Process struct {
 	invalidTargets prometheus.Counter
 	tried          *prometheus.CounterVec // by policy, and by the decisions of the policy in force and of the candidate
 	validates      bool                   // Envoy only checks its configuration
-	lacks          string                 // an attribute that this Envoy does not give; "" for none
+	lacks          string                 // an attribute that this Envoy does not provide; "" for none
 
 	mu     sync.Mutex
 	stores shares[*sharedStore] // by their settings
-	// pool lets stores with different settings but the same servers count together while Redis does
-	// not answer.
+	// pool lets stores that have the same servers, but different settings, count together while
+	// Redis does not answer.
 	pool   store.Pool
-	fronts []*Front // that are open, the oldest first
+	fronts []*Front // the open ones, the oldest first
 
 	sending sync.Mutex
 	senders shares[sender] // by their settings
 }
 
-// NewProcess returns a process without filters. The process's messages go to the logger.
+// NewProcess returns a process without filters. It logs to the given logger.
 func NewProcess(logger *slog.Logger) *Process {
 	p := &Process{logger: logger, metrics: metrics.New(), verifiers: live.NewVerifiers(logger),
 		lines: throttle.New(throttle.Options{}), denied: topk.New(topk.Options{}), memory: newMemory(), stores: shares[*sharedStore]{}, senders: shares[sender]{},
@@ -76,13 +76,13 @@ func NewProcess(logger *slog.Logger) *Process {
 	return p
 }
 
-// Validates makes the process only check configurations: it serves no operators, reports nothing,
-// and is no node. Validates must be called before Open.
+// Validates makes the process check configurations and do nothing else: it serves no operators,
+// reports nothing, and does not join the nodes. Validates must be called before Open.
 func (p *Process) Validates() { p.validates = true }
 
-// Lacks tells the process that this Envoy does not give an attribute. The process then rejects
-// policies that read the attribute, because rules that compare it would never apply. Lacks must be
-// called before Open.
+// Lacks records that this Envoy does not provide an attribute. The process then rejects policies
+// that read the attribute, because rules that compare it would never apply. Lacks must be called
+// before Open.
 func (p *Process) Lacks(attribute string) { p.lacks = attribute }
 
 // Panics returns the number of recovered panics, including those of background work.
@@ -100,7 +100,7 @@ func (p *Process) countPanic(reason any) {
 	}
 }
 
-// guard recovers from a panic of a goroutine that decides no request. The method must be deferred.
+// guard recovers from a panic in a goroutine that decides no request. The method must be deferred.
 func (p *Process) guard() {
 	if reason := recover(); reason != nil {
 		p.countPanic(reason)
@@ -120,8 +120,8 @@ type sharedStore struct {
 	member    *fleet.Member // nil before join
 }
 
-// join publishes this process to the other nodes that count in the same Redis. If the store is in
-// memory, it does nothing.
+// join announces this process to the other nodes that count in the same Redis. If the store is in
+// memory, join does nothing.
 func (s *sharedStore) join() {
 	if s.Redis != nil {
 		s.joining.Do(func() { s.member = fleet.Join(s.Redis, s.node) })
@@ -179,10 +179,10 @@ func (p *Process) buildStore(s *Settings, key string) (*sharedStore, error) {
 	return shared, nil
 }
 
-// closeStore releases a store. The last filter closes it.
+// closeStore ends a filter's use of a store. The end of the last use closes the store.
 func (p *Process) closeStore(s *sharedStore) error { return p.stores.end(&p.mu, s.key) }
 
-// close closes the store, after the charges of its requests are corrected.
+// close closes the store after the charges of its requests were corrected.
 func (s *sharedStore) close() error {
 	s.asker.stop()
 	var problems []error

@@ -6,10 +6,10 @@ package front
 
 import "strings"
 
-// The function provoke panics if the header X-Provoke of the request names the place: hook,
-// adapter, goroutine or woken. If the word fault follows the place, provoke writes to an address
-// that does not exist instead. The kernel then sends a signal, which Go's runtime turns into a
-// panic.
+// The function provoke panics if the request's header X-Provoke names this place, which is "hook",
+// "adapter", "goroutine" or "woken". If the word "fault" follows the place, provoke instead writes
+// to an address that does not exist. The kernel then sends a signal, which Go's runtime turns into
+// a panic.
 func provoke(s *Stream, here string) {
 	for _, h := range s.Headers {
 		if h[0] == "x-provoke" {
@@ -19,7 +19,7 @@ func provoke(s *Stream, here string) {
 	s.Provoke(here)
 }
 
-// Provoke panics at a place that the request has named.
+// Provoke panics if the request has named this place.
 func (s *Stream) Provoke(here string) {
 	place, fault := strings.CutSuffix(s.provoked, " fault")
 	if place != here {

@@ -19,22 +19,22 @@ type PublishedPolicy struct {
 	// The name of the policy.
 	Name string `json:"name,omitempty"`
 
-	// The public keys of the control plane, of which one must have signed the policy: `ed25519:…`,
-	// as `penstock control policy key` prints it. List more than one only while one replaces
+	// The public keys of the control plane: `ed25519:…`, as `penstock control policy key` prints
+	// them. One of them must have signed the policy. List more than one only while one key replaces
 	// another.
 	Keys policyfile.Words `json:"keys,omitempty"`
 
-	// The folder in which the last good version is kept, for a start while the policy cannot be
-	// read. Default: it is not kept.
+	// The folder in which the last good version is kept, so that Envoy can start while the policy
+	// cannot be read. Default: no version is kept.
 	StateDir string `json:"state_dir,omitempty"`
 
-	// The name of this node, which decides whether it is in a share of the nodes. Default: the name
-	// of the host.
+	// The name of this node. If a candidate is in force on a share of the nodes, the name decides
+	// whether this node is one of them. Default: the name of the host.
 	Node string `json:"node,omitempty"`
 }
 
-// HTTPPolicy is a policy that a control plane publishes, and that this process reads from its API.
-// The filter looks for a change every 30 seconds.
+// HTTPPolicy is a policy that a control plane publishes, and that this process reads from the API
+// of the control plane. The filter looks for a change every 30 seconds.
 type HTTPPolicy struct {
 	// The name of the policy.
 	Name string `json:"name,omitempty"`
@@ -43,8 +43,8 @@ type HTTPPolicy struct {
 	// of `control`.
 	URL string `json:"url,omitempty"`
 
-	// A file that holds a token of the role node. TokenFile is read before each call. Default: that
-	// of `control`, if `url` is left out.
+	// A file that holds a token of the role "node". The file is read before each call. Default:
+	// that of `control`, if `url` is left out.
 	TokenFile string `json:"token_file,omitempty"`
 
 	// Keys, StateDir and Node are those of policy_redis.
@@ -53,7 +53,8 @@ type HTTPPolicy struct {
 	Node     string           `json:"node,omitempty"`
 }
 
-// published returns the published policy that is named, and its word; nil if there is none.
+// published returns the published policy that the settings name, and the name of that setting. It
+// returns nil if the settings name none.
 func (s *Settings) published() (p *PublishedPolicy, word string) {
 	switch {
 	case s.PolicyRedis != nil:
@@ -95,7 +96,7 @@ func (s *Settings) checkPublished() error {
 	return nil
 }
 
-// The method target returns the control plane that has the policy.
+// The method target returns the control plane from which the policy is read.
 func (p *HTTPPolicy) target(s *Settings) (to controlcall.Target, err error) {
 	url, err := fillIn(p.URL, nil)
 	if err != nil {
@@ -117,8 +118,8 @@ func (p *HTTPPolicy) target(s *Settings) (to controlcall.Target, err error) {
 	return controlcall.Target{URL: url, Token: controlcall.TokenFile(file)}, nil
 }
 
-// publishedSource returns the source of the published policy, or of its candidate. The origin is
-// that of both.
+// publishedSource returns the source of the published policy or, if the argument trial is set, that
+// of its candidate. Both have the same origin.
 func (f *Front) publishedSource(trial bool) (*follow.Source, error) {
 	p, word := f.settings.published()
 	origin, err := f.publishedOrigin()
@@ -140,7 +141,7 @@ func (f *Front) publishedSource(trial bool) (*follow.Source, error) {
 	return source, nil
 }
 
-// publishedOrigin returns where the published policy is.
+// publishedOrigin returns the origin from which the published policy is read.
 func (f *Front) publishedOrigin() (follow.Origin, error) {
 	if f.origin != nil {
 		return f.origin, nil

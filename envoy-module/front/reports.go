@@ -15,9 +15,9 @@ import (
 	"github.com/penstock/penstock/internal/meter"
 )
 
-// The type reports is where all filters of a process report decisions: events go to the sink of the
-// latest configuration that names one, and usage to a control plane. Without such a configuration,
-// events go to the standard output. The type is safe for concurrent use.
+// The type reports receives the reports of all filters of a process. Events go to the sink of the
+// latest configuration that names one, or else to the standard output. Usage goes to a control
+// plane. The type is safe for concurrent use.
 type reports struct {
 	log    *events.Log
 	meter  *meter.Meter
@@ -35,7 +35,7 @@ type sharedSink struct {
 }
 
 func newReports(logger *slog.Logger) *reports {
-	node, _ := os.Hostname() // if it is "", events have no node
+	node, _ := os.Hostname() // if it is "", events name no node
 	r := &reports{meter: meter.New(), logger: logger, sinks: shares[*sharedSink]{}, feeds: shares[*sharedFeed]{}}
 	r.log = events.New(events.Options{Node: node, Failed: func(err error, lost uint64) {
 		logger.Warn("events could not be written, and are only counted", "decisions", lost, "error", err)
@@ -46,7 +46,7 @@ func newReports(logger *slog.Logger) *reports {
 	return r
 }
 
-// The method open begins to report as a configuration says, until the result end is called.
+// The method open makes reports go where a configuration sends them, until end() is called.
 func (r *reports) open(s *Settings) (end func() error, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -60,7 +60,7 @@ func (r *reports) open(s *Settings) (end func() error, err error) {
 	return func() error { return nil }, nil
 }
 
-// The type discardSink is the sink of events_to: none.
+// The type discardSink is the sink for "events_to: none".
 type discardSink struct{}
 
 // Write implements [events.Sink].
@@ -83,7 +83,7 @@ func (r *reports) openSink(to string) (end func() error, err error) {
 	return func() error { return r.sinks.end(&r.mu, to) }, nil
 }
 
-// The method close writes the events that were gathered.
+// The method close writes the remaining events and closes the sink.
 func (s *sharedSink) close() error {
 	s.detach()
 	return s.closer.Close()
@@ -99,7 +99,7 @@ func (r *reports) figures() (sum feed.Figures) {
 	return sum
 }
 
-// checkReports returns the errors of the settings of reports.
+// checkReports returns the errors of the settings that concern reports.
 func (s *Settings) checkReports() error {
 	if s.Control == nil {
 		return nil

@@ -20,7 +20,8 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// The function spoolSettings returns settings with a control plane that accepts everything.
+// The function spoolSettings returns settings that name a control plane. The control plane accepts
+// every batch.
 func spoolSettings(t *testing.T) *Settings {
 	t.Helper()
 	plane := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
@@ -32,8 +33,9 @@ func spoolSettings(t *testing.T) *Settings {
 	return &Settings{Control: &Control{URL: plane.URL, TokenFile: token, Spool: filepath.Join(t.TempDir(), "spool")}}
 }
 
-// TestASpoolOfAnotherProcess: during a hot restart, the previous process has the spool. The
-// configuration is accepted, usage is gathered, and the spool is opened as soon as it is free.
+// TestASpoolOfAnotherProcess tests a hot restart, during which the previous process still has the
+// spool. The configuration is accepted, usage is gathered, and the spool is opened as soon as it is
+// free.
 func TestASpoolOfAnotherProcess(t *testing.T) {
 	settings, said := spoolSettings(t), new(eventually.Journal)
 	before, err := feed.Open(settings.Control.options(nil, nil, slog.New(slog.DiscardHandler)))
@@ -61,8 +63,8 @@ func TestASpoolOfAnotherProcess(t *testing.T) {
 	}
 }
 
-// TestASpoolThatCannotBeOpenedYet: while a configuration waits for its spool, no error ends the
-// wait, and the log has only the first error.
+// TestASpoolThatCannotBeOpenedYet tests errors while a configuration waits for its spool. They do
+// not end the wait, and only the first is logged.
 func TestASpoolThatCannotBeOpenedYet(t *testing.T) {
 	settings, said := spoolSettings(t), new(eventually.Journal)
 	spool := settings.Control.Spool
@@ -97,8 +99,8 @@ func TestASpoolThatCannotBeOpenedYet(t *testing.T) {
 	}
 }
 
-// TestConfigurationsShareReports: configurations with the same sink or spool share it, and the last
-// one closes it.
+// TestConfigurationsShareReports tests that configurations share a sink or a spool, and that the
+// last of them closes it.
 func TestConfigurationsShareReports(t *testing.T) {
 	r := newReports(slog.New(slog.DiscardHandler))
 	settings := spoolSettings(t)
@@ -134,9 +136,9 @@ func TestConfigurationsShareReports(t *testing.T) {
 	}
 }
 
-// TestARejectedConfigurationChangesNoReports: a configuration whose admin is rejected does not
-// redirect the feed of the configuration in force. Another process has the spool, so that the
-// target of the feed can be read.
+// TestARejectedConfigurationChangesNoReports tests that a configuration with an invalid setting
+// admin does not redirect the feed of the configuration in force. The spool belongs to another
+// process, so that the test can read the target of the feed.
 func TestARejectedConfigurationChangesNoReports(t *testing.T) {
 	control := spoolSettings(t).Control
 	before, err := feed.Open(control.options(nil, nil, slog.New(slog.DiscardHandler)))
@@ -177,8 +179,9 @@ func TestARejectedConfigurationChangesNoReports(t *testing.T) {
 	}
 }
 
-// TestAnotherSizeOfAnOpenSpool: if a configuration gives the spool in use another size, the log
-// says that the spool keeps its first size. The default is the same size, written or not.
+// TestAnotherSizeOfAnOpenSpool tests configurations that set another size for a spool that is open.
+// The log says that the spool keeps its first size. A configuration that writes out the default
+// sets no other size.
 func TestAnotherSizeOfAnOpenSpool(t *testing.T) {
 	settings, said := spoolSettings(t), new(eventually.Journal)
 	r := newReports(said.Logger())

@@ -8,19 +8,19 @@ import (
 	"github.com/penstock/penstock/core/response"
 )
 
-// Response is a response in place of the upstream's.
+// Response is a response that is sent instead of the upstream's.
 type Response struct {
 	Status  uint32
 	Headers [][2]string
 	Body    []byte
-	Ends    bool // Headers are the whole response, with its status, and are sent as they are
+	Ends    bool // Headers, which contain the status, are the whole response and are sent unchanged
 }
 
-// grpcKind is the content type of the response to a gRPC request without a subtype.
+// grpcKind is the content type of the response to a gRPC request whose content type has no subtype.
 const grpcKind = "application/grpc"
 
-// responseTo returns the response to a request with that content type. For gRPC it is a single
-// block of headers, which has the status of gRPC.
+// responseTo returns the response to a request with the given content type. For gRPC, the response
+// is a single block of headers that contains the gRPC status.
 func responseTo(contentType string, r response.Response, message string) Response {
 	kind := response.GRPCType(contentType)
 	if kind == "" {
@@ -41,7 +41,7 @@ func responseTo(contentType string, r response.Response, message string) Respons
 	return Response{Status: 200, Headers: headers, Ends: true}
 }
 
-// Merge combines fields about limits with those that the headers of a response have, see
+// Merge combines fields about limits with the same fields of a response: see
 // [response.Fields.Merge].
 func Merge(own *response.Fields, remaining int64, headers [][2]string) {
 	own.Merge(remaining, false, func(f response.Field) []string { return response.Lines(headers, response.FieldNames[f]) })

@@ -17,8 +17,8 @@ import (
 
 // Settings are the configuration of the filter. Its fields are named as in the Caddy app.
 type Settings struct {
-	// The namespace of the counters of a policy without a name. Required with a shared store unless
-	// the policy has a name.
+	// The namespace of the counters, for a policy without a name. Required if the store is shared
+	// and the policy has no name.
 	Name string `json:"name,omitempty"`
 
 	// Where counters are kept. Default: in memory.
@@ -31,57 +31,58 @@ type Settings struct {
 	// is relative to the working directory of Envoy.
 	Policy string `json:"policy,omitempty"`
 
-	// The region of this Envoy: one of those in regions of the policy. Required if the policy has
-	// regions.
+	// The region of this Envoy, which must be one of the policy's regions. Required if the policy
+	// has regions.
 	Region string `json:"region,omitempty"`
 
 	// A policy that a control plane publishes in Redis, in place of a file. Default: none.
 	PolicyRedis *PublishedPolicy `json:"policy_redis,omitempty"`
 
-	// A policy that a control plane publishes, read from its API, in place of a file. Default:
-	// none.
+	// A policy that a control plane publishes and that is read from its API, in place of a file.
+	// Default: none.
 	PolicyHTTP *HTTPPolicy `json:"policy_http,omitempty"`
 
-	// A policy file to try out beside the policy in force, and to follow like Policy. What it would
-	// decide is counted, and it decides nothing. Default: none.
+	// A policy file that is tried out beside the policy in force, and followed in the same way. Its
+	// decisions are counted but not enforced. Default: none.
 	ShadowPolicy string `json:"shadow_policy,omitempty"`
 
 	// Where operators and the scrapers of metrics are served. Default: nowhere.
 	Admin *console.Settings `json:"admin,omitempty"`
 
-	// Where the events that policies report are written: `stdout`, a file's path that has a slash,
-	// `syslog`, `syslog:udp://HOST:PORT`, `syslog:tcp://HOST:PORT`, or `none`. Default: `stdout`.
+	// Where the events that policies report are written: `stdout`, the path of a file (with a
+	// slash), `syslog`, `syslog:udp://HOST:PORT`, `syslog:tcp://HOST:PORT`, or `none`. Default:
+	// `stdout`.
 	EventsTo string `json:"events_to,omitempty"`
 
-	// A control plane that is told what happened: events and what each client used. Default: none.
+	// A control plane to which events and the usage of each client are reported. Default: none.
 	Control *Control `json:"control,omitempty"`
 
-	// A collector of OpenTelemetry that is sent the metrics of the process. Default: none.
+	// A collector of OpenTelemetry to which the metrics of the process are sent. Default: none.
 	OTLP *Collector `json:"otlp,omitempty"`
 
-	// The path at which a client sees its own limits. A GET of it is answered by the filter and
-	// charged nothing. Default: none.
+	// The path at which a client sees its own limits. The filter itself answers a GET of this path
+	// and charges nothing for it. Default: none.
 	StatusPath string `json:"status_path,omitempty"`
 
-	// Whether Envoy appends the address of the connection to X-Forwarded-For. Write false with
-	// skip_xff_append. Default: true.
+	// Whether Envoy appends the address of the connection to X-Forwarded-For. Write false if Envoy
+	// has skip_xff_append. Default: true.
 	XFFAppended *bool `json:"xff_appended,omitempty"`
 
-	// The soft limit of the memory of Go in Envoy's process, such as 512MiB. Near the limit,
-	// garbage is collected more often. The greatest limit of all filters applies. Default:
+	// The soft limit of Go's memory in Envoy's process, such as 512MiB. Near the limit, garbage is
+	// collected more often. If several filters set a limit, the greatest applies. Default:
 	// GOMEMLIMIT, or 1GiB.
 	MemoryLimit string `json:"memory_limit,omitempty"`
 
-	// words are a policy that the configuration itself contains, in place of a policy file. Beside
-	// a policy from elsewhere, words have only the settings that apply if that policy lacks them:
-	// on_error and lease.
+	// words holds the policy that the configuration itself contains, in place of a policy file. If
+	// the policy comes from elsewhere, words holds at most on_error and lease, which apply if that
+	// policy does not set them.
 	words *policyfile.Document
 }
 
-// settingsNamed is how messages name the configuration.
+// settingsNamed is the name of the configuration in messages.
 const settingsNamed = "filter_config"
 
-// ReadSettings decodes the configuration, which is YAML or JSON. The error has every problem.
+// ReadSettings decodes the configuration, which is YAML or JSON. The error lists every problem.
 func ReadSettings(text []byte) (*Settings, error) {
 	found := &syntax.Report{}
 	tree, err := syntax.Parse(settingsNamed, syntax.YAML, text, found)
@@ -100,9 +101,9 @@ func ReadSettings(text []byte) (*Settings, error) {
 	return s, s.check()
 }
 
-// ReadRouteSettings decodes the configuration of a route, which replaces that of the filter there.
-// Such a configuration must name its store, because a store in memory by default would share no
-// counter with the filter.
+// ReadRouteSettings decodes the configuration of a route, which on this route replaces the
+// configuration of the filter. It must name a store. Otherwise the route would get a store in
+// memory by default, and share no counter with the filter.
 func ReadRouteSettings(text []byte) (*Settings, error) {
 	s, err := ReadSettings(text)
 	if err == nil && s.Store == nil {
@@ -135,7 +136,7 @@ func split(tree *syntax.Node) (own, rest *syntax.Node) {
 	return own, rest
 }
 
-// check returns every problem of the settings besides those of a policy.
+// check returns every problem of the settings, except for problems of the policy that they contain.
 func (s *Settings) check() error {
 	var problems []error
 	switch p, word := s.published(); {
@@ -169,7 +170,8 @@ func (s *Settings) check() error {
 	return errors.Join(problems...)
 }
 
-// checkBeside returns the errors of the settings of a policy that stand beside a policy file.
+// checkBeside returns the errors of a policy's settings in a configuration whose policy comes from
+// elsewhere.
 func (s *Settings) checkBeside() error {
 	rest := *s.words
 	rest.OnError, rest.Lease = "", ""
@@ -181,7 +183,8 @@ func (s *Settings) checkBeside() error {
 	return err
 }
 
-// source names the source of the policy; "" for rules in the configuration.
+// source returns the name of the policy's source, or "" if the configuration itself contains the
+// rules.
 func (s *Settings) source() string {
 	p, word := s.published()
 	if p == nil {
@@ -199,10 +202,10 @@ func (s *Settings) appended() bool { return s.XFFAppended == nil || *s.XFFAppend
 var errNameMissing = errors.New("the policy has no name: others that count in the same store would share its counters by " +
 	"accident; write name: shop, and the same name wherever the same counters are meant")
 
-// unnamed is the namespace of a policy without a name that counts only in memory.
+// unnamed is the namespace of a policy that has no name and counts only in memory.
 const unnamed = "default"
 
-// fillDefaults fills in what a policy leaves to the configuration.
+// fillDefaults fills in the settings that a policy leaves to the configuration.
 func (s *Settings) fillDefaults(d *policyfile.Document) error {
 	d.Name, d.OnError, d.Lease = cmp.Or(d.Name, s.Name), cmp.Or(d.OnError, s.words.OnError), cmp.Or(d.Lease, s.words.Lease)
 	if d.Name == "" && s.isShared() {

@@ -13,21 +13,21 @@ import (
 	"github.com/penstock/penstock/internal/usage/inflate"
 )
 
-// Settling is the response of a request whose charge depends on the response. Envoy's worker calls
-// its methods. It calls End last, and only once.
+// Settling is the response to a request whose charge depends on the response. Envoy's worker calls
+// its methods. The last call is that of End, which is called only once.
 type Settling struct {
-	// Headers has room for the headers of the response and for its trailers, into which the adapter
-	// reads them. The next response reuses the room.
+	// Headers has room into which the adapter reads the headers of the response, and later its
+	// trailers. The next response reuses the room.
 	Headers [][2]string
 
 	response exchange.Settling
 	front    *Front
 	checks   []counter.Check
-	client   enforce.Client // its usage is corrected together with its charges
-	holds    atomic.Int32   // number of uses: by the hooks, the background and the store's queue
+	client   enforce.Client // the client whose usage is corrected together with the charge
+	holds    atomic.Int32   // number of uses: by the hooks, the work in the background, and the store's queue
 
 	head      bool           // the response has no body to read, see exchange.HasNoBody
-	settles   bool           // the policy in force may correct its charge; otherwise only the candidate
+	settles   bool           // the policy in force may correct the charge; if not, only the candidate reads it
 	tried     *trialResponse // the trial that waits for the response; nil for none
 	sent      bool
 	passed    bool            // the request was passed on to the upstream
@@ -41,14 +41,14 @@ var settlings = sync.Pool{New: func() any { return new(Settling) }}
 
 // Beginning describes a response that begins.
 type Beginning struct {
-	Headers  [][2]string // the headers' texts need to be valid only within the hook
+	Headers  [][2]string // the texts need to be valid only during the hook
 	Ends     bool        // there is no body
 	Complete bool        // the request has come to its end
 	Details  string      // Envoy's response.code_details
 	Attempts uint64      // Envoy's upstream.request_attempt_count
 }
 
-// The method expect prepares the settlement of the response, if its cost can change the charge.
+// The method expect prepares the settlement, if the charge depends on the response.
 func (s *Stream) expect() {
 	t := settlings.Get().(*Settling)
 	if t.settles = s.plan.Settlement(&t.response.Settlement); !t.settles && s.tried == nil {
@@ -66,10 +66,10 @@ func (s *Stream) expect() {
 	s.settling = t
 }
 
-// Settling returns the settlement that the response needs, nil if it needs none. The result then
-// belongs to the caller.
+// Settling returns the settlement of the response, or nil if the charge does not depend on the
+// response. The result then belongs to the caller.
 func (s *Stream) Settling() *Settling {
-	if s.late { // the request's goroutine may be writing the settlement, and ends it
+	if s.late { // the request's goroutine may still be writing the settlement, and will end it
 		return nil
 	}
 	t := s.settling
@@ -80,8 +80,8 @@ func (s *Stream) Settling() *Settling {
 	return t
 }
 
-// Begin reads the beginning of the response. Begin returns the fields about limits to set in it,
-// which are valid until End, and whether Body must see the body.
+// Begin reads the beginning of the response. It returns the fields about limits to set in the
+// response, which are valid until End, and reports whether Body must be called for the body.
 func (t *Settling) Begin(b *Beginning) (fields *response.Fields, listens bool) {
 	defer t.guard()
 	fields, t.merged = &t.merged, response.Fields{}
@@ -108,12 +108,12 @@ func (t *Settling) Begin(b *Beginning) (fields *response.Fields, listens bool) {
 	return fields, t.listens()
 }
 
-// Settling.listens reports whether Body must see the body.
+// Settling.listens reports whether Body must be called for the body.
 func (t *Settling) listens() bool {
 	return t.settles && !t.sent && t.response.Listens() || t.tried != nil && t.tried.Listens()
 }
 
-// Body reads a piece of the body, and reports whether it must see the next one.
+// Body reads a piece of the body, and reports whether Body must be called for the next piece.
 func (t *Settling) Body(piece []byte, ends bool) (listens bool) {
 	defer t.guard()
 	if t.tried != nil {
@@ -128,7 +128,7 @@ func (t *Settling) Body(piece []byte, ends bool) (listens bool) {
 	return t.listens()
 }
 
-// The method finish ends a response that was read to its end.
+// The method finish is called when the response has been read to its end.
 func (t *Settling) finish() {
 	if t.tried != nil {
 		t.tried.trial.Start()
@@ -137,7 +137,7 @@ func (t *Settling) finish() {
 	t.settle()
 }
 
-// Trailers ends the response with its trailers.
+// Trailers reads the trailers, with which the response ends.
 func (t *Settling) Trailers(trailers [][2]string) {
 	defer t.guard()
 	if t.tried != nil {
@@ -149,10 +149,10 @@ func (t *Settling) Trailers(trailers [][2]string) {
 	t.finish()
 }
 
-// End ends the response. If the response's end was not read, or if the response has not begun, the
-// cost is the number read so far, or the rule's setting named unread: the upstream may have done
-// its work. A document that was read to its end has its own cost. The charge of a request that did
-// not reach the upstream stays as it is.
+// End ends the response. If the response was not read to its end, or did not begin, the upstream
+// may still have done its work. The cost is then the number that was read so far, or the rule's
+// setting named unread. A JSON document that was read to its end has its own cost even then. The
+// charge of a request that was not passed on stays as it is.
 func (t *Settling) End() {
 	defer t.front.leave()
 	defer t.Release()
@@ -169,9 +169,9 @@ func (t *Settling) End() {
 	}
 }
 
-// The method settle corrects the charge, once. A compressed body is decompressed in the background,
-// because Envoy's worker must not wait for that. A body for which there is no room there is not
-// read.
+// The method settle corrects the charge; further calls do nothing. A compressed body is
+// decompressed in the background, because Envoy's worker must not wait for that. If the queue for
+// this work has no room, the body is not read.
 func (t *Settling) settle() {
 	if !t.settles || t.sent {
 		return
@@ -197,7 +197,8 @@ func (t *Settling) correctLater() {
 	t.correct()
 }
 
-// Settling.correct adds the corrections of a request's charge to the queue of its store.
+// Settling.correct computes the corrections of the request's charge and adds them to the store's
+// queue.
 func (t *Settling) correct() {
 	t.front.store.enforcer.MeasureSettled(&t.response.Settlement, &t.response, &t.client)
 	var unreadable int
@@ -212,9 +213,9 @@ func (t *Settling) correct() {
 // Due implements [settle.Job].
 func (t *Settling) Due() []counter.Check { return t.checks }
 
-// Release implements [settle.Job]. Release ends one use of the settlement, and the last one
-// recycles it. After a panic the queue does not release the settlement. A settlement in the queue
-// does not keep the front open, but the store does not close before its queue is empty.
+// Release implements [settle.Job]. Release ends one use of the settlement, and the end of the last
+// use recycles it. After a panic, the queue does not release the settlement. A settlement in the
+// queue does not keep the front open, but the store is not closed before its queue is empty.
 func (t *Settling) Release() {
 	if t.holds.Add(-1) > 0 {
 		return
@@ -230,8 +231,8 @@ func (t *Settling) Release() {
 	settlings.Put(t)
 }
 
-// The method guard recovers from a panic in a hook about a response, which continues unchanged. The
-// method must be deferred.
+// The method guard recovers from a panic in a hook of a response. The response continues unchanged.
+// The method must be deferred.
 func (t *Settling) guard() {
 	if reason := recover(); reason != nil {
 		t.front.process.countPanic(reason)

@@ -4,18 +4,18 @@ package front
 
 import "sync"
 
-// The type shares holds values that several configurations use, by their keys. The end of the last
-// use closes a value. A mutex of the owner guards the values.
+// The type shares holds values that several configurations use, by their keys. A value is closed at
+// the end of its last use. The owner's mutex guards the map.
 type shares[T interface{ close() error }] map[string]*share[T]
 
-// The type share is a value in use.
+// The type share is a value with the number of its users.
 type share[T any] struct {
 	value T
 	users int
 }
 
-// The method use begins a use of the value of a key. If the value is not in use yet, the function
-// open opens it. The mutex must be held.
+// The method use begins a use of the value of a key. If the value is not in use yet, it is opened
+// with open(). The mutex must be held.
 func (s shares[T]) use(key string, open func() (T, error)) (value T, err error) {
 	one := s[key]
 	if one == nil {

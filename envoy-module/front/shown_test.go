@@ -39,8 +39,8 @@ func shadowSettings(t *testing.T) (s *Settings, path string) {
 	return s, path
 }
 
-// The function edit replaces a policy file as a whole. The policy has so many rules that loading it
-// takes longer than anything else in these tests.
+// The function edit replaces a policy file atomically. The policy has so many rules that it takes
+// longer to load than anything else in these tests.
 func edit(t *testing.T, path string, limit int) {
 	t.Helper()
 	next := path + ".next"
@@ -56,8 +56,8 @@ func edit(t *testing.T, path string, limit int) {
 	}
 }
 
-// TestARejectedPolicyIsNotShown: the metrics show no policy of a configuration whose candidate is
-// rejected.
+// TestARejectedPolicyIsNotShown tests that the metrics show no policy of a configuration whose
+// candidate is rejected.
 func TestARejectedPolicyIsNotShown(t *testing.T) {
 	s, path := shadowSettings(t)
 	if err := os.WriteFile(path, []byte("rules: nonsense\n"), 0o600); err != nil {
@@ -72,8 +72,8 @@ func TestARejectedPolicyIsNotShown(t *testing.T) {
 	}
 }
 
-// TestAClosedPolicyIsNotShown: the metrics show no policy of a front that has closed, even if its
-// candidate was edited meanwhile.
+// TestAClosedPolicyIsNotShown tests that the metrics show no policy of a closed front, even if the
+// candidate was edited while the front was being closed.
 func TestAClosedPolicyIsNotShown(t *testing.T) {
 	s, path := shadowSettings(t)
 	for range 10 {
@@ -113,8 +113,8 @@ func TestAClosedPolicyIsNotShown(t *testing.T) {
 	}
 }
 
-// TestMetricsAreReadWhileAFrontOpens: the race detector finds no access to a policy that is being
-// opened.
+// TestMetricsAreReadWhileAFrontOpens reads metrics while a front opens, so that the race detector
+// would find an access to a policy that is still being opened.
 func TestMetricsAreReadWhileAFrontOpens(t *testing.T) {
 	s, _ := shadowSettings(t)
 	p := NewProcess(slog.New(slog.DiscardHandler))

@@ -9,12 +9,13 @@ import (
 	"github.com/penstock/penstock/internal/enforce/metrics"
 )
 
-// Tracer makes the span of one check, within Envoy's trace of the request. Envoy sends the span.
+// Tracer creates the span of one check, as a part of Envoy's trace of the request. Envoy sends the
+// span.
 type Tracer interface {
-	// Begin begins the span. Begin is called at most once, within the hook of [Stream.Decide].
+	// Begin begins the span. It is called at most once, within [Stream.Decide].
 	Begin()
-	// End ends the span, and gives it attributes: pairs of a name and a value. End is called within
-	// a hook.
+	// End adds attributes, which are pairs of a name and a value, and ends the span. It is called
+	// within a hook.
 	End(attributes [][2]string)
 }
 
@@ -29,8 +30,9 @@ func (s *Stream) beginSpan(checked bool) {
 	}
 }
 
-// EndSpan ends the span of the check, if there is one. The adapter calls it once, within the hook,
-// when the request is decided. If the client leaves before that, the adapter ends the span itself.
+// EndSpan ends the span of the check, if there is one. The adapter calls it once, within the hook
+// in which it replies to the request. If the client leaves earlier, the adapter ends the span
+// itself.
 func (s *Stream) EndSpan() {
 	switch {
 	case s.Tracer == nil:
@@ -60,13 +62,13 @@ func (s *Stream) describeUndecided(why string) {
 	}
 }
 
-// The function undecidedAttributes returns the attributes of the span of a request that on_error
+// The function undecidedAttributes returns the attributes of a span for a request that on_error
 // decides without a plan.
 func undecidedAttributes(why string) [][2]string {
 	return [][2]string{{"error.type", why}, {"penstock.source", "on_error"}}
 }
 
-// forgetSpan clears what belongs to one request.
+// forgetSpan clears what the stream keeps for the span of one request.
 func (s *Stream) forgetSpan() {
 	clear(s.attributes)
 	s.Tracer, s.failure, s.attributes = nil, nil, s.attributes[:0]

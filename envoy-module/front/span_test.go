@@ -39,8 +39,8 @@ func traceRequest(f *Front, h Host, path string) *spans {
 	return span
 }
 
-// TestSpans tests that each check is one span with its decision, whether or not it waits for the
-// store, and that a request which is not checked has none.
+// TestSpans tests that each check has one span, which contains the decision, whether or not the
+// request waits for the store. A request that is not checked has no span.
 func TestSpans(t *testing.T) {
 	redis := redistest.Start(t)
 	const policy = "name: shop\nstatus_path: /limits\nrules: [{name: api, match: {path: /api/*}, limit: 1/31d}]\n"
@@ -77,7 +77,8 @@ func TestSpansOfFailures(t *testing.T) {
 	checkSpan(t, "without Redis", span, map[string]string{"penstock.source": "on_error", "penstock.policy": "shop"})
 }
 
-// The function checkSpan tests that a span began and ended once, with some of its attributes.
+// The function checkSpan tests that a span began once and ended once, and that it has the given
+// attributes.
 func checkSpan(t *testing.T, where string, span *spans, want map[string]string) {
 	t.Helper()
 	for name, value := range want {

@@ -18,8 +18,8 @@ func (s *Stream) asksStatus() bool {
 		(q.Method == http.MethodGet || q.Method == http.MethodHead)
 }
 
-// tellStatus makes the request wait while a goroutine reads the client's limits. Nothing is
-// charged.
+// tellStatus makes the request wait until a goroutine has read the client's limits, or denies it if
+// there are too many such requests. Nothing is charged.
 func (s *Stream) tellStatus(waker Waker) Verdict {
 	ok, busy := s.front.process.statuses.Enter(s.request.Ask.Peer, time.Now())
 	if !ok {
@@ -40,7 +40,7 @@ func (s *Stream) tellStatus(waker Waker) Verdict {
 	return Wait
 }
 
-// lookUp reads the client's limits.
+// lookUp reads the client's limits and responds with them.
 func (s *Stream) lookUp() (v Verdict) {
 	defer s.rescue(&v)
 	var answer status.Answer
@@ -60,7 +60,7 @@ func (s *Stream) lookUp() (v Verdict) {
 		Headers: [][2]string{{"content-type", "application/json"}, {"cache-control", "no-store"}}}, "")
 }
 
-// The function plainResponse returns a response of text with one more field.
+// The function plainResponse returns a plain text response that also has the given header field.
 func plainResponse(code uint32, text, name, value string) response.Response {
 	return response.Response{Status: code, Body: []byte(text + "\n"),
 		Headers: [][2]string{{"content-type", "text/plain; charset=utf-8"}, {"cache-control", "no-store"}, {name, value}}}

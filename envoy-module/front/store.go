@@ -16,8 +16,8 @@ import (
 	"github.com/penstock/penstock/internal/store/redisstore"
 )
 
-// Store configures where counters are kept. A Store's fields are named as in Caddy's store. A text
-// may contain {env.NAME}, which is replaced by an environment variable of Envoy.
+// Store configures where counters are kept. Its fields have the same names as in Caddy. A text may
+// contain {env.NAME}, which is replaced by the value of an environment variable of Envoy.
 type Store struct {
 	Type                 string           `json:"type,omitempty"`
 	CountersMax          int              `json:"counters_max,omitempty"`
@@ -51,7 +51,7 @@ type Directory struct {
 // storeRedis is the type of a store that several processes share.
 const storeRedis = store.TypeRedis
 
-// The variable spelling is how the configuration of the filter spells a store.
+// The variable spelling says how the filter's configuration spells a store, for use in messages.
 var spelling = store.Spelling{Redis: "type: redis", URL: "url: redis://localhost:6379", Types: "type: memory, or type: redis"}
 
 // The method settings returns the settings of the store, without defaults.
@@ -98,9 +98,10 @@ func (s *Store) options() (store.Options, error) {
 	return settings.Options(), err
 }
 
-// storeKey returns a text that is the same for configurations that share a store: those with equal
-// settings of the store and the directory, if the files with passwords and certificates have not
-// changed. Configurations without settings of a store share a store only with each other.
+// storeKey returns a text that is the same for configurations that share a store. These have equal
+// settings for the store and for the directory, and the files with passwords and certificates have
+// not changed between them. Configurations without settings for a store share a store only with
+// each other.
 func (s *Settings) storeKey() (key string, err error) {
 	if s.Store != nil {
 		settings, err := s.Store.resolve()
@@ -143,7 +144,7 @@ func fillIn(text string, escape func(string) string) (string, error) {
 	}
 }
 
-// The method open opens the directory over a store.
+// The method open opens the directory that is kept in the given store.
 func (d *Directory) open(p *Process, opened *store.Store, timeout time.Duration) (*directory.Directory, error) {
 	var source directory.Source = new(directory.Memory)
 	if opened.Redis != nil {

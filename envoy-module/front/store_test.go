@@ -14,9 +14,9 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// TestAChangedPasswordIsAnotherStore tests that equal settings share a store while the password
-// file is the same. After the file has changed, the next configuration has another store, which
-// uses the new password.
+// TestAChangedPasswordIsAnotherStore tests that configurations with equal settings share a store as
+// long as the password file stays the same. After the file has changed, the next configuration gets
+// another store, which uses the new password.
 func TestAChangedPasswordIsAnotherStore(t *testing.T) {
 	redis := redistest.Start(t)
 	file := filepath.Join(t.TempDir(), "password")
@@ -55,14 +55,14 @@ func TestAChangedPasswordIsAnotherStore(t *testing.T) {
 	change("two")
 	other := open()
 	counts(other, "7")
-	counts(same, "6") // it stays logged in
+	counts(same, "6") // its connection stays logged in
 	if first.store != same.store || first.store == other.store {
 		t.Errorf("the stores are %p and %p with the same password, and %p with another one", first.store, same.store, other.store)
 	}
 }
 
-// TestSecretsInURLs: the value of a variable is escaped in the user and the password of a URL, and
-// taken as it is in every other text.
+// TestSecretsInURLs tests that the value of a variable is escaped in the user and the password of a
+// URL, and is not escaped in any other text.
 func TestSecretsInURLs(t *testing.T) {
 	t.Setenv("PENSTOCK_TEST_SECRET", "a b@c/d:e#f")
 	s := Store{Type: store.TypeRedis, URL: "redis://user:{env.PENSTOCK_TEST_SECRET}@host:6379/0",

@@ -27,7 +27,7 @@ const (
 	Wait                    // until the waker is called
 )
 
-// Host gives values that Envoy knows of the request whose hook runs.
+// Host provides values that Envoy has for the request whose hook is running.
 type Host interface {
 	// Attribute returns an attribute by its name.
 	Attribute(name string) (value string, ok bool)
@@ -43,14 +43,15 @@ type Waker interface {
 	// Announces reports whether the adapter calls [Front.Announce] after the hook, once for the
 	// requests of one turn of the worker. Otherwise Decide itself wakes a goroutine.
 	Announces() bool
-	// Unwaits is called instead of Wake, within the hook, if the request does not wait after all.
+	// Unwaits is called after Waits, within the same hook, if the request does not wait after all.
+	// Wake is then not called.
 	Unwaits()
 }
 
 // Stream is one request. Envoy's worker calls its methods, one at a time.
 type Stream struct {
-	// Headers are the headers of the request, for [Stream.Decide]. The headers' texts need to be
-	// valid only within the hook.
+	// Headers are the headers of the request, for [Stream.Decide]. Their texts need to be valid
+	// only during the hook.
 	Headers [][2]string
 	// Tracer creates the span of the check. Tracer is nil if Envoy does not trace the request.
 	Tracer Tracer
@@ -63,13 +64,13 @@ type Stream struct {
 	writer    response.Writer
 	wait      throttle.Wait
 	waker     Waker
-	ctx       context.Context    // of a wait for a throttle rule
-	cancel    context.CancelFunc // ends the wait of ctx; nil without one
+	ctx       context.Context    // for a wait under a throttle rule or for a loan
+	cancel    context.CancelFunc // ends such a wait; nil if there is none
 	holds     atomic.Int32       // number of uses: by the hooks, the goroutine and the watch
-	state     atomic.Uint32      // of a request that waits: see stateWaiting
-	unknown   bool               // its client was not known when it began to wait
-	spared    bool               // an overload does not deny it, because its rules only log
-	late      bool               // the hooks know that it was given up
+	state     atomic.Uint32      // while the request waits: see stateWaiting
+	unknown   bool               // its client was not known when the request began to wait
+	spared    bool               // an overload does not deny the request, because its rules only log
+	late      bool               // the hooks know that the request was given up
 	begun     time.Time          // when Decide was called
 
 	// The place in the list of requests that wait. The lock of the asker guards these fields.
@@ -87,17 +88,17 @@ type Stream struct {
 	settling  *Settling         // nil unless the charge depends on the response
 	tried     *trialResponse    // the trial that waits for the response; nil for none
 
-	failure    error       // of the store's last call, or nil
+	failure    error       // the error of the last call of the store, or nil
 	attributes [][2]string // of the span
 
-	provoked string // in tests of panics: where to panic
+	provoked string // in tests of panics: the place at which to panic
 }
 
-// headersKept is the number of headers whose room is kept for the next request.
+// headersKept is the largest number of headers for which room is kept for the next request.
 const headersKept = 256
 
-// The variable streams is not a part of a front. The runtime refers to a pool for two collections
-// of garbage after its last use, and would keep the front and its store.
+// The variable streams is not a field of a front. The runtime refers to a pool until two garbage
+// collections after its last use, and would thereby keep the front and its store in memory.
 var streams = sync.Pool{New: func() any { return &Stream{ctx: context.Background()} }}
 
 // NewStream returns a stream for one request. Release ends it.
@@ -142,7 +143,8 @@ func (s *Stream) drop() {
 	streams.Put(s)
 }
 
-// Decide decides the request, or makes it wait. The argument source is Envoy's source.address.
+// Decide decides the request, or makes it wait. The argument source is the value of Envoy's
+// attribute source.address.
 func (s *Stream) Decide(source string, host Host, waker Waker) (v Verdict) {
 	defer s.rescue(&v)
 	f := s.front
@@ -177,8 +179,8 @@ func (s *Stream) Decide(source string, host Host, waker Waker) (v Verdict) {
 	s.addTo(&s.plan)
 	switch {
 	case len(s.plan.Unresolved()) > 0:
-		// Learn reads all unknown clients together. If the goroutines that ask the store read the
-		// clients instead, each would wait for one client after the other.
+		// Learn reads all unknown clients together. If the goroutines that ask the store read them
+		// instead, each goroutine would wait for one client after the other.
 		f.store.directory.Learn(s.plan.Source(), s.plan.Unresolved())
 		return s.ask(waker)
 	case len(s.plan.Checks()) == 0:
@@ -211,8 +213,8 @@ func (s *Stream) ask(waker Waker) Verdict {
 	return s.decideOverloaded(errFull)
 }
 
-// mayWaitLong reports whether the request may wait for more than an answer of the store: under a
-// throttle rule, or for a loan. It then stops waiting when its client leaves.
+// mayWaitLong reports whether the request may wait for more than an answer of the store, that is
+// for a throttle rule or for a loan. Such a request stops waiting when its client leaves.
 func (s *Stream) mayWaitLong() bool {
 	return len(s.plan.Throttled()) > 0 || s.front.store.enforcer.MayAwait(&s.plan)
 }
@@ -221,14 +223,14 @@ func (s *Stream) mayWaitLong() bool {
 func (s *Stream) decideOverloaded(err error) (v Verdict) {
 	defer s.rescue(&v)
 	if len(s.plan.Unresolved()) > 0 {
-		s.plan.DenyUnread() // its client may be blocked
+		s.plan.DenyUnread() // because the client may be blocked
 	}
 	return s.conclude(err)
 }
 
-// Woken returns the verdict on a request that waited. A request that was given up is denied as in
-// an overload. If the store is known to be away, on_error decides instead. In both cases a client
-// that is not known is denied, because the client may be blocked.
+// Woken returns the verdict on a request that waited. If the request was given up, it is denied as
+// in an overload, or on_error decides if the store is known to be away. In both cases, a client
+// that is not known is denied, because it may be blocked.
 func (s *Stream) Woken() Verdict {
 	state := s.state.Load()
 	if s.late = state == stateLate || state == stateAway; !s.late {
@@ -274,14 +276,14 @@ func (s *Stream) applyDecision(d core.Decision) Verdict {
 	return s.respond(s.denial, message)
 }
 
-// The method respond answers the request in place of the upstream. The argument message is for gRPC
-// clients.
+// The method respond makes the front answer the request in place of the upstream. The argument
+// message is used for gRPC clients.
 func (s *Stream) respond(r response.Response, message string) Verdict {
 	s.response = responseTo(s.request.ContentType, r, message)
 	return Respond
 }
 
-// Begun returns when Decide was called.
+// Begun returns the time at which Decide was called.
 func (s *Stream) Begun() time.Time { return s.begun }
 
 // Fields returns the fields about limits to set in the response, and the remaining units that they
@@ -305,15 +307,15 @@ func (s *Stream) Response() *Response {
 	return &s.response
 }
 
-// The method rescue recovers from a panic while a request is decided, and decides it by on_error of
-// the policy. The method must be deferred.
+// The method rescue recovers from a panic while a request is decided, and decides the request by
+// on_error of the policy. The method must be deferred.
 func (s *Stream) rescue(v *Verdict) {
 	if reason := recover(); reason != nil {
 		*v = s.fail(reason)
 	}
 }
 
-// The method fail decides a request after a panic.
+// The method fail decides a request by on_error of the policy after a panic.
 func (s *Stream) fail(reason any) Verdict {
 	s.front.process.countPanic(reason)
 	s.fields, s.counted = response.Fields{}, CountPanic

@@ -11,8 +11,8 @@ import (
 	"github.com/penstock/penstock/internal/directory"
 )
 
-// TestABlockReachesThoseThatWait tests that a request whose client is blocked while it waits is
-// denied at its turn and takes no unit. The unit goes to the request behind it.
+// TestABlockReachesThoseThatWait tests that a request in a throttle queue whose client is blocked
+// meanwhile is denied at its turn and takes no unit. The unit goes to the request behind it.
 func TestABlockReachesThoseThatWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := openFront(t, "name: shop\ndirectory: {}\nidentify: [{header: {name: X-User, unverified: true}}]\nrules: [{name: slow, per: [], "+

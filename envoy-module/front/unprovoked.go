@@ -4,8 +4,8 @@
 
 package front
 
-// The function provoke does nothing. In tests of panics, a function that panics replaces it.
+// The function provoke does nothing. In tests of panics, a function that can panic replaces it.
 func provoke(*Stream, string) {}
 
-// Provoke does nothing. In tests of panics, a method that panics in the adapter replaces it.
+// Provoke does nothing. In tests of panics, a method that can panic replaces it.
 func (*Stream) Provoke(string) {}

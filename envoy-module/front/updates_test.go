@@ -19,7 +19,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// fullSettings are settings with every part that a configuration can have, over STORE.
+// fullSettings are settings with every part that a configuration can have. STORE stands for the
+// store.
 const fullSettings = `policy: FOLDER/policy.yaml
 shadow_policy: FOLDER/shadow.yaml
 events_to: FOLDER/events
@@ -43,7 +44,8 @@ rules:
   - {name: slow, match: {path: /slow}, limit: 1000000/31d, action: throttle, throttle: {max_delay: 1s}}
 `
 
-// fullConfiguration returns settings with every part, over a store that replaces STORE.
+// fullConfiguration returns fullSettings with the test's folder and collector. The caller replaces
+// STORE.
 func fullConfiguration(t *testing.T) string {
 	t.Helper()
 	folder := t.TempDir()
@@ -61,8 +63,8 @@ func fullConfiguration(t *testing.T) string {
 	return strings.NewReplacer("FOLDER", folder, "COLLECTOR", collector.URL).Replace(fullSettings)
 }
 
-// TestUpdatesLeaveNothing tests that nothing is left of configurations that others have replaced,
-// or that were rejected: no goroutine, no store, and no memory.
+// TestUpdatesLeaveNothing tests that configurations which were replaced or rejected leave nothing
+// behind: no goroutine, no store, and no memory.
 func TestUpdatesLeaveNothing(t *testing.T) {
 	const updates = 20
 	redis := redistest.Start(t)

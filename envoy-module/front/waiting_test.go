@@ -21,8 +21,8 @@ func (w *countingWaker) Wake()         { w.wakes++ }
 func (w *countingWaker) Unwaits()      { w.unwaits++ }
 func (*countingWaker) Announces() bool { return false }
 
-// TestAFullQueueDenies tests that a request beyond the queue is denied at once, and that it does
-// not wait: a stream that waits is not freed before it is woken.
+// TestAFullQueueDenies tests that a request is denied at once if the queue is full, and that
+// Unwaits is then called. Otherwise the stream would count as waiting and never be freed.
 func TestAFullQueueDenies(t *testing.T) {
 	server := redistest.Start(t)
 	settings, err := ReadSettings([]byte("name: queue\nstore: {type: redis, url: \"" + server.URL() +
@@ -36,7 +36,7 @@ func TestAFullQueueDenies(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	f.store.asker.stop() // it takes no more requests, as if its queue was full
+	f.store.asker.stop() // it takes no more requests, as if the queue were full
 	waker := new(countingWaker)
 	s := f.NewStream()
 	s.Headers = append(s.Headers, [2]string{":method", "GET"}, [2]string{":path", "/"},
@@ -50,8 +50,8 @@ func TestAFullQueueDenies(t *testing.T) {
 	}
 }
 
-// openFrontWithSilentDirectory returns a front whose directory knows the client "first", and the
-// Redis of the directory, which answers nothing until its Resume is called.
+// openFrontWithSilentDirectory returns a front whose directory knows only the client "first". It
+// also returns the directory's Redis, which does not answer until Resume is called.
 func openFrontWithSilentDirectory(t *testing.T) (*Front, *redistest.Server) {
 	t.Helper()
 	redis := redistest.Start(t)
@@ -62,9 +62,9 @@ func openFrontWithSilentDirectory(t *testing.T) (*Front, *redistest.Server) {
 	return f, redis
 }
 
-// TestUnknownClientsAreReadTogether tests that the goroutines that ask the store do not read the
-// directory once for each made-up name. Otherwise requests of other clients would wait for all
-// these reads.
+// TestUnknownClientsAreReadTogether tests that the clients of many requests with made-up names are
+// read from the directory in a few reads, not in one read each. Otherwise requests of other clients
+// would wait for all these reads.
 func TestUnknownClientsAreReadTogether(t *testing.T) {
 	f, redis := openFrontWithSilentDirectory(t)
 	const clients = 8 * askersMax
@@ -83,16 +83,16 @@ func TestUnknownClientsAreReadTogether(t *testing.T) {
 	for _, b := range bells {
 		<-b.rung
 	}
-	// The reads are the one under way, one for all others, and two for "first", which is read again
-	// as soon as the directory follows changes. On a busy machine, some clients arrive after a read
-	// has begun.
+	// Usually there are four reads: the one that is under way, one for all other clients, and two
+	// for "first", which is read again as soon as the directory follows changes. On a busy machine,
+	// some clients arrive after a read has begun.
 	if n := f.store.directory.Figures().Reads.Load() - before; n > askersMax/2 {
 		t.Errorf("%d reads for %d clients, want at most %d", n, clients, askersMax/2)
 	}
 }
 
 // TestABatchWaitsOnceForTheDirectory tests that all unknown clients of a batch wait for the
-// directory until the same instant, and that none of them is admitted without its record.
+// directory until the same instant, and that no client is admitted without its record.
 func TestABatchWaitsOnceForTheDirectory(t *testing.T) {
 	f, redis := openFrontWithSilentDirectory(t)
 	defer redis.Resume()
