@@ -46,8 +46,8 @@ func sign(t *testing.T, algorithm, text, secret string) []byte {
 	return append(r.FillBytes(make([]byte, half)), s.FillBytes(make([]byte, half))...)
 }
 
-// TestEveryAlgorithmVerifies: each algorithm in the reference verifies its own signatures, but no
-// signature by another algorithm under its name.
+// TestEveryAlgorithmVerifies tests that each documented algorithm accepts its own signatures. A
+// token that names one algorithm but is signed with another is rejected.
 func TestEveryAlgorithmVerifies(t *testing.T) {
 	secret := strings.Repeat(testSecret, 2)
 	set := setOf(rsaJWK("r1", &theIssuer.rsa.PublicKey), ecJWK("e1", &theIssuer.ec.PublicKey), ecJWK("e3", &theIssuer.ec384.PublicKey),
@@ -70,7 +70,7 @@ func TestEveryAlgorithmVerifies(t *testing.T) {
 				}
 			}
 		}
-		for _, said := range c.names { // an algorithm that the list leaves out
+		for _, said := range c.names { // only this algorithm is allowed
 			only := c.options
 			only.Algorithms = []string{said}
 			j := openTest(t, only)

@@ -39,8 +39,9 @@ func discover(t *testing.T, first, next string) *discoveryIssuer {
 
 func (d *discoveryIssuer) say(document string) { d.document.Store(&document) }
 
-// TestKeysOfAnIssuer tests that the keys are those that the issuer's discovery document names, also
-// after the issuer has moved them. After a document that is not valid, the last keys stay in force.
+// TestKeysOfAnIssuer tests that the keys come from the URL in the issuer's discovery document, also
+// after the issuer has changed that URL. If a later document is not valid, the last keys remain in
+// force.
 func TestKeysOfAnIssuer(t *testing.T) {
 	one, two := &issuer{rsa: theIssuer.rsa, ec: newEC(t)}, &issuer{rsa: theIssuer.rsa, ec: newEC(t)}
 	a, b := ecJWK("a", &one.ec.PublicKey), ecJWK("b", &two.ec.PublicKey)

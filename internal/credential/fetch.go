@@ -20,7 +20,7 @@ import (
 // The type pace is the timing of fetches.
 type pace struct {
 	timeout  time.Duration // the timeout of one attempt
-	retryMin time.Duration // the pause after the first failure, which doubles up to the refresh interval
+	retryMin time.Duration // the pause after the first failure; each further failure doubles it, up to refresh
 	unknown  time.Duration // the least time between two fetches caused by tokens with unknown keys
 }
 
@@ -113,8 +113,8 @@ func (f *fetcher) run(ctx context.Context) {
 	}
 }
 
-// The method wait waits for the next periodic fetch or for a requested one, which is made no sooner
-// than f.pace allows. The method returns false when ctx is done.
+// The method wait waits until the next periodic fetch is due, or until an earlier fetch is
+// requested and f.pace allows it. The method returns false if ctx is done.
 func (f *fetcher) wait(ctx context.Context, pause time.Duration) bool {
 	timer := time.NewTimer(min(pause, f.pace.unknown))
 	defer timer.Stop()

@@ -133,7 +133,7 @@ func (s *issuer) sign(text, how string) ([]byte, error) {
 	return nil, fmt.Errorf("unknown way %q", how)
 }
 
-// The method goodToken returns a token for a user that r1 has signed.
+// The method goodToken returns a token for a user, signed with the key r1.
 func (s *issuer) goodToken(t testing.TB, user string) string {
 	t.Helper()
 	name, err := json.Marshal(user)

@@ -17,9 +17,9 @@ const (
 	// objectDepthMax is the greatest nesting depth of claims. Real claims have three levels.
 	objectDepthMax = 16
 	// headerValuesMax is the greatest number of values in a token's header, including those in
-	// lists and objects. RFC 7515 defines eleven, one of which is a list of certificates and one a
-	// key. Anyone can create a header, and reading one with 2,000 values would cost as much as
-	// thirty signature checks.
+	// lists and objects. RFC 7515 defines eleven members. One of them is a list of certificates,
+	// and one is a key. Anyone can create a header, and reading one with 2,000 values would cost as
+	// much as thirty signature checks.
 	headerValuesMax = 32
 	// claimsValuesMax never rejects claims, because a token has no room for more values.
 	claimsValuesMax = TokenBytesMax

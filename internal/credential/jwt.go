@@ -48,13 +48,14 @@ type JWTOptions struct {
 	Audience []string
 
 	// Claim is the path of the claim that names the user; "" means sub. The whole path is first
-	// tried as one name, so https://example.com/user works. Then the dots of the path lead into
-	// objects: org.id. A token without the claim is invalid.
+	// tried as one name, so https://example.com/user works. If there is no such claim, each dot of
+	// the path leads into an object, as in org.id. A token without the claim is invalid.
 	Claim string
-	// TenantClaim, TierClaim and LimitsClaim are further paths. "" or a missing claim means none.
-	// The limits are an object that maps rule names to a limit, a list of limits, or "unlimited". A
-	// claim of another type makes the token invalid and is logged, because ignoring the claim would
-	// silently change the client's limits.
+	// TenantClaim, TierClaim and LimitsClaim are the paths of the claims for tenant, tier and
+	// limits. If a path is "" or its claim is missing, the client has none. The limits are an
+	// object that maps rule names to a limit, a list of limits, or "unlimited". A claim of another
+	// type makes the token invalid and is logged, because ignoring the claim would silently change
+	// the client's limits.
 	TenantClaim, TierClaim, LimitsClaim string
 	// ChooseTier returns the tier of a token whose TierClaim is a list of texts, or one text. The
 	// list is nil if the claim is missing. If ChooseTier is nil, the claim is the tier itself.

@@ -197,8 +197,8 @@ type emptySource struct{}
 // Lookup implements [KeySource].
 func (emptySource) Lookup([32]byte) (*Key, bool) { return nil, false }
 
-// Reason returns the reason in the key's entry why the key is revoked or inactive. Reason returns
-// "" if the entry has no reason or the key is unknown.
+// Reason returns why the key is revoked or inactive, as the key's entry says. Reason returns "" if
+// the entry has no reason or the key is unknown.
 func (k *Keys) Reason(credential string) string {
 	if found, _, _ := k.find(credential); found != nil {
 		return found.Reason
@@ -206,8 +206,8 @@ func (k *Keys) Reason(credential string) string {
 	return ""
 }
 
-// The method find returns the entry of a key, nil if there is none, the key's SHA-256 and its
-// state.
+// The method find returns the entry of a key (nil if there is none), the key's SHA-256, and the
+// key's state.
 func (k *Keys) find(credential string) (found *Key, hash [32]byte, state policy.CredentialState) {
 	if credential == "" {
 		return nil, hash, policy.CredentialAbsent

@@ -93,7 +93,7 @@ func TestStatesOfKeys(t *testing.T) {
 		{"revoked: true", presented, policy.CredentialRevoked},
 		{"revoked: false", presented, policy.CredentialValid},
 		{"inactive: true", presented, policy.CredentialInactive},
-		// This is testNow in seconds.
+		// The first of these times is testNow.
 		{"expires: 2023-11-14T22:13:20Z", presented, policy.CredentialLapsed},
 		{"expires: 2023-11-14T22:13:21Z", presented, policy.CredentialValid},
 		{"not_before: 2023-11-14T22:13:21Z", presented, policy.CredentialInactive},
@@ -192,8 +192,8 @@ func TestBadKeysOptions(t *testing.T) {
 	}
 }
 
-// TestManyKeys: forty thousand keys fit into a file. The error for a larger file states where to
-// put the others.
+// TestManyKeys: forty thousand keys fit into a file. The error for a larger file states where so
+// many keys belong.
 func TestManyKeys(t *testing.T) {
 	var b strings.Builder
 	add := func(from, to int) {
@@ -409,7 +409,7 @@ func byHash(table *keyTable) map[[32]byte]*Key {
 	return table.byHash
 }
 
-// fromDirectory is a directory with one key, which it may not have read.
+// fromDirectory is a directory with one key. The field read says whether the directory has read it.
 type fromDirectory struct {
 	key  string
 	who  *policy.Identity

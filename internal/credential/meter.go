@@ -26,8 +26,8 @@ const (
 	addressPart = 100
 	addressOwed = counter.Second
 	// The same applies to all addresses of an IPv6 network of networkBits together, with ten times
-	// the time. One subscriber can have 65,536 networks of 64 bits, each of which would have its
-	// first token verified.
+	// as much processor time. Otherwise a subscriber could have one token verified for each of its
+	// networks of 64 bits, which can be 65,536.
 	networkPart = 10
 	networkBits = 48
 	// While the total debt is at least totalOwed, only tokens of addresses that have had no debt
@@ -37,8 +37,8 @@ const (
 	totalOwed  = 200 * counter.Millisecond
 	cleanAfter = 10 * counter.Second
 	// Tokens that a key has signed are never rejected here, but a client may send a new one with
-	// every request. An address with a debt of signedOwed for such tokens is not clean. Such an
-	// address reaches that debt with 20 ms at once, or with 100 ms a second.
+	// every request. An address with a debt of signedOwed for such tokens does not count as clean.
+	// An address reaches that debt with 20 ms at once, or with 100 ms a second.
 	signedPart = 10
 	signedOwed = 200 * counter.Millisecond
 	// owedMax is the greatest debt that is recorded, as a multiple of the debt at which tokens are
@@ -66,10 +66,10 @@ const (
 // parallel. Valid tokens are free, but an address with many of them waits in the same queue as
 // addresses that send invalid ones.
 //
-// Addresses share buckets, chosen by a secret hash, in two rows. An address is charged in both
-// rows, and the smaller debt counts. With 1,000 attackers, one address in 70 shares both of its
-// buckets with some of them. A meter takes 384 KiB, whatever the number of addresses. A meter is
-// safe for concurrent use, and takes no lock.
+// Addresses share the buckets of two rows. A secret hash chooses one bucket in each row. An address
+// is charged in both, and the smaller debt counts. With 1,000 attackers, one address in 70 shares
+// both of its buckets with some of them. A meter takes 384 KiB, whatever the number of addresses. A
+// meter is safe for concurrent use, and takes no lock.
 type meter struct {
 	// one gate for clean addresses and one for the others, so that the latter do not delay the
 	// former
@@ -105,9 +105,9 @@ type bucket struct{ atomic.Int64 }
 // charged at the instant at which its request was read, and may have waited since then.
 const lateMax = 2 * waitMax
 
-// The method owed returns the time until the debt is paid off, but at most the argument named
-// most. A negative result is the time since then. An instant beyond the maximum by more than
-// lateMax was written before the clock was set back, and counts as no debt.
+// The method owed returns the time until the debt is paid off. The result is at most the parameter
+// most. If it is negative, the debt was paid off that long ago. An instant that exceeds this bound
+// by more than lateMax was written before the clock was set back, and counts as no debt.
 func (b *bucket) owed(now, most counter.Micros) counter.Micros {
 	if ahead := counter.Micros(b.Load()) - now; ahead <= most+lateMax {
 		return min(ahead, most)
@@ -115,8 +115,8 @@ func (b *bucket) owed(now, most counter.Micros) counter.Micros {
 	return 0
 }
 
-// The method pay adds an amount to the debt, which it raises to at most the argument named most.
-// The method never reduces a debt.
+// The method pay adds an amount to the debt. The sum is at most the parameter most, but the method
+// never reduces a debt.
 func (b *bucket) pay(now, amount, most counter.Micros) {
 	for {
 		before := b.Load()
@@ -133,7 +133,7 @@ func (b *bucket) pay(now, amount, most counter.Micros) {
 // The type cells holds the indexes of an address's buckets.
 type cells [meterRows]int
 
-// cellsOf returns the cells of an address. For an IPv6 address, they depend on its first bits.
+// cellsOf returns the cells of an address. Of an IPv6 address, only the leading bits count.
 func (m *meter) cellsOf(addr netip.Addr, bits int) (all cells) {
 	text := addr.As16()
 	if addr.Is6() {
@@ -146,7 +146,7 @@ func (m *meter) cellsOf(addr netip.Addr, bits int) (all cells) {
 	return all
 }
 
-// The method owed returns the debt of an address, but at most the argument named most.
+// The method owed returns the debt of an address. The result is at most the parameter most.
 func (s *sketch) owed(of cells, now, most counter.Micros) counter.Micros {
 	least := most
 	for row, cell := range of {
@@ -155,7 +155,7 @@ func (s *sketch) owed(of cells, now, most counter.Micros) counter.Micros {
 	return least
 }
 
-// The method pay adds an amount to the debt of an address, up to the argument named most.
+// The method pay adds an amount to the debt of an address. The sum is at most the parameter most.
 func (s *sketch) pay(of cells, now, amount, most counter.Micros) {
 	for row, cell := range of {
 		s[row][cell].pay(now, amount, most)
@@ -203,8 +203,8 @@ func (m *meter) charge(addr netip.Addr, now, cost counter.Micros, signed bool) {
 
 // Bounds of the wait for a processor.
 const (
-	// waitMax is how long a token may wait for a processor if no other request waits for it. After
-	// a restart, many clients send new tokens at once, and all of them should be verified.
+	// waitMax is how long a token may wait for a processor if the caller does not bound the wait.
+	// After a restart, many clients send new tokens at once, and all of them should be verified.
 	waitMax = counter.Second
 	// waitersMax is the greatest number of waiting tokens.
 	waitersMax = 4096
@@ -256,8 +256,8 @@ type inquiry struct {
 	costMax counter.Micros
 }
 
-// pastMax is the time after the expiry of a token for which usage can be reported with it. No usual
-// stream is longer.
+// pastMax is how long after its expiry a token can still be used to report usage. Usual streams are
+// shorter than that.
 const pastMax = 24 * time.Hour
 
 // The method grace returns, in microseconds, how long ago the token may have expired.
@@ -313,9 +313,9 @@ func (q *inquiry) enter(now counter.Micros) bool {
 	q.waited = q.elapsed() - start
 	switch {
 	case !entered:
-	// In the meantime, earlier tokens have used up the address's time, or have shown that it is not
-	// clean and should not have waited here for so long. Otherwise 200 tokens that arrive together
-	// from an address without a debt would delay all clean addresses.
+	// While this token waited, earlier tokens have used up the time of its address, or have shown
+	// that the address is not clean and may not wait that long. Without this check, 200 tokens that
+	// arrive together from an address without a debt would delay all clean addresses.
 	case q.waited > 0 && (!q.admitToken(now+q.waited) || q.gate != gate && q.waited > q.left()):
 		gate.leave()
 	default:

@@ -72,8 +72,8 @@ func TestAddressesThatCountAsOne(t *testing.T) {
 	}
 }
 
-// TestANetworkOfManyClientsHasABudget: a client with a /48 cannot use up the time of others from
-// its 65,536 networks, nor their buckets.
+// TestANetworkOfManyClientsHasABudget: a client with a /48 has 65,536 networks of 64 bits. From all
+// of them together, it can use up neither the time nor the buckets of other clients.
 func TestANetworkOfManyClientsHasABudget(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -278,8 +278,8 @@ func TestTokensThatArriveTogetherDelayNobody(t *testing.T) {
 	})
 }
 
-// The function newMetered returns a JWT with its own meter and a stopwatch on which each reading
-// takes 250 µs.
+// The function newMetered returns a JWT with its own meter and a clock that advances by 250 µs at
+// each reading.
 func newMetered(t *testing.T, processors int) *JWT {
 	t.Helper()
 	j := openTest(t, JWTOptions{JWKSFile: write(t, "k.json", theIssuer.set)})
@@ -297,8 +297,8 @@ func newForged(t *testing.T, n int) string {
 	return theIssuer.token(t, `{"alg":"RS256","kid":"r1"}`, fmt.Sprintf(`{"sub":"u","exp":1700000600,"n":%d}`, n), "other")
 }
 
-// TestGarbageIsNotVerifiedWithoutEnd: a client that sends tokens that no key has signed is soon
-// rejected, except for remembered tokens. Other clients are not affected.
+// TestGarbageIsNotVerifiedWithoutEnd: after some tokens that no key has signed, a client's tokens
+// are rejected, except for remembered ones. Other clients are not affected.
 func TestGarbageIsNotVerifiedWithoutEnd(t *testing.T) {
 	j := newMetered(t, 64)
 	asker := &policy.Asker{Addr: client(1)}

@@ -50,7 +50,7 @@ rules: [{ name: r, limit: 1/1m }]
 	if len(verifiers) != 4 || verifiers[1] != nil {
 		t.Fatalf("%v", verifiers)
 	}
-	// within a minute
+	// The first token expired 50 s ago, which is within its leeway of a minute.
 	token := theIssuer.token(t, `{"alg":"RS256"}`, `{"org":{"user":"u"},"exp":1699999950}`, "rsa")
 	for i, credential := range map[int]string{0: token, 2: presented, 3: theIssuer.token(t, `{"alg":"HS256"}`, tokenClaims, "secret")} {
 		if id, state := verifiers[i].Verify(credential); state != policy.CredentialValid || id.ID == "" {

@@ -56,7 +56,7 @@ var manyTokens, manyKeys = racescale.Fewer(10_000), racescale.Fewer(100_000)
 // waysOfAsking returns the ways to identify a client, beginning with the baseline. The verifiers
 // are real and use the machine's clock.
 func waysOfAsking(t testing.TB) []asked {
-	const pad = 435 // to 700 bytes
+	const pad = 435 // makes tokens of 700 bytes
 	jwt := openTest(t, JWTOptions{Secret: testSecret, Now: time.Now})
 	bearing := func(token string) request { return request{authorization: "Bearer " + token} }
 	claims := `{"sub":"u_%d","exp":` + fmt.Sprint(time.Now().Add(time.Hour).Unix()) + `,"scope":"` + strings.Repeat("r", pad) + `"}`
@@ -135,8 +135,8 @@ func (w *asked) planner(t testing.TB) (plan func()) {
 	return plan
 }
 
-// TestPlansAllocateNothing: identifying a client does not allocate, by a remembered good or bad
-// token, or by a known or unknown key.
+// TestPlansAllocateNothing: no way to identify a client allocates: remembered tokens, good or bad,
+// and known or unknown keys.
 func TestPlansAllocateNothing(t *testing.T) {
 	for _, w := range waysOfAsking(t) {
 		if n := testing.AllocsPerRun(racescale.Fewer(100), w.planner(t)); n != 0 {

@@ -148,8 +148,7 @@ func TestURLThatFailsKeepsTheLastGoodSet(t *testing.T) {
 			j.Verify(tokenB)
 			return site.asked.Load() > before+2
 		})
-		// On a busy machine, a fetch can also fail for lack of time, after which the cause is
-		// logged again.
+		// On a busy machine, a fetch can also time out. The next failure is then logged again.
 		if most := 1 + log.count("deadline exceeded") - late; log.count(c.says) > most {
 			t.Errorf("%s: %d lines, want at most %d", c.name, log.count(c.says), most)
 		}

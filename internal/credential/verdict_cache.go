@@ -20,7 +20,8 @@ const (
 	memoryShardMin = 64
 )
 
-// verdict is the remembered result of verifying a token. Only the last fields of a verdict change.
+// verdict is the remembered result of verifying a token. Only its fields place, used and next
+// change.
 type verdict struct {
 	token    string // the whole token, because an attacker could compute a token with the same hash
 	sum      uint64
@@ -103,8 +104,8 @@ func (m *memory) bucket(sum uint64) int { return int(sum & uint64(m.buckets-1)) 
 // pointers in chain and ring.
 const verdictBytes = int(unsafe.Sizeof(verdict{})) + int(unsafe.Sizeof(policy.Identity{})) + 32
 
-// overridesBytes bounds the memory for a client's own limits, per byte of the token. The shortest
-// possible text takes 26 bytes of memory per byte.
+// overridesBytes bounds the memory for a client's own limits, per byte of the token. In the worst
+// case, limits with the shortest possible text, it is 26 bytes.
 const overridesBytes = 28
 
 // The method remember stores a verdict. The method copies the token, which the caller owns.

@@ -29,9 +29,9 @@ var reloads struct{ accepted, refused atomic.Uint64 }
 func Reloads() (accepted, refused uint64) { return reloads.accepted.Load(), reloads.refused.Load() }
 
 // watchedFile loads a file again when it changes. A watchedFile polls: network file systems send no
-// events, and when Kubernetes swaps a symlink to the folder, the event names another file. An edit
-// is loaded after the file was unchanged for one check, because a file that is being written can be
-// valid but incomplete.
+// events, and when Kubernetes swaps a symlink to the folder, the event names another file. A
+// changed file is loaded only when the next check finds it unchanged, because a file that is being
+// written can be valid but incomplete.
 type watchedFile struct {
 	path    string
 	sizeMax int64
