@@ -5,9 +5,8 @@ package lease
 import "github.com/penstock/penstock/core/counter"
 
 // Answer fills in the result of a request that was decided here, as if the store had answered.
-// Answer advances the store's last answer to the instant named now and adds the units held on this
-// node. The result cannot include requests that other nodes have sent since the store's last
-// answer.
+// Answer takes the store's last answer, allows for the time that has passed since, and adds the
+// units held on this node. Requests that other nodes have sent since are not included.
 func (c *Counter) Answer(now counter.Micros, cost int64, v Verdict, r *counter.Result) {
 	*r = counter.Result{
 		At:        now + c.last.ahead,

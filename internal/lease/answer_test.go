@@ -11,8 +11,8 @@ import (
 )
 
 // TestAnswers: the result of a decision from held units equals the result that the store would have
-// returned: it uses the store's clock, the store's remaining units plus the held ones, and the
-// store's reset instants.
+// returned. Its times are on the store's clock, and its remaining units are those of the store plus
+// the held ones.
 func TestAnswers(t *testing.T) {
 	for _, tt := range []struct {
 		name    string

@@ -4,7 +4,7 @@ package lease
 
 import "github.com/penstock/penstock/core/counter"
 
-// Call is a call to make to the store: for one request, or, with a Cost of 0, in advance.
+// Call describes a call to the store: for one request, or in advance if Cost is 0.
 type Call struct {
 	// units needed now: by the request that makes the call, and by the waiting requests
 	Cost       int64
@@ -38,10 +38,10 @@ func (a *Call) Fill(check *counter.Check) {
 
 // Ask prepares a call to the store and marks it as under way. The call is for a request of the
 // given cost, or in advance if cost is 0. [Counter.Granted] or [Counter.Failed] must follow. The
-// argument named now must be no later than the instant at which the call is sent. Ask returns false
-// if a call is under way already, if the cost exceeds the limit's capacity, or while requests
-// alternate between two limits. The request then sends its own check unchanged, and its result is
-// not passed to the Counter.
+// instant now must not be later than the sending of the call. Ask returns false if a call is under
+// way already, if the cost exceeds the limit's capacity, or while requests alternate between two
+// limits. After false, the request sends its own check unchanged, and the result is not passed to
+// the Counter.
 func (c *Counter) Ask(now counter.Micros, l *counter.Limit, cost int64) (a Call, ok bool) {
 	if l.Count() != c.count || l.Capacity() != c.capacity {
 		c.setLimit(now, l)
@@ -116,8 +116,8 @@ func (c *Counter) Granted(now counter.Micros, a *Call, r *counter.Result) {
 }
 
 // Failed ends a call whose outcome is unknown, because the store might have executed it. Units that
-// it might have granted are never used. The caller must serve the waiting requests or make them
-// leave.
+// the store might have granted are never used. The caller must serve the waiting requests or make
+// them leave.
 func (c *Counter) Failed(now counter.Micros) {
 	c.asking = false
 	c.lastExtra = 0
@@ -146,9 +146,10 @@ func (c *Counter) keep(now counter.Micros, s slot) {
 	*old = s
 }
 
-// The function latestInstant returns an instant on this node's clock that is certainly at most the
-// time span after an event at the store. The event happened at the instant named sent or later.
-// latestInstant assumes that the two clocks drift apart by less than one part in a thousand.
+// The function latestInstant returns, on this node's clock, the latest instant that is certainly
+// within a time span after an event at the store. The event is known to have happened no earlier
+// than sent. latestInstant assumes that the two clocks drift apart by less than one part in a
+// thousand.
 func latestInstant(sent, span counter.Micros) counter.Micros {
 	if span == counter.Never {
 		return counter.Never
@@ -189,11 +190,11 @@ func (c *Counter) rememberDenial(now counter.Micros, a *Call, r *counter.Result)
 	c.passesAt = max(c.passesAt, c.deniedUntil)
 }
 
-// runsDry reports whether the store has fewer units than all nodes want, although enough for this
-// call. The method assumes this if the store has recently denied a request of this node, or has few
-// units left. Without the first condition, the denied nodes would leave all new units to the
-// others. For a sliding window the threshold is lower, because units that no node takes before the
-// window ends are lost.
+// runsDry reports whether the store has fewer units than all nodes want, although it could grant
+// the cost of this call. The method assumes this if the store has recently denied a request of this
+// node, or has few units left. Without the first condition, the denied nodes would leave all new
+// units to the others. For a sliding window the threshold is lower, because units that no node
+// takes before the window ends are lost.
 func (c *Counter) runsDry(now counter.Micros, a *Call, r *counter.Result) bool {
 	if r.Granted >= a.Max || c.algorithm == counter.FixedWindow {
 		return false

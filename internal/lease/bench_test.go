@@ -26,7 +26,7 @@ func BenchmarkTakeFromHand(b *testing.B) {
 	}
 }
 
-// BenchmarkDenied measures a request that is denied by a recent denial of the store.
+// BenchmarkDenied measures a request that is denied because the store has recently denied one.
 func BenchmarkDenied(b *testing.B) {
 	l := must(counter.NewLimit(counter.FixedWindow, 10, counter.Minute, 0))
 	var c Counter

@@ -41,9 +41,10 @@ type Held struct {
 
 // Counter is one node's state of one counter: the units that the node holds, and the node's
 // information about the store. The zero Counter is ready to use and holds nothing. A Counter's
-// methods must not be called concurrently. now must not decrease, so read the clock while holding
-// the lock. The clock is the node's own monotonic clock, with any origin. The limits passed to one
-// Counter can differ only in Count and Capacity: everything else is part of a counter's key.
+// methods must not be called concurrently. The argument now must not decrease from call to call, so
+// read the clock while holding the lock. The clock is the node's own monotonic clock, with any
+// origin. The limits passed to one Counter can differ only in Count and Capacity: everything else
+// is part of a counter's key.
 type Counter struct {
 	_ [0]func() // never compared: see slim.Incomparable
 
@@ -124,7 +125,7 @@ func (c *Counter) Decides(now counter.Micros, l *counter.Limit, cost int64) bool
 		(c.queued == 0 && c.slotFor(now, cost) != nil || c.denies(now, cost))
 }
 
-// slotFor returns the slot that has at least cost units and expires first, or nil.
+// slotFor returns a slot with enough units for the cost, the one that expires first, or nil.
 func (c *Counter) slotFor(now counter.Micros, cost int64) *slot {
 	a, b := &c.slots[0], &c.slots[1]
 	if b.units >= cost && b.until < a.until {
@@ -169,7 +170,8 @@ func (c *Counter) Serve(now counter.Micros, l *counter.Limit, cost int64) (Verdi
 		c.Leave(cost)
 		return Deny, Held{}
 	case c.asking && c.shares(now, cost):
-		// too few for this request; they are not leased, so they must not be held
+		// the reserved units are too few for this request; they are not leased, so they must not be
+		// held
 		c.refund(&c.reserved, c.reserved.units)
 		return Wait, Held{}
 	}

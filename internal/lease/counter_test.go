@@ -28,9 +28,8 @@ func prepareCall(t *testing.T, c *Counter, now counter.Micros, l *counter.Limit,
 	return a
 }
 
-// The function leases makes a call at the instant named sent. The call is answered at the instant
-// named now, and the answer grants one unit and as many more as the argument named extra says. The
-// window ends at the sum of the arguments named sent and reset.
+// The function leases makes a call at the instant sent, and answers the call at the instant now.
+// The answer grants 1 + extra units. The window ends at sent + reset.
 func leases(t *testing.T, c *Counter, l *counter.Limit, sent, now, reset counter.Micros, extra int64) {
 	t.Helper()
 	a := prepareCall(t, c, sent, l, 1)
@@ -73,7 +72,8 @@ func checkRefund(t *testing.T, c *Counter, now counter.Micros, want int64) {
 }
 
 // TestASlowReply: a call is sent at 0, executed at 1 ms, when the window has 10 ms left, and
-// answered at 9 ms. No leased unit is used at 10 ms, although the window seems to end at 19 ms.
+// answered at 9 ms. No leased unit is used at 10 ms, although the window would end at 19 ms if it
+// were counted from the answer.
 func TestASlowReply(t *testing.T) {
 	for _, l := range []*counter.Limit{&fixed, &sliding} {
 		var c Counter
@@ -156,7 +156,7 @@ func TestFirstComeFirstServed(t *testing.T) {
 	checkTake(t, &c, 500*ms, &fixed, 1, Ask)
 }
 
-// TestADenialIsOfItsCost: after a denial of cost 5, cost 5 is denied, but cost 1 makes a call. Held
+// TestADenialIsOfItsCost: after a denial of cost 5, cost 5 is denied, but cost 4 makes a call. Held
 // units are used while a denial is remembered, and a change of the limit drops the denial.
 func TestADenialIsOfItsCost(t *testing.T) {
 	for _, l := range []*counter.Limit{&fixed, &sliding, &bucket} {

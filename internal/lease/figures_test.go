@@ -9,8 +9,9 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// The method fairnessIndex returns the fairness index of the nodes. It compares which fraction of
-// its demand each node got: 1 means that all fractions are equal, 1/K that one node got everything.
+// The method fairnessIndex returns the fairness index of the nodes. The index compares what
+// fraction of its demand each node got. It is 1 if all fractions are equal, and 1/K if one of K
+// nodes got everything.
 func (f *figures) fairnessIndex() float64 {
 	var sum, squares, nodes float64
 	for i, asked := range f.asked {
@@ -24,9 +25,9 @@ func (f *figures) fairnessIndex() float64 {
 
 func (f *figures) perDecision() float64 { return float64(f.calls+f.givebacks) / float64(f.decisions) }
 
-// TestFigures checks the table of the package comment with twenty nodes, each half a millisecond
-// away from the store: messages per decision including refunds, requests lost compared with a call
-// for each request, fairness, and decisions without waiting.
+// TestFigures checks the table of the package comment: messages per decision including refunds,
+// requests lost compared with a call for each request, fairness, and decisions without waiting. A
+// message between a node and the store takes half a millisecond.
 func TestFigures(t *testing.T) {
 	for _, tt := range []struct {
 		name      string

@@ -10,9 +10,8 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// The function named grants makes a call at the instant named sent, which is answered at once. The
-// answer grants one unit, and leases as many more as the argument named extra says, for the time
-// named age.
+// The function named grants makes a call at the instant sent, and answers the call at once. The
+// answer grants 1 + extra units, of which the extra ones are leased for the duration age.
 func grants(t *testing.T, c *Counter, l *counter.Limit, sent, age counter.Micros, extra int64, receipt counter.Micros) {
 	t.Helper()
 	a := prepareCall(t, c, sent, l, 1)
@@ -113,7 +112,7 @@ func TestClocksDrift(t *testing.T) {
 	}
 }
 
-// TestChecks compares the checks that are sent.
+// TestChecks tests the checks that Call.Fill and Refund.Fill make.
 func TestChecks(t *testing.T) {
 	var c Counter
 	cold := prepareCall(t, &c, 0, &fixed, 3)

@@ -24,10 +24,10 @@ func (w *world) excess() int64 {
 	return windowExcess(w.uses, w.limit.Count(), window, w.limit.Algorithm() == counter.SlidingWindow)
 }
 
-// bucketExcess pours the uses into a bucket from which count units leak in each window. The bucket
-// never holds more than its capacity if and only if no span of time has more uses than the capacity
-// plus the units that leak in the span. The level is counted in parts of a unit, as many to the
-// unit as the window has microseconds.
+// bucketExcess pours the uses into a bucket that leaks as many units in each window as count says.
+// The bucket never holds more than its capacity if and only if no span of time has more uses than
+// the capacity plus the units that leak in the span. To keep the level an integer, a unit raises it
+// by the number of microseconds in a window.
 func bucketExcess(uses []use, capacity, count, window int64) (excess int64) {
 	level, last := int64(0), counter.Micros(0)
 	for _, u := range uses {

@@ -106,8 +106,8 @@ func (c *Counter) age() counter.Micros {
 	return max(1, age)
 }
 
-// The method gap returns how long a counter whose store is nearly empty usually makes no call. In
-// that time a fiftieth of the limit becomes available.
+// The method gap returns the usual time between two calls of a counter whose store is nearly empty.
+// In that time a fiftieth of the limit becomes available.
 func (c *Counter) gap() counter.Micros {
 	fills := c.window
 	if c.algorithm == counter.TokenBucket {
