@@ -4,14 +4,14 @@
 //
 // # Promise
 //
-// A [Message] states which policy all nodes enforce, and perhaps a candidate for a share of the
-// nodes or of the clients. [Message.Seal] signs it with Ed25519, and [Open] returns it only if one
-// of the reader's keys has signed it, for this policy. The signature covers the generation, so a
-// reader can reject an older message that was stored and is sent again. The size of the data that
-// [Open] reads is bounded.
+// A [Message] states which policy all nodes enforce. It can also have a candidate for a share of
+// the nodes or of the clients. [Message.Seal] signs a message with Ed25519. [Open] returns a
+// message only if it is about the reader's policy and signed with one of the reader's keys. The
+// signature covers the generation, so a reader can reject an older message that somebody has kept
+// and sends again. The size of the data that [Open] reads is bounded.
 //
-// The text is one line of JSON, with the policy's name, the generation, the key and the signature,
-// followed by the compressed message.
+// The signed text is one line of JSON, with the policy's name, the generation, the key and the
+// signature, followed by the compressed message.
 //
 // # Price
 //

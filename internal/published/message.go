@@ -29,7 +29,7 @@ const (
 )
 
 // The versions of the form. Readers reject others. A message with a share of the clients has a
-// version of its own, because earlier readers would take it for a share of the nodes.
+// version of its own, because earlier readers would take that share for a share of the nodes.
 const (
 	formatVersion        = 1
 	formatVersionClients = 2
@@ -53,7 +53,7 @@ type Content struct {
 // nodes compare with the one in force.
 type Candidate struct {
 	Content
-	Share int32 `json:"share"` // of ten thousand nodes or clients; 0: it is not enforced, and all nodes compare it
+	Share int32 `json:"share"` // of ten thousand nodes or clients; 0: not enforced; all nodes compare it with the policy in force
 	// Clients reports whether the share is a share of the clients, on all nodes. Otherwise it is a
 	// share of the nodes.
 	Clients bool `json:"clients,omitempty"`
@@ -168,7 +168,7 @@ func Generation(text []byte) int64 {
 	return h.Generation
 }
 
-// IsSigned reports whether a published text names a policy and one of the keys has signed it. It
+// IsSigned reports whether a published text names the policy and is signed by one of the keys. It
 // does not read the message, which Open may still reject.
 func IsSigned(text []byte, policy string, keys []ed25519.PublicKey) bool {
 	line, body, found := bytes.Cut(text, []byte("\n"))

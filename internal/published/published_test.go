@@ -114,7 +114,7 @@ func TestALargePolicy(t *testing.T) {
 }
 
 // TestSharesOfNodes tests that a share has about its part of the nodes, that a greater share has
-// all nodes of a smaller one, and what each node has.
+// all nodes of a smaller one, and which revision each node has.
 func TestSharesOfNodes(t *testing.T) {
 	now, next := document(t, "name: shop\nrules: [{name: api, limit: 3/1m}]"), document(t, "name: shop\nrules: [{name: api, limit: 4/1m}]")
 	m := &Message{Policy: "shop", Now: Content{1, now}, Candidate: &Candidate{Content: Content{2, next}}}
@@ -145,8 +145,8 @@ func TestSharesOfNodes(t *testing.T) {
 	}
 }
 
-// TestSharesOfClients tests that a share of the clients is read back, has a form of its own, is no
-// share of the nodes, and chooses the same clients at each step of a revision.
+// TestSharesOfClients tests that a share of the clients is read back, has a version of its own, is
+// no share of the nodes, and chooses the same clients at each step of a revision.
 func TestSharesOfClients(t *testing.T) {
 	now, next := document(t, "name: shop\nrules: [{name: api, limit: 3/1m}]"), document(t, "name: shop\nrules: [{name: api, limit: 4/1m}]")
 	m := &Message{Policy: "shop", Generation: 7, Now: Content{1, now}, Candidate: &Candidate{Content: Content{2, next}, Share: 9999, Clients: true}}

@@ -14,8 +14,8 @@ import (
 	"github.com/penstock/penstock/internal/published"
 )
 
-// The method path returns the file of the policy. Its name has only letters, digits, dots, dashes
-// and underscores.
+// The method path returns the path of the policy's file. The name of a policy has only letters,
+// digits, dots, dashes and underscores.
 func (s *Source) path() string { return filepath.Join(s.o.Folder, "policy-"+s.o.Policy+".signed") }
 
 // The method read returns the text in the file, or nil. The file is verified like a text from

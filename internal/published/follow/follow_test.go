@@ -66,7 +66,8 @@ func sealed(t *testing.T, generation int64) []byte {
 	return text
 }
 
-// The function followed follows an origin, and returns what was passed on, as text.
+// The function followed follows an origin. The function told returns the limits and errors that
+// were passed on since its last call.
 func followed(t *testing.T, o *origin, logs *eventually.Journal) (told func() []string, end func()) {
 	t.Helper()
 	s, err := New(Options{Origin: o, Policy: "shop", Keys: []ed25519.PublicKey{signer.Public().(ed25519.PublicKey)}, Node: "n",
@@ -133,8 +134,8 @@ func TestAnOriginThatDenies(t *testing.T) {
 	})
 }
 
-// TestAnOriginThatIsAway tests that the origin is asked again soon, and less and less often, and
-// that nothing is reported.
+// TestAnOriginThatIsAway tests that an origin which does not answer is read again soon, and then
+// less and less often. Nothing is reported.
 func TestAnOriginThatIsAway(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

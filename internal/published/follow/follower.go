@@ -36,8 +36,8 @@ func (s *Source) Follow(changed func(*policyfile.Document, error)) (live.Followe
 	return f, nil
 }
 
-// The method listen looks at the policy when a change is announced, and when the subscription
-// begins.
+// The method listen makes the method run look at the policy when a change is announced, and when a
+// subscription begins.
 func (f *follower) listen() {
 	wake := func() {
 		select {
@@ -89,9 +89,9 @@ func (f *follower) run() {
 	}
 }
 
-// The method look reads the policy, and passes on a new one, or the reason why it is rejected. If
-// the argument always is true, it also passes on a policy that is not new. If the origin does not
-// answer, the policy in force stays.
+// The method look reads the policy. It passes on a policy that is new, or the reason why it is
+// rejected. The argument always makes it pass on the result even if that is not new. If the origin
+// does not answer, nothing is passed on.
 func (f *follower) look(always bool) error {
 	s := f.source
 	s.mu.Lock()
@@ -105,7 +105,7 @@ func (f *follower) look(always bool) error {
 		}
 		s.missing = true
 	default:
-		if found == nil { // the origin does not give the text; the reason stands for it
+		if found == nil { // the origin does not give the text; the kind of the error stands for it
 			found = &handed{text: []byte("denied: " + kindOf(err))}
 		}
 		tell = always || s.said != sha256.Sum256(found.text)
@@ -122,7 +122,7 @@ func (f *follower) look(always bool) error {
 	return err
 }
 
-// Reload implements [live.Follower]. A trial returns no error of the origin.
+// Reload implements [live.Follower]. For a trial, it returns no error of the origin.
 func (f *follower) Reload() error {
 	answer := make(chan error, 1)
 	select {

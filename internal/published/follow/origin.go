@@ -12,12 +12,13 @@ type Origin interface {
 	// String names the policy in the origin, such as redis:shop.
 	String() string
 	// Read returns the present text. Read bounds its time. The error is an [*AwayError] if the
-	// origin does not answer, and wraps [ErrNone] if no policy of the name is published. With any
-	// other error, the origin has answered and does not give the text. The error is a
+	// origin does not answer, and wraps [ErrNone] if no policy of the name is published. Any other
+	// error means that the origin has answered, but not with the text. Such an error is a
 	// [*DeniedError] if its words can vary although nothing has changed.
 	Read(ctx context.Context) ([]byte, error)
-	// Listen calls changed when the text may have changed. Listen returns when the origin has no
-	// more announcements, which can be an interruption, or when the context is done.
+	// Listen calls changed whenever the text may have changed. Listen returns when the context is
+	// done, or when the origin can announce nothing more, for example because the connection is
+	// lost.
 	Listen(ctx context.Context, changed func())
 }
 
@@ -31,8 +32,8 @@ func (e *AwayError) Error() string { return e.Err.Error() }
 
 func (e *AwayError) Unwrap() error { return e.Err }
 
-// DeniedError is an error of an origin that has answered and does not give the text. Denials of the
-// same kind are one, which is reported once, even if their words vary.
+// DeniedError is an error of an origin that has answered, but not with the text. Denials of the
+// same kind are reported once, even if their words vary.
 type DeniedError struct {
 	Kind string
 	Err  error
@@ -42,7 +43,7 @@ func (e *DeniedError) Error() string { return e.Err.Error() }
 
 func (e *DeniedError) Unwrap() error { return e.Err }
 
-// kindOf returns what identifies a denial.
+// kindOf returns the kind of a denial. For an error that is no DeniedError, this is its text.
 func kindOf(err error) string {
 	if denied, ok := errors.AsType[*DeniedError](err); ok {
 		return denied.Kind

@@ -20,7 +20,8 @@ import (
 
 const (
 	// lookEvery is the interval at which the origin is read without an announcement, give or take a
-	// tenth. Thus 3 of 36 s remain for the publication of a change and for the reading.
+	// tenth. That takes at most 33 of the 36 s in which a change is found. The other 3 s remain for
+	// its publication and for the reading.
 	lookEvery = 30 * time.Second
 	// againFirst is the pause after a look that the origin did not answer. Each further pause is
 	// twice as long, up to lookEvery.
@@ -34,8 +35,8 @@ type Options struct {
 	Origin Origin
 	Policy string
 	Keys   []ed25519.PublicKey // a policy that none of them has signed is rejected
-	// Folder keeps the last policy that was in force. "" keeps none, and a start fails if the
-	// origin does not answer.
+	// Folder is where the last policy that was in force is kept. If it is "", no policy is kept,
+	// and a start fails if the origin does not answer.
 	Folder string
 	// Node is the name of this node, which determines whether the node is in a share of the nodes.
 	// "" stands for the name of the host.
@@ -43,8 +44,8 @@ type Options struct {
 	// ByClient reports whether the front enforces a candidate for a share of the clients. A front
 	// that cannot do so uses the policy in force for all clients, and logs a warning.
 	ByClient bool
-	// With Trial, the source has the candidate that nodes compare with the policy in force. While
-	// there is no candidate, the source has a policy that is not enabled. Such a source keeps no
+	// With Trial, the source provides the candidate that nodes compare with the policy in force.
+	// While there is no candidate, it provides a policy that is not enabled. Such a source keeps no
 	// file.
 	Trial  bool
 	Logger *slog.Logger
@@ -58,7 +59,7 @@ type Source struct {
 
 	mu         sync.Mutex
 	generation int64             // the greatest that came into force, or that the file has
-	said       [sha256.Size]byte // the text that was last passed on or rejected
+	said       [sha256.Size]byte // hash of the text that was last passed on or rejected
 	handed     handed
 	warned     int64 // the generation about which a warning was logged
 	missing    bool  // the origin had no policy at the last look, which was logged
@@ -170,7 +171,7 @@ func (s *Source) pick(m *published.Message) *policyfile.Document {
 	if c, ok := m.Trial(); ok {
 		return c.Document
 	}
-	off := false // independent of the policy in force, so that an edit of that policy is not an edit of the candidate
+	off := false // always the same document, so that an edit of the policy in force is not an edit of the candidate
 	return &policyfile.Document{Name: s.o.Policy, Enabled: &off, Rules: []policyfile.Rule{{Name: "none", Limit: policyfile.Words{"1/1s"}}}}
 }
 

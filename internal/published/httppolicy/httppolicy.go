@@ -5,12 +5,12 @@
 //
 // # Promise
 //
-// An [Origin] has the text of one policy, for package follow. The text is the one that nodes with
-// Redis read there, byte for byte. It is sent only if it has changed since it was last read (ETag).
-// A call ends after [callTime], and a call to a machine that does not answer after [dialTime]. All
-// who read an origin within [sharedFor] share a call, also one that failed. So the policy and its
-// candidate cost a start one call, and even a reload can have a text that is a second old. No
-// call follows a redirect, so the token goes only to the host of the URL. At most
+// An [Origin] has the text of one policy, for package follow. The text is, byte for byte, the one
+// that other nodes read in Redis. It is sent only if it has changed since it was last read (ETag).
+// A call ends after [callTime], and a call to a machine that does not answer after [dialTime]. The
+// result of a call, also of one that failed, answers all reads within [sharedFor]. So a start makes
+// one call for the policy and its candidate, and even a reload can get a text that is a second old.
+// No call follows a redirect, so the token goes only to the host of the URL. At most
 // [published.TextBytesMax] bytes of a text are used.
 //
 // # Price
@@ -21,8 +21,8 @@
 //
 // # When not to use it
 //
-// A node whose counters are in Redis reads the policy there with package redispolicy: it learns of
-// a change at once, and needs no second address.
+// Do not use it for a node whose counters are in Redis. With package redispolicy, such a node
+// learns of a change at once, and needs no second address.
 package httppolicy
 
 import (
@@ -49,10 +49,10 @@ const (
 	// callTime bounds a call, and so the time that a start waits for a control plane that accepts
 	// the connection and does not answer. A control plane answers after 2 s if the Redis of one of
 	// its regions does not answer. In the remaining second, 8 Mbit/s are enough for the largest
-	// text; most are a tenth of it.
+	// text; most texts are a tenth of that.
 	callTime = 3 * time.Second
-	// sharedFor is how long the result of a call is that of further reads. It is less than the
-	// first pause after a look that failed, so the next look is a call.
+	// sharedFor is how long the result of a call answers further reads. It is shorter than the
+	// first pause after a failed look, so the next look makes a call.
 	sharedFor = time.Second
 	// dialTime bounds the connection to the control plane, and the greeting of TLS.
 	dialTime = 2 * time.Second
@@ -75,13 +75,13 @@ type Origin struct {
 	o     Options
 	now   func() time.Time
 	known atomic.Pointer[answer] // the text that was last read; nil before that
-	away  atomic.Bool            // the log says that the control plane does not answer
+	away  atomic.Bool            // whether the log says that the control plane does not answer
 
-	calling chan struct{} // holds a value during a call, which guards last
+	calling chan struct{} // a lock that guards last, held during a call
 	last    result
 }
 
-// The type result is that of a call.
+// The type result is the result of a call.
 type result struct {
 	ended time.Time
 	text  []byte
@@ -96,7 +96,7 @@ type answer struct {
 
 var _ follow.Origin = (*Origin)(nil)
 
-// New returns an origin. New calls nobody yet.
+// New returns an origin. New makes no call yet.
 func New(o Options) (*Origin, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
@@ -150,8 +150,8 @@ func (o *Origin) logAway(err error) {
 var client = newClient()
 
 func newClient() *http.Client {
-	// As in package feed, a proxy of the environment is used. With http:// it sees the token, about
-	// which New warns.
+	// As in package feed, a proxy of the environment is used. With http://, the proxy sees the
+	// token; New warns about that.
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.DialContext = (&net.Dialer{Timeout: dialTime}).DialContext
 	transport.TLSHandshakeTimeout = dialTime
@@ -199,7 +199,7 @@ func (o *Origin) ask(ctx context.Context) ([]byte, error) {
 }
 
 // describe returns the error that an answer without a text stands for. Denials with the same status
-// are one: their details may name the request.
+// have the same kind, because their details may differ from request to request.
 func describe(response *http.Response) error {
 	status := response.StatusCode
 	detail := detailOf(response)
@@ -220,7 +220,8 @@ func describe(response *http.Response) error {
 	return &follow.DeniedError{Kind: strconv.Itoa(status), Err: err}
 }
 
-// targetOf returns the server to which a redirect leads. The rest of the URL can hold secrets.
+// targetOf returns the server to which a redirect leads, without the rest of the URL, which can
+// hold secrets.
 func targetOf(response *http.Response) string {
 	to, err := response.Location()
 	if err != nil {
@@ -229,7 +230,7 @@ func targetOf(response *http.Response) string {
 	return to.Scheme + "://" + to.Host
 }
 
-// detailOf returns what a problem document says; "" if the answer is none.
+// detailOf returns the detail of a problem document, or "" if the answer is not such a document.
 func detailOf(response *http.Response) string {
 	if !strings.HasPrefix(response.Header.Get("Content-Type"), "application/problem+json") {
 		return ""

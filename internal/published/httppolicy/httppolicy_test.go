@@ -30,7 +30,8 @@ const patience = 30 * time.Second
 
 var signer = ed25519.NewKeyFromSeed(bytes.Repeat([]byte{1}, ed25519.SeedSize))
 
-// The function sealed returns a policy of a generation, whose limit is the generation.
+// The function sealed returns a signed policy of the given generation. Its limit is the generation
+// too.
 func sealed(t *testing.T, generation int64, key ed25519.PrivateKey) []byte {
 	t.Helper()
 	d := &policyfile.Document{Name: "shop", Rules: []policyfile.Rule{{Name: "api", Limit: policyfile.Words{fmt.Sprintf("%d/1m", generation)}}}}
@@ -46,7 +47,7 @@ type plane struct {
 	url    string
 	mu     sync.Mutex
 	answer http.HandlerFunc
-	calls  map[int]int // by status
+	calls  map[int]int // the number of calls by the status of their answer
 	log    eventually.Journal
 }
 
@@ -100,8 +101,8 @@ func (p *plane) give(text []byte, tag string) {
 	})
 }
 
-// The method deny makes the control plane answer with a problem document, or with a text of another
-// server if the detail is "".
+// The method deny makes the control plane answer with a problem document. If the detail is "", the
+// answer is a plain text, like one of another server.
 func (p *plane) deny(status int, detail string) {
 	p.do(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Location", "http://elsewhere.invalid/login?state=secret")
@@ -122,8 +123,8 @@ func (p *plane) count(status int) int {
 	return p.calls[status]
 }
 
-// The method origin returns an origin whose reads share no call: between two looks at its clock,
-// the time passes for which a result is shared.
+// The method origin returns an origin whose reads share no call: its clock advances by sharedFor at
+// each look.
 func (p *plane) origin(t *testing.T) *Origin {
 	t.Helper()
 	o := p.sharing(t)
@@ -142,8 +143,8 @@ func (p *plane) sharing(t *testing.T) *Origin {
 	return o
 }
 
-// TestAnUnchangedTextIsNotSentAgain tests that the text is sent once, and that a changed one is
-// sent.
+// TestAnUnchangedTextIsNotSentAgain tests that a text is sent once, and then again only after it
+// has changed.
 func TestAnUnchangedTextIsNotSentAgain(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t)
@@ -167,7 +168,7 @@ func TestAnUnchangedTextIsNotSentAgain(t *testing.T) {
 }
 
 // TestAStartIsOneCall tests that the policy and its candidate are loaded and followed with one
-// call, also if the control plane does not answer, and that a second later there is another one.
+// call, also if the control plane does not answer. A read one second later makes another call.
 func TestAStartIsOneCall(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{http.StatusOK, http.StatusServiceUnavailable, http.StatusUnauthorized} {
@@ -220,8 +221,9 @@ func TestAStartIsOneCall(t *testing.T) {
 	}
 }
 
-// TestWhoeverLeavesEndsNoOther tests that a read which waits for the call of another one ends with
-// its own context, and that a call whose caller left is not the result for others.
+// TestWhoeverLeavesEndsNoOther tests that a read which waits for the call of another read ends with
+// its own context. If the caller of a read leaves during the call, the error of that call does not
+// answer later reads.
 func TestWhoeverLeavesEndsNoOther(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t)
@@ -436,8 +438,8 @@ func TestASourceFollowsTheAPI(t *testing.T) {
 	}
 }
 
-// TestTheTokenStaysSecret tests that an unusable URL is an error, and that a warning says if the
-// network can read the token.
+// TestTheTokenStaysSecret tests that an unusable URL is an error, and that New warns if the network
+// can read the token.
 func TestTheTokenStaysSecret(t *testing.T) {
 	t.Parallel()
 	var log eventually.Journal

@@ -64,8 +64,8 @@ func newNode(t *testing.T, redis *redistest.Server) *node {
 	return &node{p, opened}
 }
 
-// The method decide decides a request of a client. It returns the version that decides it, and
-// whether the request is admitted.
+// The method decide decides a request of a client. It returns the version that decided the request,
+// and whether the request was admitted.
 func (n *node) decide(ctx context.Context, client int) (version string, admitted bool, err error) {
 	var plan core.Plan
 	a := &request.Attributes{PathText: "/", Headers: map[string]string{"X-User": fmt.Sprint("client-", client)}, Time: counter.Micros(time.Now().UnixMicro())}
@@ -128,7 +128,8 @@ func (s *stepped) arrives(share int32) {
 	}
 }
 
-// The method round asks about all clients on each node. It returns the version of each client.
+// The method round decides a request of each client on each node. It returns the version that
+// decided for each client.
 func (s *stepped) round(admitted []atomic.Int64) map[int]string {
 	of := make([]map[int]string, len(s.nodes))
 	var asking sync.WaitGroup

@@ -82,8 +82,8 @@ func (b *bench) source(o follow.Options) *follow.Source {
 	return s
 }
 
-// The method follow follows a source that keeps each policy, and returns what the source passes on,
-// and its follower.
+// The method follow follows a source, and keeps each policy that the source passes on. It returns
+// the limits and errors that are passed on, and the follower.
 func (b *bench) follow(s *follow.Source) (<-chan string, live.Follower) {
 	b.t.Helper()
 	told := make(chan string, 100)
@@ -115,7 +115,8 @@ func (b *bench) next(told <-chan string, want string) {
 	}
 }
 
-// bench.loads fails the test unless a source loads a limit.
+// bench.loads fails the test unless a source with these options loads a policy with the wanted
+// limit.
 func (b *bench) loads(o follow.Options, want string) {
 	b.t.Helper()
 	if d, err := b.source(o).Load(); err != nil || d.Rules[0].Limit[0] != want || d.Published() != d.Version() {

@@ -18,7 +18,7 @@ const keyPrefix = "rl1:~policy:{~policy}:"
 
 func keyOf(policy string) string { return keyPrefix + policy }
 
-// swapScript replaces the value of a key if it is still as it was read.
+// swapScript replaces the value of a key if it is still the value that was read.
 //
 //go:embed swap.lua
 var swapScript string
@@ -30,8 +30,8 @@ func Read(ctx context.Context, store *redisstore.Store, policy string) ([]byte, 
 	return values[0], err
 }
 
-// ReadAll returns the texts of policies in Redis, nil for those that it does not have, in one round
-// trip.
+// ReadAll reads the texts of policies from Redis in one round trip. The text is nil for a policy
+// that Redis does not have.
 func ReadAll(ctx context.Context, store *redisstore.Store, policies []string) ([][]byte, error) {
 	keys, values := make([]string, len(policies)), make([][]byte, len(policies))
 	for i, policy := range policies {
