@@ -119,7 +119,7 @@ func withoutSecrets(d *policyfile.Document) *policyfile.Document {
 		if hidden.Secret != "" {
 			hidden.Secret = "(secret)"
 		}
-		// {env.NAME} does not parse.
+		// The text {env.NAME} cannot be parsed, and contains no password.
 		if from, err := url.Parse(hidden.JWKSURL); err == nil && from.User != nil {
 			hidden.JWKSURL = from.Redacted()
 		}

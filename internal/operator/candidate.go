@@ -30,7 +30,7 @@ func CandidateOf(v *live.Version) *Candidate {
 		counts:  fleet.Candidate{Published: published, Admitted: admitted, Denied: denied}}
 }
 
-// The method report returns what the record of a node contains of the candidate, or nil.
+// The method report returns the part of a node's record that is about the candidate, or nil.
 func (c *Candidate) report() *fleet.Candidate {
 	if c == nil {
 		return nil

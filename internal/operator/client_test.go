@@ -42,7 +42,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestIn: an address is the same client as under a policy without identify.
+// TestIn tests an address under a policy without identify. As for a request, the client is the
+// address's network.
 func TestIn(t *testing.T) {
 	p := policyOf(t, "name: shop\nrules: [{name: api, limit: 1/1m}]\n")
 	c, err := Parse(Words{Client: "ip:2001:db8::7", Tier: "premium"})

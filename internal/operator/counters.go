@@ -53,8 +53,8 @@ type Counter struct {
 	Key     string `json:"key"`
 	// Shared is true if other clients use the counter, too.
 	Shared bool `json:"shared,omitempty"`
-	// Gossip is true if the regions tell each other what they count, so that Used has the units of
-	// all regions.
+	// Gossip is true if the regions tell each other what they count, so that Used includes the
+	// units of all regions.
 	Gossip bool `json:"gossip,omitempty"`
 	// Used and Remaining are units; their sum is the limit. Used includes units that a process has
 	// leased and not used yet.
@@ -95,7 +95,7 @@ type Report struct {
 var (
 	// ErrUnknown means that the selection names a policy or rule that is not in force.
 	ErrUnknown = errors.New("not in force")
-	// ErrNobody is wrapped if no policy in force can identify the client.
+	// ErrNobody means that no policy in force can identify the client.
 	ErrNobody = errors.New("no such client")
 	// ErrSelection means that the selection is invalid for the operation.
 	ErrSelection = errors.New("invalid selection")
@@ -103,8 +103,8 @@ var (
 	ErrStore = errors.New("asking the store")
 )
 
-// ReasonNobody is the reason for [ErrNobody] in the answer of a front. By it, programs distinguish
-// this error from others.
+// ReasonNobody is the reason in a front's answer for [ErrNobody]. Programs recognize this error by
+// it.
 const ReasonNobody = "no_such_client"
 
 // Look returns the counters, penalties, last denials and record of the client without charging
@@ -360,8 +360,8 @@ func ceilMillis(span counter.Micros) int64 {
 	return int64((span + counter.Millisecond - 1) / counter.Millisecond)
 }
 
-// Checks returns checks that read the counters and the penalty of the client under a policy, and
-// the client's profile. If a rule is named, the checks are only those of that rule.
+// Checks returns the client's profile under a policy, and checks that read the client's counters
+// and penalty. If a rule is named, only checks of that rule are returned.
 func (c *Client) Checks(p *Policy, rule string) ([]counter.Check, *Profile, error) {
 	asked := new(recorder)
 	d := &Desk{Store: asked, Policies: func() []Policy { return []Policy{*p} }}

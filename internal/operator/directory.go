@@ -118,8 +118,8 @@ func (d *Desk) LookUpKeys(ctx context.Context, name string, query directory.KeyQ
 	return editor.KeyPage(ctx, query)
 }
 
-// Import writes records that were exported. A record that names a rule or a tier that no policy in
-// force has is written, and a note says so.
+// Import writes records that were exported. If a record names a rule or a tier that no policy in
+// force has, Import writes it nevertheless, and adds a note.
 func (d *Desk) Import(ctx context.Context, in *directory.Import) (*directory.Imported, error) {
 	editor, err := d.editor()
 	if err != nil {

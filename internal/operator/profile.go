@@ -28,8 +28,8 @@ type Profile struct {
 	// State is the state of the client's API key if it is not valid: "revoked", "inactive",
 	// "lapsed".
 	State string `json:"state,omitempty"`
-	// Unknown are the properties that cannot be known without the client's request. The report
-	// shows the counters of a client without these properties.
+	// Unknown are the properties that cannot be known without the client's request. The report then
+	// shows the counters that a client without these properties would use.
 	Unknown []Gap `json:"unknown,omitempty"`
 
 	identity policy.Identity

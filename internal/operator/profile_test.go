@@ -21,7 +21,7 @@ import (
 	"github.com/penstock/penstock/internal/store/memstore"
 )
 
-// policyOf compiles a policy. KEYS in the text is a file with the keys of shopKeys.
+// policyOf compiles a policy. In the text, KEYS stands for a file with the keys of shopKeys.
 func policyOf(t *testing.T, text string) *Policy {
 	t.Helper()
 	keys := filepath.Join(t.TempDir(), "keys.toml")
