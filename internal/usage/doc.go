@@ -21,9 +21,9 @@
 // # Price
 //
 // A plain body is scanned as it passes, at several hundred megabytes per second, and is not kept.
-// Up to 1 MiB of a compressed body is kept, and decompressed when the body ends. All bodies
-// together are bounded, and so are those of one source, see [Tap.CountFor]. A Tap reads one body,
-// and must not be used concurrently.
+// Up to 1 MiB of a compressed body is kept, and decompressed when the body ends. The bytes that all
+// taps together keep are bounded, and so are those of one source: see [Tap.CountFor]. A Tap reads
+// one body, and must not be used concurrently.
 //
 // # When not to use it
 //

@@ -23,8 +23,8 @@ type Tap struct {
 	scan   scanner
 	events *eventReader // nil: the body is one document
 	coding coding
-	// inflater decompresses kept, whose content coding is content; nil if the body is not
-	// compressed.
+	// inflater decompresses the bytes in kept, whose content coding is in content. It is nil if the
+	// body is not compressed.
 	inflater Inflater
 	content  string
 	kept     []byte // compressed

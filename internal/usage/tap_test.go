@@ -64,7 +64,7 @@ func TestDocuments(t *testing.T) {
 		{`{"usage":{"total_tokens":{"n":21}}}`, tokens, ""},
 		{`{"usage":null}`, tokens, ""},
 		{`21`, tokens, ""},
-		// Only at exactly this path.
+		// A number counts only at exactly this path.
 		{`{"x":{"usage":{"total_tokens":21}}}`, tokens, ""},
 		{`{"x":{"total_tokens":21},"usage":{}}`, tokens, ""},
 		{`{"usage":{"x":{"total_tokens":21}}}`, tokens, ""},
