@@ -5,8 +5,8 @@
 // # Promise
 //
 // Equal decisions within a second are one event with a count. Two decisions are equal if they have
-// the same policy and version, rule, outcome and client. The event shows the method, path, address
-// and tier of the first decision. Every decision is counted exactly once: the counts of all events,
+// the same policy, version, rule, outcome and client. The event shows the method, path, address and
+// tier of the first decision. Every decision is counted exactly once: the counts of all events,
 // including those of kind dropped, add up to the number of decisions.
 //
 // There are at most [EventsMax] events in a second. Further decisions are only counted, and so are

@@ -306,8 +306,8 @@ func (l *Log) Figures() Figures {
 	return Figures{Written: l.written.Load(), Beyond: l.beyond.Load(), Unwritten: l.unwritten.Load()}
 }
 
-// Recent returns the latest denials of a client, which is written as KIND:ID, the newest first.
-// Denials of the last second may be missing.
+// Recent returns the latest denials of a client, the newest first. The client is written as
+// KIND:ID. Denials of the last second may be missing.
 func (l *Log) Recent(client string) []Event {
 	if l == nil {
 		return nil

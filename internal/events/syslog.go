@@ -22,9 +22,9 @@ const (
 	syslogPatience = 2 * time.Second
 )
 
-// syslog sends each event as one message: in the form of RFC 5424 over the network, framed by its
-// length over TCP (RFC 6587), and in the form of RFC 3164 to the socket of this machine. A syslog
-// connects when there are events, and reconnects after an error.
+// syslog sends each event as one message. Messages over the network have the form of RFC 5424; over
+// TCP, their length frames them (RFC 6587). Messages to the socket of this machine have the form of
+// RFC 3164. A syslog connects when there are events, and reconnects after an error.
 type syslog struct {
 	network, address string
 	host             string

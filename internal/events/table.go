@@ -18,9 +18,9 @@ const EventsMax = 1000
 
 const (
 	shardCount = 16
-	// pageEntries is twice the mean number of entries of a shard. The hash has a secret seed, so a
-	// shard that gets more of EventsMax entries than this would be 8 standard deviations above the
-	// mean.
+	// pageEntries is twice the mean number of entries of a shard. A hash with a secret seed spreads
+	// EventsMax entries over the shards, so a shard with more entries than pageEntries would be 8
+	// standard deviations above the mean.
 	pageEntries = 128
 	pageSlots   = 256 // a power of two
 )

@@ -70,8 +70,8 @@ func TestTail(t *testing.T) {
 	want(got, 0, 0, fmt.Sprint("dropped   ", EventsMax))
 }
 
-// TestAddressesAreFiltered tests that a filter by an address also selects the network in which an
-// event shows it.
+// TestAddressesAreFiltered tests that a filter by an address also selects events that show only the
+// network of that address.
 func TestAddressesAreFiltered(t *testing.T) {
 	for _, c := range []struct {
 		filter, client string
