@@ -24,7 +24,7 @@ const (
 	// older events.
 	EventsBytesMax = 32 << 10
 	// lookEvery is the mean time between two looks for followers, and sendEvery the time between
-	// two writes while there are some.
+	// two writes while there are followers.
 	lookEvery, sendEvery = 2 * time.Second, time.Second
 	// renewEvery is the time after which a node writes its events again although there are no new
 	// ones.

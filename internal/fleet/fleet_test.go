@@ -19,8 +19,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The function named open returns a store in a Redis, as a user that has only the rights of the
-// store.
+// The function named open returns a store that uses a Redis, as a user with only the rights that a
+// store needs.
 func open(t *testing.T, server *redistest.Server) *redisstore.Store {
 	t.Helper()
 	rules := []any{"acl", "setuser", "node", "reset", "on", ">secret"}
@@ -134,8 +134,8 @@ func TestRecordsOfOthersAreRead(t *testing.T) {
 	}
 }
 
-// TestRecordsAreBounded: the longest names of clients fit into a record, because its least
-// important parts are dropped.
+// TestRecordsAreBounded: even with the longest names of clients, a record is within its bound,
+// because its least important parts are dropped.
 func TestRecordsAreBounded(t *testing.T) {
 	sketch := topk.New(topk.Options{})
 	for i := range 2000 {

@@ -28,8 +28,8 @@ const (
 	// placeBytesMax bounds a place.
 	placeBytesMax = FollowedMax * (idBytesMax + 22)
 	idBytesMax    = 16
-	// readersMax is the number of calls of Follow that use Redis at the same time. Further calls
-	// wait, so that readers leave connections to this process's own reports and records.
+	// readersMax is the greatest number of calls of Follow that use Redis at the same time. Further
+	// calls wait, so that connections are left for this process's own reports and records.
 	readersMax = 4
 )
 
@@ -71,14 +71,13 @@ type FollowedNode struct {
 	Mute  bool   `json:"mute,omitempty"` // no policy in force reports events
 }
 
-// ErrAfter is wrapped by the error for an EventQuery.After at which no page of events can have
-// ended.
+// ErrAfter means that no page of events can have ended at the place in EventQuery.After.
 var ErrAfter = errors.New("no place in the events")
 
-// Follow returns the events of the node named own, and those of all other nodes in the Redis of the
-// store. The node and the store may each be nil. Other nodes send their events for ten seconds
-// after the call. If Redis does not answer, or if four other calls use it for two seconds, the
-// events are those of own alone.
+// Follow returns the events of all nodes in the Redis of the store, and of the node of this
+// process, own. The node and the store may each be nil. Other nodes send their events for ten
+// seconds after the call. If Redis does not answer, or if four other calls use it for two seconds,
+// only the events of own are returned.
 func Follow(ctx context.Context, store *redisstore.Store, own *Node, q *EventQuery) (*EventPage, error) {
 	places, err := parsePlaces(q.After)
 	if err != nil {
@@ -123,9 +122,9 @@ func Follow(ctx context.Context, store *redisstore.Store, own *Node, q *EventQue
 	return page, nil
 }
 
-// ownEvents returns the events of this node alone, for a call that could not use Redis. The
-// argument named why is the reason. The events include the event that reports the outage. The
-// places of other nodes stay as they were.
+// ownEvents returns the events of this node alone, for a call that could not use Redis, because of
+// the error why. The events include the event that reports the outage. The places of other nodes
+// stay as they were.
 func ownEvents(page *EventPage, own *Node, places map[string]uint64, q *EventQuery, why error) (*EventPage, error) {
 	if own == nil || own.sources.Events == nil {
 		return nil, why
@@ -251,7 +250,8 @@ func readScored(reply any) (all []scoredMember) {
 	return all
 }
 
-// A place is the number of the next event of each node: "ID-NUMBER", separated by commas.
+// parsePlaces parses a place: for each node the number of its next event, as "ID-NUMBER", separated
+// by commas.
 func parsePlaces(text string) (map[string]uint64, error) {
 	places := map[string]uint64{}
 	if text == "" {

@@ -48,7 +48,7 @@ func (r *Reading) Recent() []*Record {
 	return slices.DeleteFunc(slices.Clone(r.Records), func(one *Record) bool { return r.age(one) > SilentAfter })
 }
 
-// Nodes returns the nodes, sorted by name. The argument named now is the time of the caller.
+// Nodes returns the nodes, sorted by name. The argument now is the time on the caller's clock.
 func (r *Reading) Nodes(now time.Time) *Nodes {
 	all := &Nodes{Nodes: []NodeState{}, Unreadable: r.Unreadable}
 	for _, one := range r.Records {
@@ -177,8 +177,8 @@ func (r *Reading) Top(n int) *Top {
 	return top
 }
 
-// The function entry returns the sum of a name. If there is none, the argument named first becomes
-// the initial sum.
+// The function entry returns the sum of a name. If there is none, it adds a sum with the initial
+// value first.
 func entry[T any](of map[ruleName]*T, name ruleName, first T) *T {
 	sum := of[name]
 	if sum == nil {
