@@ -13,8 +13,8 @@
 // most. Events are written every second, and are dropped with a count when the spool is nearly
 // full. Usage may fill the whole spool. Further usage stays in the meter.
 //
-// The SHA-256 of each API key of a directory that a request used is written within [UsageEvery], at
-// most once in ten minutes.
+// When a request uses an API key of a directory, the key's SHA-256 is written within [UsageEvery],
+// but at most once in ten minutes.
 //
 // Nothing that a client writes can make a control plane reject a batch: the texts of a line are
 // escaped to fit into a row (see [Escape]), and a batch ends before it exceeds a bound.
@@ -28,5 +28,5 @@
 //
 // # When not to use it
 //
-// Without a control plane, let package events write events to a file.
+// Do not use it without a control plane. Package events can write events to a file.
 package feed

@@ -233,7 +233,7 @@ func (f *Feed) measured(at time.Time) {
 	}
 }
 
-// latencyLines is how many histograms are in a batch. Their lines are longer than others.
+// latencyLines is the greatest number of histograms in a batch. Their lines are longer than others.
 const latencyLines = 1000
 
 // measuredLatencies writes the histograms since the previous call. The histograms may fill as much

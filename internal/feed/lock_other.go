@@ -6,7 +6,8 @@ package feed
 
 import "os"
 
-// lockFile makes a file. On this system, the lock does not keep other processes out.
+// lockFile creates a file. On this system it does not lock the file, so other processes are not
+// kept out.
 func lockFile(path string) (*os.File, error) { return os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) }
 
 // syncFolder does nothing, because on this system a folder cannot be opened as a file.

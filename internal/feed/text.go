@@ -60,7 +60,7 @@ func fit(text string, most int, doubled bool) string {
 	return string(out)
 }
 
-// isPlain reports whether each character of a text fits.
+// isPlain reports whether a row can have each character of a text as it is.
 func isPlain(text string, doubled bool) bool {
 	for i := 0; i < len(text); {
 		r, size := utf8.DecodeRuneInString(text[i:])
