@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Address is an address to listen on, for [On]. The zero Address is none.
+// Address is an address to listen on, for [On]. The zero Address means no address.
 type Address struct{ Network, Name string }
 
 // Parse parses host:port or unix:PATH, and reports whether other machines can reach the address.

@@ -8,8 +8,8 @@
 // An address is resolved once, so that the address that was checked is the one that is listened on.
 // A Unix socket never has a wider mode than was asked for. A [Limit] bounds the connections of a
 // listener, and reserves places for callers that make a call as soon as they connect. A page in a
-// browser is never served, whatever name it uses for this machine. Tokens are compared in a time
-// that reveals their length only.
+// browser is never served, whatever name it uses for this machine. The time in which tokens are
+// compared reveals only their length.
 //
 // # Price
 //

@@ -59,8 +59,8 @@ func (g *Guard) RejectPages(next http.Handler, token string) http.Handler {
 	})
 }
 
-// RequireToken admits callers that send the token, or every caller if the token is "". The argument
-// named name is the name of the token in messages.
+// RequireToken admits callers that send the token, or every caller if the token is "". Messages
+// refer to the token by the argument name.
 func (g *Guard) RequireToken(name, token string, next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if token != "" && !Shows(r, token) {

@@ -79,9 +79,9 @@ type Conn struct {
 	active  atomic.Int64 // when the last bytes were sent in either direction, in Unix nanoseconds
 }
 
-// NewLimit limits the number of open connections of a listener. The argument named guarded says
-// that callers must show a token or certificate. If they need not, new connections may take all
-// places for a moment, as in a burst.
+// NewLimit limits the number of open connections of a listener. If guarded is true, callers must
+// show a token or certificate. Otherwise new connections may take all places for a moment, as in a
+// burst.
 func NewLimit(l net.Listener, connectionsMax int, guarded bool, logger *slog.Logger) *Limit {
 	kept := max(1, connectionsMax/newConnsShare)
 	c := &Limit{Listener: l, max: connectionsMax, newConnsMax: connectionsMax, establishedMax: connectionsMax - kept, idleTime: idleTime, logger: logger,
@@ -269,7 +269,7 @@ func originOf(addr net.Addr) netip.Prefix {
 	return Origin(tcp.AddrPort().Addr())
 }
 
-// Origin returns the network of an address. All callers from one network have one bound.
+// Origin returns the network of an address. All callers from one network share one bound.
 func Origin(ip netip.Addr) netip.Prefix {
 	ip, bits := ip.Unmap(), 64
 	if ip.Is4() {
