@@ -16,7 +16,8 @@ import (
 	"github.com/penstock/penstock/internal/test/otlptest"
 )
 
-// The function setVariables sets variables of the environment; the exporters read it themselves.
+// The function setVariables sets environment variables, because the exporters read the environment
+// themselves. The result returns the value of a variable.
 func setVariables(t *testing.T, variables map[string]string) func(string) string {
 	t.Helper()
 	for name, value := range variables {
@@ -60,7 +61,7 @@ func TestBothProtocols(t *testing.T) {
 	}
 }
 
-// TestOffByDefault: without variables, nothing is made and no goroutine is started.
+// TestOffByDefault: unless variables request it, nothing is opened and no goroutine is started.
 func TestOffByDefault(t *testing.T) {
 	for name, variables := range map[string]map[string]string{
 		"nothing":  {},

@@ -28,7 +28,7 @@ const (
 
 	histogramCount, histogramSum, histogramBuckets, histogramBounds, histogramAttributes = 4, 5, 6, 7, 9
 
-	// cumulative says that values are those since the start.
+	// cumulative says that values count from the start.
 	cumulative = 2
 )
 
@@ -52,8 +52,8 @@ func encode(resource [][2]string, families []*dto.MetricFamily, began, now time.
 // times holds the times of all points of a report.
 type times struct{ start, now uint64 }
 
-// The method metric returns a family as a Metric. The method returns nil for a summary, which no
-// metric of ours is.
+// The method metric returns a family as a Metric. The result is nil for a summary; none of our
+// metrics is one.
 func (t times) metric(family *dto.MetricFamily) []byte {
 	kind, point := protowire.Number(metricGauge), t.number
 	var data []byte

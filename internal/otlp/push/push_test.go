@@ -23,7 +23,7 @@ import (
 
 const patience = 30 * time.Second
 
-// wanted is the report of the metrics of things.
+// wanted is the report of the metrics of the function things.
 const wanted = `resource_metrics {
   resource { attributes { key: "service.name" value { string_value: "things" } } }
   scope_metrics {
@@ -85,7 +85,7 @@ func TestATroubledCollector(t *testing.T) {
 		func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 1<<20)) },
 		func(http.ResponseWriter, *http.Request) {},
 	}
-	var n atomic.Int64 // a request that was given up may be answered beside the next one
+	var n atomic.Int64 // a request that was given up may be answered at the same time as the next one
 	collector := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		answers[min(int(n.Add(1)), len(answers))-1](w, r)
 		select {
@@ -114,8 +114,7 @@ func TestATroubledCollector(t *testing.T) {
 	}
 }
 
-// TestClosesBesideAHungCollector tests that the end does not wait for a collector that never
-// answers.
+// TestClosesBesideAHungCollector tests that Close does not wait for a collector that never answers.
 func TestClosesBesideAHungCollector(t *testing.T) {
 	hung := make(chan struct{})
 	collector := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-hung }))
