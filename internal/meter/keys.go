@@ -8,7 +8,7 @@ import (
 )
 
 // UsedKeysMax bounds the number of API keys that are noted between two calls of TakeKeys. The use
-// of a further key is dropped, and its next use can be noted.
+// of a further key is dropped, but a later use can be noted.
 const UsedKeysMax = 1 << 16
 
 // KeyUse is the use of an API key.

@@ -46,8 +46,8 @@ type Key struct {
 // Sum holds the counts of one key.
 type Sum struct {
 	Admitted, Denied uint64 // requests
-	// Units are those of admitted requests. The units are negative if more units were refunded
-	// since the last Take than charged.
+	// Units are those of admitted requests. The number is negative if more units were refunded than
+	// charged since the last Take.
 	Units int64
 }
 
