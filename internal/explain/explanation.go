@@ -9,7 +9,7 @@ import (
 )
 
 // Explanation describes how a request would be decided. Programs read its JSON, so fields may be
-// added and never removed.
+// added but never removed.
 type Explanation struct {
 	Policy   string            `json:"policy"`
 	Disabled bool              `json:"disabled,omitempty"`

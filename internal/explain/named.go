@@ -18,8 +18,8 @@ import (
 // once, before the client is known.
 type Named struct {
 	operator.Policy
-	// standIns are the verifiers of the ruleset; nil for entries that need none. Those of Policy
-	// know the API keys.
+	// standIns are the verifiers of the ruleset; nil for entries that need none. The verifiers in
+	// Policy know the API keys.
 	standIns []*standIn
 }
 
