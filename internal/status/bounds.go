@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// Bounds on the requests of clients for their own limits. Each costs a call of the store.
+// Bounds on the requests of clients for their own limits. Each such request costs a call of the
+// store.
 const (
 	// UnderMax bounds the concurrent requests.
 	UnderMax = 64
@@ -24,7 +25,8 @@ const (
 type Bounds struct {
 	seed  maphash.Seed
 	under atomic.Int64
-	// each has the second in its upper half and the requests of that second in its lower half.
+	// An element of each has a second in its upper half, and the number of requests in that second
+	// in its lower half.
 	each [shares]atomic.Uint64
 }
 

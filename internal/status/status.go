@@ -90,8 +90,8 @@ func (l *Looker) Choose(choose func(*core.Plan) *core.Ruleset) (rs *core.Ruleset
 	return rs
 }
 
-// Add adds the client's remaining allowance under one policy: one page of counters, and the pages
-// with the remaining shards of its last rule.
+// Add adds the client's remaining allowance under one policy: one page of counters, and further
+// pages if the last rule of that page has more shards.
 func (a *Answer) Add(l *Looker, rs *core.Ruleset, attrs policy.Attributes) error {
 	p, before := l.Plan, len(a.Limits)
 	counters := p.AllCounters(rs, attrs)
