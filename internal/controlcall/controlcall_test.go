@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// TestTheTokenIsReadBeforeEachCall tests that a file may be replaced, and what is no token.
+// TestTheTokenIsReadBeforeEachCall tests that the file of a token may be replaced, and which texts
+// are not accepted as tokens.
 func TestTheTokenIsReadBeforeEachCall(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "token")
