@@ -13,8 +13,8 @@ import (
 	"github.com/penstock/penstock/internal/survive"
 )
 
-// Bounds on the clients that wait to be read. A request whose client exceeds a bound is denied,
-// because the client may be blocked.
+// Bounds on the clients that wait to be read. If the client of a request would exceed a bound, the
+// request is denied, because the client may be blocked.
 const (
 	// batchMax is the maximum number of clients in one read.
 	batchMax = 1024
@@ -23,9 +23,9 @@ const (
 	// sourceMax is the maximum number of waiting clients that came from one source of requests,
 	// such as an address. The clients of other sources are still read.
 	sourceMax = batchMax
-	// waitMax is how long a request waits for its batch.
+	// waitMax is the longest time that a request waits for its batch.
 	waitMax = time.Second
-	// readAgainMax is the timeout of a repeated read.
+	// readAgainMax is the timeout of a repeated read, unless Options.Timeout is longer.
 	readAgainMax = 400 * time.Millisecond
 )
 
@@ -33,7 +33,7 @@ const (
 type batch struct {
 	names   map[policy.ClientName]struct{}
 	sources map[uint32]int // the number of clients from each source
-	done    chan struct{}  // a channel that is closed when the clients were read, or the read has failed
+	done    chan struct{}  // closed when the clients have been read or the read has failed
 }
 
 func (b *batch) hasClient(name policy.ClientName) bool {
@@ -71,8 +71,8 @@ func (d *Directory) enqueueAll(requests []Unknown) (reads []<-chan struct{}) {
 	return reads
 }
 
-// The function await waits until all reads are done, but at most for waitMax. A context with a
-// timeout would take twice the memory of a timer, for each new client.
+// The function await waits until all reads are done, but at most for waitMax. It uses a timer,
+// because a context with a timeout would take twice the memory for each new client.
 func await(ctx context.Context, reads []<-chan struct{}) {
 	timer := time.NewTimer(waitMax)
 	defer timer.Stop()
@@ -88,8 +88,8 @@ func await(ctx context.Context, reads []<-chan struct{}) {
 }
 
 // The method enqueue adds the unknown clients of a source to batches, each client once. The method
-// returns a channel that is closed when they are read, or nil if too many clients wait or the
-// directory is closed. The caller holds the lock.
+// returns a channel that is closed when all of them have been read. The channel is nil if too many
+// clients wait or the directory is closed. The caller holds the lock.
 func (d *Directory) enqueue(source uint32, names []policy.ClientName) (done <-chan struct{}) {
 	last := -1 // the place of the last batch that contains one of the clients; the batches before it are read first
 	done = closed
@@ -182,7 +182,8 @@ func (d *Directory) newBatch() *batch {
 	return b
 }
 
-// endBatch ends the batch that was read, and keeps its maps for another. The caller holds the lock.
+// endBatch ends the batch that was read, and keeps its maps for another batch. The caller holds the
+// lock.
 func (d *Directory) endBatch() {
 	if d.current != nil {
 		clear(d.current.names)
@@ -239,8 +240,8 @@ func (d *Directory) readBatch(b *batch) {
 	}
 }
 
-// countLost counts the clients without a record while the source has lost its records. Such clients
-// may have had a record.
+// If the source has lost its records, countLost counts the clients for which it returned no record,
+// because they may have had one.
 func (d *Directory) countLost(names []policy.ClientName, texts [][]byte) {
 	d.mu.Lock()
 	lost := d.lost
@@ -252,8 +253,8 @@ func (d *Directory) countLost(names []policy.ClientName, texts [][]byte) {
 	}
 }
 
-// The method read reads records. A read that times out is repeated with the timeout readAgainMax,
-// at most twice, because the delay may have been in this process.
+// The method read reads records. If a read times out, it is repeated at most twice, with a timeout
+// of at least readAgainMax, because the delay may have been in this process.
 func (d *Directory) read(names []policy.ClientName, texts [][]byte) (err error) {
 	again := max(d.timeout, readAgainMax)
 	for _, most := range [...]time.Duration{d.timeout, again, again} {
@@ -268,7 +269,7 @@ func (d *Directory) read(names []policy.ClientName, texts [][]byte) (err error) 
 	return err
 }
 
-// The method vanished reports whether a client that had a record no longer has one. Such a client
+// The method vanished reports whether any of the clients had a record and no longer has one. This
 // is rare, and may mean that the source has lost its records.
 func (d *Directory) vanished(names []policy.ClientName, texts [][]byte) bool {
 	for i, name := range names {
@@ -279,8 +280,9 @@ func (d *Directory) vanished(names []policy.ClientName, texts [][]byte) bool {
 	return false
 }
 
-// The method keep leaves records in force that have vanished from the source: it stores them again,
-// to be read later, and clears their names in the parameter names.
+// The method keep leaves in force the remembered records that have vanished from the source. It
+// stores each of them again, to be read again after lostFor, and clears the name of its client in
+// names.
 func (d *Directory) keep(names []policy.ClientName, texts [][]byte) {
 	for i, name := range names {
 		if e := d.peek(name); texts[i] == nil && e != nil && e.present() {
@@ -324,7 +326,7 @@ func (d *Directory) handleFailure(b *batch, err error) {
 	}
 }
 
-// The method paused reports whether the source has just failed, so that requests do not wait for
+// The method paused reports whether the source has failed so recently that requests do not wait for
 // it.
 func (d *Directory) paused(now counter.Micros) bool { return int64(now) < d.pausedUntil.Load() }
 

@@ -135,8 +135,8 @@ func BenchmarkFindKey(b *testing.B) {
 	}
 }
 
-// BenchmarkNotedKey measures what the notes of the uses of keys add to the lookup of one of 500
-// valid keys.
+// BenchmarkNotedKey measures the time that noting the uses of keys adds to the lookup of a valid
+// key, one of 500.
 func BenchmarkNotedKey(b *testing.B) {
 	source := new(directory.Memory)
 	hashes := make([][32]byte, 500)
@@ -172,7 +172,7 @@ func BenchmarkNotedKey(b *testing.B) {
 	benchpair.Measure(b, []benchpair.Way{{Name: "unnoted", Call: way(nil)}, {Name: "noted", Call: way(m.NoteKey)}})
 }
 
-// BenchmarkKnownClient measures the time that the directory adds to the plan of a request of a
+// BenchmarkKnownClient measures the time that the directory adds to the plan of a request from a
 // remembered client, one of 500 or of 50,000.
 func BenchmarkKnownClient(b *testing.B) {
 	for _, clients := range []int{500, 50_000} {

@@ -55,8 +55,8 @@ func (e *entry) at(now counter.Micros) *policy.ClientRecord {
 	return said.record
 }
 
-// hasName reports whether the entry belongs to a name. The method does not wait for the first cache
-// line to read a short identifier in the second.
+// hasName reports whether the entry belongs to a name. The bytes of a short identifier are compared
+// in the entry itself, so the processor need not load the first cache line before the second.
 func (e *entry) hasName(name policy.ClientName) bool {
 	n := len(name.ID)
 	if n > idInline {
@@ -65,8 +65,8 @@ func (e *entry) hasName(name policy.ClientName) bool {
 	return len(e.name.ID) == n && string(e.id[:n]) == name.ID && e.name.Kind == name.Kind
 }
 
-// keepName copies the name, because it may refer to the memory of a request. Entries of one kind
-// share its text, so that it stays in the processor's cache.
+// keepName copies the name, because it may refer to the memory of a request. All entries of one
+// kind share the text of the kind, so this text stays in the processor's cache.
 func (e *entry) keepName() {
 	e.name.Kind = unique.Make(e.name.Kind).Value()
 	if n := len(e.name.ID); n > idInline {
@@ -84,21 +84,21 @@ const usedMax = 3
 // cache holds the entries of the clients that have been used recently. A cache is safe for
 // concurrent use. Each shard has a lock, which a lookup of a remembered client does not take.
 //
-// The entries are found by a hash of 64 bits, so that a name is hashed once. Two names with one
-// hash evict each other, and neither is taken for the other. The hash has a secret key, so clients
-// cannot choose such names.
+// A lookup hashes the name once, to 64 bits, and finds the entry by this hash. Two names with the
+// same hash evict each other, but neither is mistaken for the other. The hash has a secret key, so
+// clients cannot choose such names.
 //
 // A full shard evicts an entry for each new one. The CLOCK hand of the shard visits one entry after
-// another. If the use count of the entry is 0, the entry is evicted. Otherwise the count is reduced
-// by one.
+// another. If an entry's use count is 0, the entry is evicted. Otherwise the count is reduced by
+// one.
 type cache struct {
 	key    hashKey
-	most   int // entries of a shard
+	most   int // the greatest number of entries in a shard
 	shards [shardCount]shard
 }
 
 type shard struct {
-	table atomic.Pointer[table] // the table; nil without entries; changes are guarded by the lock
+	table atomic.Pointer[table] // nil while there are no entries; mu guards changes
 	mu    sync.Mutex
 	ring  []*entry
 	hand  int
@@ -150,7 +150,7 @@ func (s *shard) findLocked(hash uint64, name policy.ClientName) *entry {
 	return e
 }
 
-// The method put stores an entry, in place of the client's previous one.
+// The method put stores an entry. It replaces the entry with the same hash, if there is one.
 func (c *cache) put(e *entry) {
 	e.keepName()
 	e.hash = c.key.hashOf(e.name)
@@ -182,8 +182,8 @@ func (s *shard) find(hash uint64) *entry {
 	return nil
 }
 
-// The method insert adds an entry that is already in the ring to the table, or to a larger table.
-// The caller holds the lock.
+// The method insert adds an entry to the table, or to a new table if the present one is full. The
+// entry must already be in the ring. The caller holds the lock.
 func (s *shard) insert(e *entry) {
 	t := s.table.Load()
 	switch {

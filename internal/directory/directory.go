@@ -28,18 +28,19 @@ const (
 	ClientsMaxDefault = 1 << 16
 	// TimeoutDefault is the default of Options.Timeout.
 	TimeoutDefault = 50 * time.Millisecond
-	// freshFor, keyFreshFor and absentFor are the times for which a record, or its absence, is used
-	// before it is read again in the background, with a variation of a tenth.
+	// freshFor, keyFreshFor and absentFor are how long the record of a client, the record of a key,
+	// and the absence of a record are used before they are read again in the background. Each of
+	// these times varies by a tenth.
 	freshFor    = 300 * counter.Second
 	keyFreshFor = 600 * counter.Second // of a key
 	absentFor   = 60 * counter.Second
-	// KeyUsedEvery is the shortest time between two uses of an API key that are noted.
+	// KeyUsedEvery is the shortest time between two noted uses of an API key.
 	KeyUsedEvery = 10 * time.Minute
-	// lookEvery is the interval, with a variation of a tenth, at which the history is read for
-	// changes that no message has announced. Thus 3 of 36 s remain for the publication of a
-	// change and for the reading.
+	// lookEvery is the interval at which the history is read, to find changes that no message has
+	// announced. It varies by a tenth, so it is at most 33 s. A change must take effect within 36
+	// s, so 3 s remain for its publication and for the reading.
 	lookEvery = 30 * time.Second
-	// pauseAfterFailure is the time for which requests do not wait for the source after it did not
+	// pauseAfterFailure is how long requests do not wait for the source after it has failed to
 	// answer.
 	pauseAfterFailure = time.Second
 )
@@ -47,8 +48,8 @@ const (
 // Options configures a directory. Source is required.
 type Options struct {
 	Source Source
-	// ClientsMax is the number of clients that are remembered, with or without a record. As many
-	// API keys are remembered in addition. If ClientsMax is 0, the default applies.
+	// ClientsMax is the greatest number of clients that are remembered, with or without a record.
+	// The same bound applies to API keys, separately. If ClientsMax is 0, the default applies.
 	ClientsMax int
 	// Timeout bounds one read of the source. If Timeout is 0, the default applies.
 	Timeout time.Duration
@@ -217,13 +218,13 @@ func (d *Directory) FindAddr(addr netip.Addr, now counter.Micros) *policy.Client
 // Fetch reads the records of clients that Find does not know, in one call together with those of
 // other callers. The argument source is a number for the origin of the request, such as its
 // address. Fetch waits until the clients have been read, the source of the records has failed, or
-// the context is done. The caller then uses Find again. A client that is still unknown is treated
-// as a client without a record if the source has failed. If the source works, the client is unknown
-// because its record was evicted before its use: too many other clients were read.
+// the context is done. The caller then uses Find again. If a client is still unknown then and the
+// source has failed, the client is treated as one without a record. If the source works, the
+// client's record was evicted before it could be used, because too many other clients were read.
 //
 // The result ok is false if the source works and too many clients wait to be read. The caller must
-// then deny the request: its client may be blocked, and a client that sends many made-up names can
-// cause this.
+// then deny the request, because its client may be blocked, and a blocked client could cause the
+// overload with many made-up names.
 func (d *Directory) Fetch(ctx context.Context, source uint32, names []policy.ClientName) (ok bool) {
 	requests := [1]Unknown{{Source: source, Names: names}}
 	d.FetchAll(ctx, requests[:])
@@ -268,8 +269,8 @@ func (d *Directory) Timeout() time.Duration { return d.timeout }
 
 func (d *Directory) pausedNow() bool { return d.paused(counter.Micros(d.now().UnixMicro())) }
 
-// Prepare makes a plan use the directory for the client of its counters. Prepare reads the client's
-// API key first, and then the client. A nil directory changes nothing.
+// Prepare makes a plan use the directory, and reads what the plan needs to know about the client of
+// the counters: the client's API key first, and then the client. A nil directory changes nothing.
 func (d *Directory) Prepare(ctx context.Context, p *core.Plan, counters iter.Seq[[]counter.Check]) {
 	if d == nil {
 		return
@@ -434,8 +435,8 @@ func (d *Directory) isWhole(ctx context.Context) (whole, ok bool) {
 		}
 		return false, true
 	default:
-		// there may have been no generation before, because a control plane may have written all
-		// records since then
+		// d.generation may be "", because a control plane may have written all records since the
+		// last look
 		d.missed()
 		d.generation = generation
 	}

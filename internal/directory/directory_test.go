@@ -183,8 +183,8 @@ func TestConcurrentEditsAreKept(t *testing.T) {
 	})
 }
 
-// TestNames tests that clients are named as in keys, including a tenant, and a client with a long
-// identifier, which is named by its hash.
+// TestNames tests that a client has the same name here as in the keys of counters. This includes
+// tenants, and clients with a long identifier, which are named by its hash.
 func TestNames(t *testing.T) {
 	hash := strings.Repeat("0a", 32)
 	for text, want := range map[string]string{"user:a:b": "user:a:b", "tenant:t": "tenant:t", "user-sha256:" + hash: "user-sha256:" + hash,
@@ -246,7 +246,7 @@ func TestARedisThatIsAway(t *testing.T) {
 }
 
 // TestARedisThatHangs tests that a request whose deadline is shorter than the timeout of a read is
-// decided without a record while Redis does not answer, and not denied as in an overload. Only
+// decided without a record while Redis does not answer. It is not denied as in an overload. Only
 // requests before the first failed read may be denied.
 func TestARedisThatHangs(t *testing.T) {
 	server := redistest.Start(t)
@@ -282,7 +282,8 @@ func TestFetchAll(t *testing.T) {
 		requests[i] = directory.Unknown{Source: uint32(i), Names: []policy.ClientName{{Kind: "user", ID: fmt.Sprint("u", i)}, {Kind: "tenant", ID: "t"}}}
 	}
 	d.FetchAll(t.Context(), requests)
-	// Find reads stale records again. All become stale when the directory begins to follow.
+	// Find reads stale records again. All records become stale when the directory begins to follow
+	// its source.
 	reads, names := source.reads.Load(), source.names.Load()
 	for i := range requests {
 		r, ok := d.Find("user", fmt.Sprint("u", i), now())
@@ -296,7 +297,7 @@ func TestFetchAll(t *testing.T) {
 }
 
 // TestARedisThatLostItsRecords tests that remembered records stay in force when Redis is emptied,
-// and that they end as soon as an operator has begun a new directory.
+// and that they lose their force as soon as an operator has begun a new directory.
 func TestARedisThatLostItsRecords(t *testing.T) {
 	server := redistest.Start(t)
 	source := inRedis(t, server.URL())
@@ -389,8 +390,8 @@ func (c *counting) Read(ctx context.Context, names []policy.ClientName, texts []
 	return c.Source.Read(ctx, names, texts)
 }
 
-// The type lateSource is a source whose next reads time out, as many as the field times says. Their
-// error wraps the field err.
+// The type lateSource is a source whose next reads time out with an error that wraps the field err.
+// The field times is the number of these reads.
 type lateSource struct {
 	directory.Source
 	times atomic.Int64
@@ -405,8 +406,8 @@ func (l *lateSource) Read(ctx context.Context, names []policy.ClientName, texts 
 	return l.Source.Read(ctx, names, texts)
 }
 
-// TestALateReadIsRepeated tests that a blocked client is not admitted if its read times out twice.
-// A client that makes the process busy can cause such a read.
+// TestALateReadIsRepeated tests that a blocked client is not admitted if the read of its record
+// times out twice. A client can cause such timeouts by keeping the process busy.
 func TestALateReadIsRepeated(t *testing.T) {
 	source := &lateSource{Source: new(directory.Memory), err: directory.ErrSource}
 	edit(t, source, directory.Edit{Client: "user:ann", Action: directory.ActionBlock})
@@ -461,9 +462,9 @@ func TestNewClientsShareReads(t *testing.T) {
 	}
 }
 
-// TestAFloodOfNewClientsIsDeniedNotPassed tests that a source of requests with more clients than
-// may wait gets an overload, and that clients of other sources are read meanwhile. While the source
-// of the records works, no client is treated as one without a record.
+// TestAFloodOfNewClientsIsDeniedNotPassed sends requests for more clients than may wait from one
+// source of requests. Requests beyond this bound are denied, and clients of other sources are read
+// meanwhile. While the source of the records works, no client is treated as one without a record.
 func TestAFloodOfNewClientsIsDeniedNotPassed(t *testing.T) {
 	memory := new(directory.Memory)
 	edit(t, memory, directory.Edit{Client: "user:blocked", Action: directory.ActionBlock})

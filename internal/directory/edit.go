@@ -20,8 +20,8 @@ type Action string
 
 // The actions.
 const (
-	ActionSetTier     Action = "set-tier"    // Edit.Tier
-	ActionSetTenant   Action = "set-tenant"  // Edit.Tenant
+	ActionSetTier     Action = "set-tier"    // uses Edit.Tier
+	ActionSetTenant   Action = "set-tenant"  // uses Edit.Tenant
 	ActionSetLimits   Action = "set-limit"   // uses Edit.Rule and Edit.Limits, and optionally Edit.Until
 	ActionUnsetLimits Action = "unset-limit" // uses Edit.Rule; "" for all rules
 	ActionUnsetTier   Action = "unset-tier"  // removes the tenant, too
@@ -29,7 +29,7 @@ const (
 	ActionUngrant     Action = "ungrant"     // Edit.Rule; "" for all rules
 	ActionBlock       Action = "block"       // may have an end
 	ActionUnblock     Action = "unblock"     //
-	ActionExempt      Action = "exempt"      // with an optional end
+	ActionExempt      Action = "exempt"      // may have an end
 	ActionUnexempt    Action = "unexempt"    //
 	ActionNote        Action = "note"        // uses Edit.Note; "" removes the note
 	ActionForget      Action = "forget"      // removes the whole record
@@ -79,7 +79,7 @@ func CheckUTF8(what, name string) error {
 	return nil
 }
 
-// ParseName parses the name of a client, KIND:ID. An address or a network is written in its
+// ParseName parses the name of a client, KIND:ID. In the result, an address or a network has its
 // shortest form.
 func ParseName(text string) (policy.ClientName, error) {
 	if err := CheckUTF8("client", text); err != nil {

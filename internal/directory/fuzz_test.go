@@ -50,8 +50,8 @@ func FuzzName(f *testing.F) {
 	})
 }
 
-// FuzzLine tests that a line of an export that can be parsed is in its final form: it is parsed
-// again to the same line.
+// FuzzLine tests that a parsed line of an export has its final form: when it is written and parsed
+// again, the result is the same line.
 func FuzzLine(f *testing.F) {
 	for _, line := range fewRecords {
 		f.Add([]byte(line))

@@ -11,8 +11,8 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// Grant is a number of units that a client may use in addition to a limit, once, in the window of
-// the limit that contains At.
+// A Grant permits a client to use a number of units in addition to a limit. It applies to one
+// window of the limit, the one that contains At.
 type Grant struct {
 	Rule  string `json:"rule"`
 	Units int64  `json:"units"`
@@ -32,7 +32,8 @@ func parseWindow(window string) (counter.Limit, error) {
 	return l, nil
 }
 
-// WindowLabel returns the label of the grant's window as core spells it, or "".
+// WindowLabel returns the label of the grant's window as core spells it, or "" if the grant names
+// no window.
 func (g *Grant) WindowLabel() (string, error) {
 	if g.Window == "" {
 		return "", nil
@@ -63,7 +64,7 @@ func (g *Grant) Ended(now time.Time) bool {
 	return now.UnixMicro()/int64(l.Window()) > g.At.UnixMicro()/int64(l.Window())
 }
 
-// Record.grants returns the grants of a record, checked.
+// Record.grants checks and returns the grants of a record.
 func (r *Record) grants() ([]policy.Grant, error) {
 	list := make([]policy.Grant, len(r.Grants))
 	for i := range r.Grants {
@@ -101,7 +102,7 @@ func (e *Edit) ungrant(before []Grant) ([]Grant, error) {
 	return nil, newEditError("%s has no grant for rule %q whose window may last", e.Client, e.Rule)
 }
 
-// withoutEnded returns a copy of the grants whose windows may not have ended.
+// withoutEnded returns a copy of the grants, without those whose windows have certainly ended.
 func withoutEnded(grants []Grant, now time.Time) []Grant {
 	var lasting []Grant
 	for _, g := range grants {

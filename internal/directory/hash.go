@@ -11,9 +11,9 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// hashKey is the secret of a hash of names, so that clients cannot choose names with equal hashes.
-// A hashKey hashes a name in about half the time of hash/maphash, which calls the runtime for each
-// text.
+// hashKey is the secret key of a hash of names. Because of this secret, clients cannot choose names
+// with equal hashes. A hashKey hashes a name in about half the time of hash/maphash, which calls
+// the runtime for each text.
 type hashKey struct{ id, kind, word uint64 }
 
 func newHashKey() hashKey { return hashKey{rand.Uint64(), rand.Uint64(), rand.Uint64()} }
@@ -23,7 +23,8 @@ func (k *hashKey) hashOf(name policy.ClientName) uint64 {
 	return k.sum(name.ID, k.id) ^ bits.RotateLeft64(k.sum(name.Kind, k.kind), 1) | 1<<63
 }
 
-// The method sum returns the hash of a text. The method multiplies its words like wyhash does.
+// The method sum returns the hash of a text. The method multiplies the words of the text as wyhash
+// does.
 func (k *hashKey) sum(text string, h uint64) uint64 {
 	b := unsafe.Slice(unsafe.StringData(text), len(text))
 	// without this, a length could have the same effect as a difference in the last byte
@@ -43,7 +44,7 @@ func (k *hashKey) sum(text string, h uint64) uint64 {
 	return fold(low^k.word, high^h)
 }
 
-// The function fold returns both halves of a product as one number.
+// The function fold returns the exclusive or of the two halves of a product.
 func fold(a, b uint64) uint64 {
 	high, low := bits.Mul64(a, b)
 	return high ^ low

@@ -12,8 +12,8 @@ import (
 	"github.com/penstock/penstock/internal/test/racescale"
 )
 
-// TestHash tests that names that differ little have hashes that differ in about half of their bits,
-// whatever their length, that no two of many names have equal hashes, and that shards fill evenly.
+// TestHash tests that similar names of any length have hashes that differ in about half of their
+// bits. It also tests that no two of many names have equal hashes, and that shards fill evenly.
 func TestHash(t *testing.T) {
 	const lengthMax = 70
 	ids := max(40_000, racescale.Fewer(200_000))

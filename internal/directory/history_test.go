@@ -14,8 +14,8 @@ import (
 )
 
 // TestALongHistoryIsRead tests that a history of long records can be read, although the whole of it
-// exceeds the bound of one reply. The history is read by people, and by processes for changes that
-// they have missed.
+// exceeds the bound of one reply. People read the history, and processes read it to find changes
+// that they have missed.
 func TestALongHistoryIsRead(t *testing.T) {
 	source := inRedis(t, redistest.Start(t).URL())
 	start, err := source.Changes(t.Context(), "")

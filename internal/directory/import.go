@@ -19,9 +19,9 @@ import (
 
 // Bounds of an import.
 const (
-	// ImportMax is the number of records that are written with one call of Import.
+	// ImportMax is the greatest number of records that one call of Import writes.
 	ImportMax = 256
-	// importsAtOnce is the number of records that are written at the same time.
+	// importsAtOnce is the greatest number of records that are written at the same time.
 	importsAtOnce = 16
 )
 
@@ -70,8 +70,8 @@ type Swap struct {
 	Entry     Entry
 }
 
-// ParseLine parses a line of an export. The record is in the form in which it is stored. A field
-// that is unknown is an error, because it would be ignored.
+// ParseLine parses a line of an export. The record is in the form in which it is stored. An unknown
+// field is an error, because it would otherwise be ignored.
 func ParseLine(text []byte) (*Line, error) {
 	if !utf8.Valid(text) {
 		return nil, errors.New("the line is not UTF-8, so it is not JSON")
@@ -92,8 +92,8 @@ func ParseLine(text []byte) (*Line, error) {
 type lineRecord struct {
 	name   policy.ClientName // the name of the record
 	text   []byte
-	client *Record    // of a client
-	key    *KeyRecord // of a key
+	client *Record    // the record of a client, or nil
+	key    *KeyRecord // the record of a key, or nil
 	owner  string     // the client, as the history names it
 }
 
@@ -154,9 +154,9 @@ func (l *Line) Names() (rules []string, tier string) {
 	return nil, ""
 }
 
-// Import writes records. Import first checks all of them, and writes none if there is a problem.
-// Records that the directory already has are left unchanged, so an import may be repeated. Errors
-// are like those of [Editor.Apply].
+// Import writes records. Import first checks all of them, and writes none if there is a problem. If
+// the directory already has a record, Import leaves it unchanged, so an import may be repeated.
+// Errors are like those of [Editor.Apply].
 func (e *Editor) Import(ctx context.Context, in *Import) (*Imported, error) {
 	if err := checkWhy(in.Actor, in.Reason); err != nil {
 		return nil, err
@@ -187,7 +187,8 @@ func (e *Editor) Import(ctx context.Context, in *Import) (*Imported, error) {
 }
 
 // The method compare checks the lines against each other and against the present records. The
-// method returns those that differ, with their replacements.
+// method returns the lines to write, each with its replacement of a record. The line of a key is
+// among them even if its record is unchanged, because the key may be missing from its name.
 func (e *Editor) compare(ctx context.Context, in *Import, done *Imported) (lines []*lineRecord, swaps []Swap, err error) {
 	problem := func(i int, format string, args ...any) {
 		done.Problems = append(done.Problems, LineNote{i, fmt.Sprintf(format, args...)})
@@ -245,8 +246,8 @@ func canonicalText(one *lineRecord, old []byte) []byte {
 	return nil
 }
 
-// sameName reports whether a present record of a key has the same name. A record that is not valid
-// counts as having the same name.
+// sameName reports whether the present record of a key has the name that the import gives to the
+// key. An invalid record counts as having that name.
 func sameName(old []byte, key *KeyRecord) bool {
 	r, err := ParseKeyRecord(old)
 	return err != nil || r.Name == key.Name
@@ -283,7 +284,7 @@ func (e *Editor) present(ctx context.Context, names []policy.ClientName) (texts 
 	return texts, nil
 }
 
-// checkNames finds names that would have too many keys.
+// checkNames reports the names that would have too many keys after the import.
 func (e *Editor) checkNames(ctx context.Context, in *Import, parsed []*lineRecord, problem func(int, string, ...any)) error {
 	var mu sync.Mutex
 	hashes := map[string][]string{}

@@ -19,7 +19,7 @@ import (
 // keyHash returns the SHA-256 of a made-up key.
 func keyHash(n int) string { return fmt.Sprintf("%064x", n) }
 
-// The function newImport returns an import of lines, each as JSON.
+// The function newImport returns an import of lines, each of which is given as JSON.
 func newImport(t *testing.T, lines ...string) *directory.Import {
 	t.Helper()
 	in := &directory.Import{Actor: "tester", Reason: "a test", Last: true}
@@ -155,8 +155,8 @@ func TestNamesHaveFewKeys(t *testing.T) {
 	}
 }
 
-// TestImportRestoresALostDirectory tests that an emptied Redis has no complete directory before the
-// import ends: until then, processes keep the records that they remember.
+// TestImportRestoresALostDirectory tests that the directory in an emptied Redis counts as
+// incomplete until the import ends. Until then, processes keep the records that they remember.
 func TestImportRestoresALostDirectory(t *testing.T) {
 	server := redistest.Start(t)
 	source := inRedis(t, server.URL())

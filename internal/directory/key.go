@@ -34,7 +34,8 @@ type KeyRecord struct {
 	User   string `json:"user,omitempty"` // the owner, if Client is not a user
 	Tenant string `json:"tenant,omitempty"`
 	Tier   string `json:"tier,omitempty"`
-	// Limits are the limits of the key, by the name of a rule, or "*".
+	// Limits are the limits of the key, by the name of a rule, or by "*" for every rule that counts
+	// the client.
 	Limits    map[string][]string `json:"limits,omitempty"`
 	State     string              `json:"state,omitempty"` // "" or "inactive"
 	NotBefore time.Time           `json:"not_before,omitzero"`
@@ -202,7 +203,8 @@ func parseKey(text []byte) (*key, error) {
 	return k, err
 }
 
-// The method at returns the owner of the key, which may be nil, and the key's state at an instant.
+// The method at returns the key's state at an instant, and the key's owner if that state is valid.
+// A nil key is unknown.
 func (k *key) at(now counter.Micros) (*policy.Identity, policy.CredentialState) {
 	if k == nil {
 		return nil, policy.CredentialUnknown
@@ -213,7 +215,7 @@ func (k *key) at(now counter.Micros) (*policy.Identity, policy.CredentialState) 
 	return &k.identity, policy.CredentialValid
 }
 
-// isUnnoted reports whether no use of the key was noted in the last KeyUsedEvery.
+// isUnnoted reports whether no use of the key was noted during the time KeyUsedEvery before now.
 func (k *key) isUnnoted(now counter.Micros) bool {
 	since := int64(now) - k.noted.Load()
 	return since < 0 || since >= KeyUsedEvery.Microseconds()

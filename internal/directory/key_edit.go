@@ -33,8 +33,8 @@ var KeyActions = []KeyAction{KeyCreate, KeyRotate, KeyRevoke, KeyDisable, KeyEna
 type KeyEdit struct {
 	Action KeyAction `json:"action"`
 	Name   string    `json:"name"`
-	// Hash is the SHA-256, in hexadecimal, of the new key for create and rotate. For revoke, it
-	// selects one of the keys by the beginning of its hash.
+	// For create and rotate, Hash is the SHA-256 of the new key, in hexadecimal. For revoke, Hash
+	// is the beginning of the hash of the key to revoke.
 	Hash   string `json:"hash,omitempty"`
 	Actor  string `json:"actor"`
 	Reason string `json:"reason"`
@@ -47,7 +47,7 @@ type KeyEdit struct {
 	// ExpiresAt is the end of the new key, for rotate. Zero means the end of the key that it
 	// replaces.
 	ExpiresAt time.Time `json:"expires_at,omitzero"`
-	// Until is when the other keys expire, for rotate. Zero means now.
+	// Until is when the other keys of the name expire, for rotate. Zero means now.
 	Until time.Time `json:"until,omitzero"`
 }
 
@@ -111,7 +111,7 @@ func (e *Editor) now() time.Time {
 	return time.Now()
 }
 
-// The method check returns what is wrong with the edit itself.
+// The method check returns an error if the edit itself is not valid.
 func (e *KeyEdit) check(now time.Time) error {
 	makes := e.Action == KeyCreate || e.Action == KeyRotate
 	switch {
@@ -160,9 +160,9 @@ func checkFuture(end, now time.Time) error {
 	return nil
 }
 
-// keysNamed returns the keys of a name, those in force first. If the parameter mend is set, it
-// removes keys without a record from the name. An interrupted removal, between its two steps,
-// leaves such keys.
+// keysNamed returns the keys of a name, those in force first. If the parameter mend is set,
+// keysNamed removes from the name the keys that have no record. A removal that was interrupted
+// between its two steps leaves such keys.
 func (e *Editor) keysNamed(ctx context.Context, name string, mend bool) ([]StoredKey, error) {
 	hashes, err := e.Source.KeyHashes(ctx, name)
 	if err != nil {
@@ -336,7 +336,8 @@ func (e *Editor) rotate(ctx context.Context, edit *KeyEdit, keys []StoredKey) (c
 // The function noKeysError returns the error for a name without keys.
 func noKeysError(name string) error { return fmt.Errorf("%w %q in the directory", ErrNoKey, name) }
 
-// The method forget removes the keys of a name that have ended.
+// The method forget removes the keys of a name that are revoked, have expired, or have a record
+// without force.
 func (e *Editor) forget(ctx context.Context, edit *KeyEdit, keys []StoredKey) (changed int, err error) {
 	if len(keys) == 0 {
 		return 0, noKeysError(edit.Name)

@@ -12,14 +12,14 @@ import (
 const (
 	// KeyPageMax is the greatest number of keys on a page.
 	KeyPageMax = 1000
-	// keyLooksMax is how many parts of KeyPageMax names are examined for a page of one client's
-	// keys. So such a page can be empty although more keys follow.
+	// keyLooksMax is the greatest number of parts, of KeyPageMax names each, that are examined for
+	// a page of one client's keys. So such a page can be empty although more keys follow.
 	keyLooksMax = 20
 )
 
 // KeyQuery selects the keys of a list.
 type KeyQuery struct {
-	Client string // only keys that identify this client, as KIND:ID; "" for all kinds
+	Client string // only keys that identify this client, as KIND:ID; "" for all keys
 	After  string // the name at which the previous page ended; "" for the first page
 	Most   int    // the approximate number of keys, up to KeyPageMax; keys of one name stay together
 }
@@ -75,8 +75,8 @@ func (s *KeysShown) addOf(client policy.ClientName, keys []StoredKey, most int) 
 	return "", false
 }
 
-// keysAfter returns the keys whose names sort after the given one: about as many as the argument
-// most says.
+// keysAfter returns a page of the keys whose names come after the given name. The page has about as
+// many keys as the argument named most.
 func (e *Editor) keysAfter(ctx context.Context, after string, most int) (*KeysShown, error) {
 	names, err := e.Source.KeysAfter(ctx, after, most+KeysOfNameMax)
 	if err != nil {

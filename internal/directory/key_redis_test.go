@@ -40,20 +40,20 @@ func sourceOf(t *testing.T, o redisstore.Options) *redisdir.Source {
 func lifeOfAKey(t *testing.T, source directory.Source) {
 	t.Helper()
 	d := open(t, directory.Options{Source: source})
-	becomes(t, d, "first", policy.CredentialUnknown)
+	awaitState(t, d, "first", policy.CredentialUnknown)
 	editKeys(t, source, creation("acme", "user:u", "first"))
-	becomes(t, d, "first", policy.CredentialValid)
+	awaitState(t, d, "first", policy.CredentialValid)
 	_, next := hashOf("next")
 	editKeys(t, source, directory.KeyEdit{Action: directory.KeyRotate, Name: "acme", Hash: next, Until: time.Now().Add(time.Hour)})
-	becomes(t, d, "next", policy.CredentialValid)
+	awaitState(t, d, "next", policy.CredentialValid)
 	editKeys(t, source, directory.KeyEdit{Action: directory.KeyRevoke, Name: "acme"})
-	becomes(t, d, "first", policy.CredentialRevoked)
-	becomes(t, d, "next", policy.CredentialRevoked)
+	awaitState(t, d, "first", policy.CredentialRevoked)
+	awaitState(t, d, "next", policy.CredentialRevoked)
 	if page, err := (&directory.Editor{Source: source}).KeyPage(t.Context(), directory.KeyQuery{Most: 10}); err != nil || len(page.Keys) != 2 {
 		t.Errorf("the list has %+v, %v", page, err)
 	}
 	editKeys(t, source, directory.KeyEdit{Action: directory.KeyForget, Name: "acme"})
-	becomes(t, d, "first", policy.CredentialUnknown)
+	awaitState(t, d, "first", policy.CredentialUnknown)
 }
 
 // TestKeysInACluster tests that keys can be edited in a cluster, where the records and the names
@@ -82,18 +82,18 @@ func TestPrivileges(t *testing.T) {
 	editor := user("editor", redisstore.LeastPrivilege+" "+redisdir.ReadPrivilege+" "+redisdir.EditPrivilege)
 	lifeOfAKey(t, editor)
 	d := open(t, directory.Options{Source: reader})
-	becomes(t, d, "told", policy.CredentialUnknown)
+	awaitState(t, d, "told", policy.CredentialUnknown)
 	editKeys(t, editor, creation("told", "user:u", "told"))
-	becomes(t, d, "told", policy.CredentialValid)
+	awaitState(t, d, "told", policy.CredentialValid)
 	_, hash := hashOf("other")
 	if _, err := reader.AddKey(t.Context(), directory.KeyName{Name: "other", Hash: hash}, 0); err == nil {
 		t.Error("a process that reads may write")
 	}
 }
 
-// TestAMovingSlotFailsNoRead: while a slot of a cluster moves, its server redirects for each name
-// that it does not have, and clients can make up such names. The clients of other requests are read
-// nevertheless, so that blocked ones stay blocked.
+// TestAMovingSlotFailsNoRead reads made-up clients while a slot of a cluster moves. The server of
+// the slot redirects the read of each name that it does not have. Other clients must be read
+// nevertheless, so that a blocked client stays blocked.
 func TestAMovingSlotFailsNoRead(t *testing.T) {
 	c := redistest.StartCluster(t)
 	c.AwaitOrder()

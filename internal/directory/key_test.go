@@ -59,8 +59,8 @@ func askKey(t *testing.T, d *directory.Directory, key string) (*policy.Identity,
 	return nil, 0
 }
 
-// The function becomes waits until a remembered key has the given state.
-func becomes(t *testing.T, d *directory.Directory, key string, want policy.CredentialState) {
+// awaitState waits until a remembered key has the given state.
+func awaitState(t *testing.T, d *directory.Directory, key string, want policy.CredentialState) {
 	t.Helper()
 	eventually.Until(t, 20*time.Second, fmt.Sprintf("the key %q is %s", key, want), func() bool {
 		_, state := askKey(t, d, key)
@@ -68,12 +68,12 @@ func becomes(t *testing.T, d *directory.Directory, key string, want policy.Crede
 	})
 }
 
-// TestKeyEditsAreInForce tests that each edit of a key takes effect in every process, even in one
-// that has used the key before: create, rotate with an overlap, disable, enable, revoke, forget.
+// TestKeyEditsAreInForce tests that each edit of a key takes effect in a process that has used the
+// key before. The edits are create, rotate with an overlap, disable, enable, revoke and forget.
 func TestKeyEditsAreInForce(t *testing.T) {
 	sources(t, func(t *testing.T, source directory.Source) {
 		d := open(t, directory.Options{Source: source})
-		becomes(t, d, "first", policy.CredentialUnknown)
+		awaitState(t, d, "first", policy.CredentialUnknown)
 		before, err := source.Changes(t.Context(), "")
 		if err != nil {
 			t.Fatal(err)
@@ -81,7 +81,7 @@ func TestKeyEditsAreInForce(t *testing.T) {
 		create := creation("acme", "user:u_42", "first")
 		create.Record.Tier, create.Record.Limits = "gold", map[string][]string{"api": {"7/1m"}}
 		editKeys(t, source, create)
-		becomes(t, d, "first", policy.CredentialValid)
+		awaitState(t, d, "first", policy.CredentialValid)
 		who, _ := askKey(t, d, "first")
 		if who.Kind != "user" || who.ID != "u_42" || who.User != "u_42" || who.APIKey != "acme" || who.Tier != "gold" {
 			t.Errorf("the owner is %+v", who)
@@ -99,7 +99,7 @@ func TestKeyEditsAreInForce(t *testing.T) {
 		if len(rotated.Keys) != 2 || rotated.Changed != 2 {
 			t.Errorf("after the rotation: %+v", rotated)
 		}
-		becomes(t, d, "second", policy.CredentialValid)
+		awaitState(t, d, "second", policy.CredentialValid)
 		if next, _ := askKey(t, d, "second"); next.Tier != "gold" || next.ID != "u_42" {
 			t.Errorf("the next key has the owner %+v", next)
 		}
@@ -110,16 +110,16 @@ func TestKeyEditsAreInForce(t *testing.T) {
 			return state == policy.CredentialLapsed && present == policy.CredentialValid
 		})
 		editKeys(t, source, directory.KeyEdit{Action: directory.KeyDisable, Name: "acme"})
-		becomes(t, d, "second", policy.CredentialInactive)
+		awaitState(t, d, "second", policy.CredentialInactive)
 		editKeys(t, source, directory.KeyEdit{Action: directory.KeyEnable, Name: "acme"})
-		becomes(t, d, "second", policy.CredentialValid)
+		awaitState(t, d, "second", policy.CredentialValid)
 		editKeys(t, source, directory.KeyEdit{Action: directory.KeyRevoke, Name: "acme", Hash: second[:8]})
-		becomes(t, d, "second", policy.CredentialRevoked)
-		becomes(t, d, "first", policy.CredentialValid)
+		awaitState(t, d, "second", policy.CredentialRevoked)
+		awaitState(t, d, "first", policy.CredentialValid)
 		editKeys(t, source, directory.KeyEdit{Action: directory.KeyRevoke, Name: "acme"})
-		becomes(t, d, "first", policy.CredentialRevoked)
+		awaitState(t, d, "first", policy.CredentialRevoked)
 		editKeys(t, source, directory.KeyEdit{Action: directory.KeyForget, Name: "acme"})
-		becomes(t, d, "first", policy.CredentialUnknown)
+		awaitState(t, d, "first", policy.CredentialUnknown)
 		if page, err := (&directory.Editor{Source: source}).KeyPage(t.Context(), directory.KeyQuery{Most: 10}); err != nil || len(page.Keys) != 0 {
 			t.Errorf("after all is forgotten: %+v, %v", page, err)
 		}
@@ -178,8 +178,8 @@ func TestWrongKeyEdits(t *testing.T) {
 	}
 }
 
-// TestKeysOfAClient tests that a list of one client's keys has all of them and no other key, page
-// by page, although many other keys are between them.
+// TestKeysOfAClient tests that the pages of one client's keys have all of its keys and no others,
+// although other keys are between them in the order of names.
 func TestKeysOfAClient(t *testing.T) {
 	sources(t, func(t *testing.T, source directory.Source) {
 		var want []string
@@ -298,7 +298,7 @@ func TestKeyEditsAtOnce(t *testing.T) {
 			_ = apply(directory.KeyEdit{Action: directory.KeyRotate, Name: "acme", Hash: next, Until: time.Now().Add(time.Hour)})
 		})
 		group.Wait()
-		becomes(t, d, winner, policy.CredentialRevoked)
+		awaitState(t, d, winner, policy.CredentialRevoked)
 	})
 }
 
@@ -345,7 +345,7 @@ func TestKeysWhileRedisIsAway(t *testing.T) {
 	d := open(t, directory.Options{Source: source})
 	editKeys(t, source, creation("acme", "user:u", "seen"))
 	editKeys(t, source, creation("other", "user:v", "never seen"))
-	becomes(t, d, "seen", policy.CredentialValid)
+	awaitState(t, d, "seen", policy.CredentialValid)
 	server.Kill()
 	hash, name := hashOf("never seen")
 	eventually.Until(t, 20*time.Second, "the directory knows that Redis is away", func() bool {
@@ -391,7 +391,7 @@ func TestManyMadeUpKeys(t *testing.T) {
 	}
 }
 
-// TestKnownKeysDoNotAllocate tests that a key that is remembered costs no allocation.
+// TestKnownKeysDoNotAllocate tests that the lookup of a remembered key allocates nothing.
 func TestKnownKeysDoNotAllocate(t *testing.T) {
 	source := new(directory.Memory)
 	d := open(t, directory.Options{Source: source})

@@ -15,7 +15,7 @@ import (
 // usesOf records the calls of Options.KeyUsed.
 type usesOf struct {
 	hashes [][32]byte
-	away   bool // nothing is noted
+	away   bool // if set, nothing is noted
 }
 
 func (u *usesOf) note(hash [32]byte, _ int64) bool {
@@ -25,7 +25,7 @@ func (u *usesOf) note(hash [32]byte, _ int64) bool {
 
 // TestUsesOfKeysAreNoted tests that the use of a valid key is noted once in ten minutes, and that
 // lookups in between allocate nothing. If a use cannot be noted, the next use is noted instead. No
-// use is noted of a key that is not valid or that nobody made.
+// use of an invalid or made-up key is noted.
 func TestUsesOfKeysAreNoted(t *testing.T) {
 	source, uses := new(directory.Memory), new(usesOf)
 	later := func() time.Time { return time.Now().Add(time.Hour) } // no record is read again

@@ -13,8 +13,8 @@ import (
 
 // BenchmarkLookUp measures the parts of a lookup of a remembered client, one of 500 or of 50,000,
 // compared with a map under a lock. The benchmark shows the minimal cost of a lookup: hashing the
-// name, and then reading two places in memory, which with many clients are not in the processor's
-// nearest caches.
+// name, and then reading two places in memory. With many clients, these places are not in the
+// processor's nearest caches.
 func BenchmarkLookUp(b *testing.B) {
 	for _, form := range []string{"u_%010d", "%08x-0000-4000-8000-0123456789ab"} {
 		for _, clients := range []int{500, 50_000} {

@@ -61,8 +61,8 @@ func (d *deafSource) Generation(ctx context.Context) (string, error) {
 }
 
 // TestClientsOfALostDirectoryAreCounted tests that a new client counts as undirected after the
-// source has lost its records, because it may have had one. An absent record does not count
-// otherwise.
+// source has lost its records, because it may have had a record. Otherwise, a client without a
+// record does not count.
 func TestClientsOfALostDirectoryAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := new(deafSource)
@@ -74,7 +74,7 @@ func TestClientsOfALostDirectoryAreCounted(t *testing.T) {
 			want    uint64
 		}{{false, 0}, {true, 1}, {false, 1}} {
 			source.emptied.Store(c.emptied)
-			time.Sleep(36 * time.Second) // a look
+			time.Sleep(36 * time.Second) // the time for one look at the history
 			fetch(t, d, "user", fmt.Sprint("new-", c))
 			if n := d.Figures().Undirected.Load(); n != c.want {
 				t.Errorf("emptied %v: %d clients are counted, want %d", c.emptied, n, c.want)
@@ -84,8 +84,8 @@ func TestClientsOfALostDirectoryAreCounted(t *testing.T) {
 }
 
 // TestOneLookIsEnough tests that a process that receives no messages has read every change after 33
-// seconds, so that a change is in force in 36. The same holds after an hour without the source,
-// although more has changed than the history keeps.
+// seconds, so that a change is in force within 36 seconds. The same holds after an hour in which
+// the source did not answer, although more has changed than the history keeps.
 func TestOneLookIsEnough(t *testing.T) {
 	const look = 33 * time.Second
 	synctest.Test(t, func(t *testing.T) {

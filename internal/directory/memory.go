@@ -14,8 +14,8 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// Memory is a source in the memory of one process. The records end with the process. The zero
-// Memory is empty and ready to use. A Memory is safe for concurrent use.
+// Memory is a source in the memory of one process. The records are lost when the process ends. The
+// zero Memory is empty and ready to use. A Memory is safe for concurrent use.
 type Memory struct {
 	mu        sync.Mutex
 	records   map[policy.ClientName]string
@@ -93,8 +93,8 @@ func (m *Memory) Changes(_ context.Context, after string) (Changes, error) {
 	return c, nil
 }
 
-// Generation implements [Source]. The records end with the process, so the process never finds them
-// lost.
+// Generation implements [Source]. The generation never changes, because the records are lost only
+// when the process ends.
 func (m *Memory) Generation(context.Context) (string, error) { return "memory", nil }
 
 // Follow implements [Source].

@@ -14,9 +14,9 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// TestIdentifiersOfAnyBytes tests that long identifiers of any bytes are different clients. A
-// client that can be named has its own record, history and place in the list. A client that is not
-// UTF-8 cannot be named, and has no other client's record.
+// TestIdentifiersOfAnyBytes tests that different long identifiers, of any bytes, name different
+// clients. A client that can be named has its own record, history and place in the list. A client
+// whose identifier is not UTF-8 cannot be named, and does not get the record of any other client.
 func TestIdentifiersOfAnyBytes(t *testing.T) {
 	long := func(text string) string { return strings.Repeat(text, 255)[:255] }
 	named := []string{long("é")[:254], long("\x00"), long("\r\n"), long("{~directory}"), long("*?[^]\\"), long(":"), long("\ufffd"), long("\x1b[2J"), long(" ")}
@@ -24,7 +24,7 @@ func TestIdentifiersOfAnyBytes(t *testing.T) {
 	for b := range 255 {
 		everyByte.WriteByte(byte(b + 1))
 	}
-	tierOf := func(id string) string { return fmt.Sprint("tier-", slices.Index(named, id)) } // because a tier has no control characters
+	tierOf := func(id string) string { return fmt.Sprint("tier-", slices.Index(named, id)) } // an index, because a tier must not have control characters
 	unnamed := []string{long("\xff"), long("\xc3"), everyByte.String(), long("\xed\xa0\x80")}
 	sources(t, func(t *testing.T, source directory.Source) {
 		d := open(t, directory.Options{Source: source})

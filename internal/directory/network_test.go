@@ -69,10 +69,10 @@ func TestNetworksStayReadable(t *testing.T) {
 	read(some + added - 1)
 }
 
-// TestGarbledNetworks tests that, if something else has written to the key of networks, the
-// networks that a process remembers stay blocked, and that this is counted and logged. A process
-// that starts at that time still learns of changes by the history. A network whose record is not
-// valid has no effect, while the others have.
+// TestGarbledNetworks lets another program write to the key of networks. The networks that a
+// process remembers stay blocked, and the failure is counted and logged. A process that starts then
+// still learns of changes from the history. If only one of the records is invalid, the others have
+// effect.
 func TestGarbledNetworks(t *testing.T) {
 	const key = "rl1:~networks:{~directory}"
 	server := redistest.Start(t)
@@ -81,7 +81,7 @@ func TestGarbledNetworks(t *testing.T) {
 	d := open(t, directory.Options{Source: source, Logger: log.Logger()})
 	write := func(garbage any) {
 		t.Helper()
-		// In one step: without the key, the networks would be gone.
+		// This is one step, because a read without the key would find that the networks are gone.
 		if _, err := server.Client().TxPipelined(t.Context(), func(p redis.Pipeliner) error {
 			p.Del(t.Context(), key)
 			switch garbage := garbage.(type) {
@@ -129,8 +129,8 @@ func (l *looks) Changes(ctx context.Context, after string) (directory.Changes, e
 	return l.Source.Changes(ctx, after)
 }
 
-// TestRecordsOfNetworksOfSeveralClients tests that a record tells whether its network has several
-// clients, and still does after a part of it has ended.
+// TestRecordsOfNetworksOfSeveralClients tests that a record says whether its network has several
+// clients, even after a part of the record has ended.
 func TestRecordsOfNetworksOfSeveralClients(t *testing.T) {
 	source, texts := inRedis(t, redistest.Start(t).URL()), map[string][]byte{}
 	want := map[string]bool{"192.0.2.0/24": true, "198.51.100.7": false, "2001:db8:1::/48": true, "2001:db8:2::/64": false, "2001:db8:3::1": false}

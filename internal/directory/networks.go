@@ -48,10 +48,11 @@ type networkTable struct {
 type network struct {
 	record *Record
 	now    atomic.Pointer[effective]
-	wide   bool // whether it has several clients; an IPv6 client is a network of 64 bits
+	wide   bool // whether the network has several clients; an IPv6 network of 64 bits is one client
 }
 
-// newNetwork returns the record of a prefix, as it is at an instant.
+// newNetwork returns the record of a prefix, and computes which part of it is in force at an
+// instant.
 func newNetwork(p netip.Prefix, record *Record, now counter.Micros) *network {
 	n := &network{record: record, wide: p.Bits() < min(p.Addr().BitLen(), 64)}
 	n.at(now)
@@ -69,7 +70,7 @@ func (n *network) at(now counter.Micros) *policy.ClientRecord {
 	return said.record
 }
 
-// The method find returns the record of the longest network that contains the address, or nil.
+// The method find returns the record of the smallest network that contains the address, or nil.
 func (n *networks) find(addr netip.Addr, now counter.Micros) *policy.ClientRecord {
 	addr = addr.Unmap()
 	table := &n.six
@@ -103,8 +104,8 @@ func ParseNetwork(text string) (netip.Prefix, error) {
 	return prefix.Masked(), nil
 }
 
-// networkName returns the identifier of a network in names of clients: the address alone if it is a
-// single one.
+// networkName returns the identifier of a network in names of clients: the address alone if the
+// network is a single address.
 func networkName(p netip.Prefix) string {
 	if p.IsSingleIP() {
 		return p.Addr().String()

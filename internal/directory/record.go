@@ -79,7 +79,7 @@ func (r *Record) Text() []byte {
 	return text
 }
 
-// Check returns what is wrong with the record, or nil.
+// Check returns an error if the record is not valid.
 func (r *Record) Check() error {
 	if r.Version > recordVersion || r.Version < 0 {
 		return fmt.Errorf("the record is of version %d, and this program reads version %d", r.Version, recordVersion)
@@ -134,9 +134,9 @@ func checkWritten(name, value string, most int) error {
 	return nil
 }
 
-// CheckReplacement returns an error for a record that must not replace another one. A record with
-// control characters must not be written, and neither must a record with an end that has passed,
-// unless the previous record has the same end.
+// CheckReplacement returns an error for a record that must not replace another one. A record must
+// not be written if a text contains control characters, or if an end has passed, unless the
+// previous record has the same end.
 func (r *Record) CheckReplacement(before *Record, now time.Time) error {
 	if before == nil {
 		before = new(Record)
@@ -224,14 +224,14 @@ func hasEnded(until, now time.Time) bool {
 // The type effective is the part of a record that is in force until an instant.
 type effective struct {
 	record *policy.ClientRecord // nil if nothing is in force
-	until  counter.Micros       // the instant at which it changes by itself; never if it does not
+	until  counter.Micros       // the instant at which the part in force changes without an edit, or never
 	client policy.ClientRecord  // what record points to, kept here to save an allocation
 }
 
-// The constant never is later than every instant.
+// The constant named never is later than every instant.
 const never = counter.Micros(1<<63 - 1)
 
-// The variable nothing stands for a client without a record, for which no setting is in force.
+// The variable named nothing describes a client without a record, for which no setting is in force.
 var nothing = &effective{until: never}
 
 // The method at returns the part of the record that is in force at an instant, and the instant

@@ -23,7 +23,7 @@ import (
 
 var record = flag.String("record", "", "write what this release writes to Redis into testdata/releases, under the commit of the release")
 
-// releasesFolder has what earlier releases wrote, by their commits.
+// releasesFolder has a folder for each earlier release, named by its commit, with what it wrote.
 const releasesFolder = "testdata/releases"
 
 // recordedAt is the time of the edits.
@@ -144,8 +144,8 @@ func releasesOf(t *testing.T) map[string][]storedValue {
 	return releases
 }
 
-// TestEarlierReleasesReadTheseRecords tests that this release writes the bytes to Redis that
-// earlier releases wrote for the same edits. So earlier releases read them as their own.
+// TestEarlierReleasesReadTheseRecords tests that this release writes the same bytes to Redis as
+// earlier releases for the same edits, so that earlier releases can read them.
 func TestEarlierReleasesReadTheseRecords(t *testing.T) {
 	server := redistest.Start(t)
 	editAsReleases(t, sourceOf(t, redisstore.Options{URL: server.URL()}))
@@ -180,7 +180,8 @@ func TestEarlierReleasesReadTheseRecords(t *testing.T) {
 }
 
 // TestRecordsOfEarlierReleases tests that records and keys that an earlier release wrote are in
-// force, that ends have passed, that the history is read, and that both can be edited further.
+// force, except for parts that have ended, that the history can be read, and that records and keys
+// can be edited further.
 func TestRecordsOfEarlierReleases(t *testing.T) {
 	for commit, recorded := range releasesOf(t) {
 		t.Run(commit, func(t *testing.T) {
@@ -248,6 +249,6 @@ func checkKeysOfReleases(t *testing.T, d *directory.Directory, source directory.
 		}
 	}
 	editKeys(t, source, directory.KeyEdit{Action: directory.KeyRevoke, Name: "acme"})
-	becomes(t, d, "first", policy.CredentialRevoked)
-	becomes(t, d, "next", policy.CredentialRevoked)
+	awaitState(t, d, "first", policy.CredentialRevoked)
+	awaitState(t, d, "next", policy.CredentialRevoked)
 }

@@ -22,11 +22,11 @@ import (
 )
 
 const (
-	// examRecords is the number of records in make exam, and usualRecords otherwise.
+	// examRecords is the number of records in make exam. Otherwise, usualRecords is the number.
 	examRecords, usualRecords = 10_000_000, 100_000
 	// The test looks up one client in examShare in make exam, and one in usualShare otherwise. If
-	// the machine stops the process for a moment, all waiting clients are late. Of fewer clients,
-	// these would be more than one in a hundred.
+	// the machine stops the process for a moment, all waiting clients are late. If fewer clients
+	// were looked up, the late ones would be more than one in a hundred.
 	examShare, usualShare = 10, 5
 	// recordBytesAllTold is the documented size of a record in Redis, including its key and the
 	// overhead of Redis.
@@ -38,9 +38,9 @@ const (
 	shards = 64
 )
 
-// TestManyRecords fills Redis with records, in make exam ten million, and looks up some of the
-// clients. The test checks the bounds of memory, and of calls: a client that was seen before causes
-// none. The log has the times, which depend on the machine.
+// TestManyRecords fills Redis with records (ten million in make exam), and looks up some of the
+// clients. The test checks bounds of memory, and that clients that were seen before cause almost no
+// reads. It only logs the times, because they depend on the machine.
 func TestManyRecords(t *testing.T) {
 	records, share := max(20_000, racescale.Fewer(usualRecords)), usualShare
 	if os.Getenv(racescale.ExamVariable) != "" {
@@ -84,8 +84,8 @@ func TestManyRecords(t *testing.T) {
 	holdsMadeUp(t, d, 2*active)
 }
 
-// holdsMadeUp looks up made-up clients: first n, as many as the directory remembers, and then as
-// many again, which must not enlarge it.
+// holdsMadeUp looks up made-up clients: first n, which is as many as the directory remembers, and
+// then n others, which must not enlarge the directory.
 func holdsMadeUp(t *testing.T, d *directory.Directory, n int) {
 	t.Helper()
 	contact(t, d, 0, n, manyAtOnce, "made_up_%d")
@@ -127,7 +127,7 @@ func fill(t *testing.T, source *redisdir.Source, records int) {
 	}
 }
 
-// The type waits holds the waiting times of clients, sorted.
+// A value of type waits holds the waiting times of clients, sorted.
 type waits []time.Duration
 
 func (w waits) at(percent int) time.Duration { return w[(len(w)-1)*percent/100] }

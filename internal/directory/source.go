@@ -19,7 +19,7 @@ type Source interface {
 	// Records reads a part of all records, in no particular order.
 	Records(ctx context.Context, of Range) (Part, error)
 	// Networks reads the records of all addresses and networks, by address or CIDR. The error wraps
-	// ErrGarbled if they were written by anything other than Swap.
+	// ErrGarbled if the source answers, but the records cannot be read.
 	Networks(ctx context.Context) (map[string][]byte, error)
 	// Changes returns the changes since a position of the history. The position "" stands for the
 	// present, so no changes are returned for it.
@@ -48,7 +48,7 @@ type Source interface {
 	// name "" comes before every other name. KeysAfter returns at most the given number.
 	KeysAfter(ctx context.Context, name string, most int) ([]KeyName, error)
 	// AddKey adds a key to a name if the name has the given number of keys, and reports whether it
-	// had. The caller writes the record of the key first.
+	// had that number. The caller writes the record of the key first.
 	AddKey(ctx context.Context, key KeyName, others int) (added bool, err error)
 	// DropKey removes a key from a name. The caller removes the record of the key first.
 	DropKey(ctx context.Context, key KeyName) error
@@ -84,7 +84,7 @@ type Changes struct {
 	Whole bool
 }
 
-// KeyName is an API key in the order of names.
+// KeyName is the name and the SHA-256 of an API key.
 type KeyName struct{ Name, Hash string }
 
 // Record returns the name of the key's record.

@@ -8,8 +8,8 @@ import (
 
 // table finds entries by the hash of their name, by open addressing with linear probing. One
 // goroutine at a time changes it. Others may call find at the same time, without a lock. A find
-// that runs concurrently with a remove may miss an existing entry. No other entry is taken for it,
-// because the caller compares the name.
+// that runs concurrently with a remove may miss an existing entry. Another entry is never mistaken
+// for it, because the caller compares the name.
 type table struct {
 	slots []slot // the number of slots is a power of two, and at most half of them are taken
 }
@@ -34,7 +34,8 @@ func newTable(entries int) *table {
 // The method full reports whether a further entry needs a larger table.
 func (t *table) full(entries int) bool { return 2*(entries+1) > len(t.slots) }
 
-// The method home returns the first slot for a hash. The lowest bits are those of the shard.
+// The method home returns the first slot for a hash. The method ignores the lowest bits of the
+// hash, which select the shard.
 func (t *table) home(hash uint64) int { return int(hash/shardCount) & (len(t.slots) - 1) }
 
 // The method place returns the slot with a hash, or the free slot at which the search ends. While
@@ -60,7 +61,8 @@ func (t *table) find(hash uint64) *entry {
 	return nil
 }
 
-// The method put stores an entry, in place of the entry with the same hash. The table is not full.
+// The method put stores an entry. It replaces the entry with the same hash, if there is one. The
+// table must not be full.
 func (t *table) put(e *entry) { t.putAt(e.hash, e) }
 
 // putAt does what put does, for an entry whose hash is known.
@@ -71,8 +73,8 @@ func (t *table) putAt(hash uint64, e *entry) {
 }
 
 // The method grow returns a table with the same entries and room for a number of entries. The
-// method does not read the entries themselves: most of them are in no cache of the processor, and
-// new clients wait.
+// method does not read the entries themselves, because most of them are not in the processor's
+// caches, and new clients wait meanwhile.
 func (t *table) grow(entries int) *table {
 	larger := newTable(entries)
 	for i := range t.slots {

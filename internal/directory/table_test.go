@@ -43,8 +43,8 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestACacheThatChangesMissesNobody: a client that is used is found at every moment while others
-// come and go, and no client is mistaken for another.
+// TestACacheThatChangesMissesNobody tests that clients in use are found at any time, while other
+// clients are added and evicted, and that no client is mistaken for another.
 func TestACacheThatChangesMissesNobody(t *testing.T) {
 	c := newCache(16 * shardCount)
 	name := func(kind string, i int) policy.ClientName { return policy.ClientName{Kind: kind, ID: fmt.Sprint(i)} }

@@ -17,12 +17,12 @@ import (
 // of the store, ReadPrivilege and EditPrivilege. Listing records needs these rights as well.
 const BulkPrivilege = "+scan"
 
-// The constant everything is the message on the channel for a change that may affect any record.
+// The constant named everything is the message that announces a change that may affect any record.
 // The message names no client, so a process of an earlier release ignores it.
 const everything = "*:*"
 
-// Fill writes records without the history, and publishes no message. A nil text removes a record.
-// Names of networks are errors: see [Source.FillNetworks].
+// Fill writes records. It adds nothing to the history, and publishes no message. A nil text removes
+// a record. The name of a network is an error: use [Source.FillNetworks].
 func (s *Source) Fill(ctx context.Context, names []policy.ClientName, texts [][]byte) error {
 	keys := make([]string, len(names))
 	for i, name := range names {
@@ -60,8 +60,8 @@ func (s *Source) Names(ctx context.Context, each func([]policy.ClientName) error
 	})
 }
 
-// HasRecords reports whether there are records of clients or keys, except networks, or names of
-// keys.
+// HasRecords reports whether there are records of clients other than networks, records of keys, or
+// names of keys.
 func (s *Source) HasRecords(ctx context.Context) (bool, error) {
 	err := s.store.Keys(ctx, recordsPattern, func([]string) error { return errFound })
 	if errors.Is(err, errFound) {
@@ -70,7 +70,7 @@ func (s *Source) HasRecords(ctx context.Context) (bool, error) {
 	return false, wrapFailure(err)
 }
 
-// recordsPattern matches the keys of records, and the key of their names.
+// recordsPattern matches the Redis keys of records, and the Redis key of the names of API keys.
 const recordsPattern = "rl1:~[wk]*"
 
 var errFound = errors.New("found")

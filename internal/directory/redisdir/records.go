@@ -58,7 +58,7 @@ func (s *Source) networksAfter(ctx context.Context, after string, of directory.R
 	return p, nil
 }
 
-// countAfter returns how many of the sorted names are after one.
+// countAfter returns how many of the sorted names come after the given name.
 func countAfter(names []string, name string) int {
 	at, found := slices.BinarySearch(names, name)
 	if found {

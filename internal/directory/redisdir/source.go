@@ -46,8 +46,8 @@ type Source struct{ store *redisstore.Store }
 
 var _ directory.Source = (*Source)(nil)
 
-// New returns a source in the servers of a store. The caller closes the store after the last use of
-// the source.
+// New returns a source that keeps its records in the servers of a store. The caller closes the
+// store after the last use of the source.
 func New(store *redisstore.Store) *Source { return &Source{store: store} }
 
 func recordKey(name policy.ClientName) string {
@@ -69,7 +69,7 @@ func (s *Source) Read(ctx context.Context, names []policy.ClientName, texts [][]
 	return wrapFailure(s.store.Values(ctx, keys, texts))
 }
 
-// readNetwork does what Read does, for one network, in the form that editors read.
+// readNetwork does what Read does, for one network.
 func (s *Source) readNetwork(ctx context.Context, names []policy.ClientName, texts [][]byte) error {
 	if len(names) != 1 {
 		return errors.New("networks are read one at a time, or all together")
@@ -246,7 +246,7 @@ func (s *Source) swapNetworks(ctx context.Context, swaps []directory.Swap, swapp
 	return !done, err
 }
 
-// This does not compile unless a value of that length can be read.
+// This does not compile unless a value of NetworksBytesMax bytes can be read.
 const _ = uint(redisstore.ValueBytesMax - directory.NetworksBytesMax)
 
 // networksText returns the value that holds the records of networks, or nil for none.

@@ -13,8 +13,8 @@ import (
 	"github.com/penstock/penstock/internal/directory"
 )
 
-// networkSwapsMax is how often SwapAll tries to replace the value of all networks while others
-// replace it.
+// networkSwapsMax is how many times SwapAll tries to replace the value of all networks while others
+// replace it, too.
 const networkSwapsMax = 20
 
 // SwapAll implements [directory.Source]. Networks are replaced together.
