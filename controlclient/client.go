@@ -29,13 +29,14 @@ type Client struct {
 
 // Options configures [New].
 type Options struct {
-	// Token is a token of the control plane, or one of the issuer that it accepts.
+	// Token is a token of the control plane, or a token from the issuer that the control plane
+	// accepts.
 	Token string
 	// TokenSource returns the token for a call, in place of Token. Set it in a program whose tokens
 	// expire soon.
 	TokenSource func(context.Context) (string, error)
-	// HTTP makes the calls. If HTTP is nil, calls have no deadline but that of their context, and
-	// redirects are errors.
+	// HTTP makes the calls. If HTTP is nil, the only deadline of a call is that of its context, and
+	// a redirect is an error.
 	HTTP *http.Client
 }
 
@@ -66,8 +67,8 @@ type ETag string
 
 // Condition is the condition of a write. The zero Condition requires nothing.
 type Condition struct {
-	// Match is the ETag of the revision that was read. If the record has another revision by now,
-	// the write changes nothing and is answered 412.
+	// Match is the ETag of the revision that was read. If the record has a later revision by now,
+	// the write changes nothing, and the answer is 412.
 	Match ETag
 	// Absent requires that there is no record yet.
 	Absent bool
@@ -94,35 +95,35 @@ func (r *request) segment(name, value, after string) {
 	r.path += url.PathEscape(value) + after
 }
 
-// The method text adds a parameter of the query unless it is empty.
+// The method text adds a parameter to the query, unless the value is empty.
 func (r *request) text(name, value string) {
 	if value != "" {
 		r.query.Set(name, value)
 	}
 }
 
-// The method number adds a parameter of the query unless it is 0.
+// The method number adds a parameter to the query, unless the value is 0.
 func (r *request) number(name string, value int64) {
 	if value != 0 {
 		r.query.Set(name, strconv.FormatInt(value, 10))
 	}
 }
 
-// The method truth adds a parameter of the query if it is true.
+// The method truth adds a parameter to the query if the value is true.
 func (r *request) truth(name string, value bool) {
 	if value {
 		r.query.Set(name, "true")
 	}
 }
 
-// The method instant adds a parameter of the query unless it is the zero time.
+// The method instant adds a parameter to the query, unless the value is the zero time.
 func (r *request) instant(name string, value time.Time) {
 	if !value.IsZero() {
 		r.query.Set(name, value.UTC().Format(time.RFC3339Nano))
 	}
 }
 
-// The method field adds a header field unless it is empty.
+// The method field adds a header field, unless the value is empty.
 func (r *request) field(name, value string) {
 	if value != "" {
 		r.header.Set(name, value)
@@ -137,7 +138,7 @@ func (r *request) condition(c Condition) {
 	}
 }
 
-// The method json sets the body to a value in JSON.
+// The method json makes the JSON of a value the body of the request.
 func (r *request) json(value any) {
 	text, err := json.Marshal(value)
 	if err != nil && r.err == nil {
@@ -147,9 +148,10 @@ func (r *request) json(value any) {
 	r.field("Content-Type", "application/json")
 }
 
-// Do calls an operation that has no method here, such as one of a newer control plane. The path
-// begins with /v1/ and may have a query. The body is JSON, or nil for none. The answer is decoded
-// into a value, unless the value is nil or there is no content.
+// Do calls an operation for which this package has no method, such as an operation of a newer
+// control plane. The path begins with /v1/ and may have a query. The body is JSON, or nil if there
+// is none. Do decodes the answer into the value that the parameter answer points to, unless the
+// parameter is nil or the answer has no content.
 func (c *Client) Do(ctx context.Context, method, path string, header http.Header, body []byte, answer any) error {
 	r := newRequest(method)
 	r.path = path
@@ -225,7 +227,7 @@ func (c *Client) send(ctx context.Context, r *request) ([]byte, http.Header, err
 }
 
 // The function pages returns the items of all pages. A call read(key) returns the items of a page
-// and the key of the next one, which is the zero value after the last.
+// and the key of the next page. After the last page, this key is the zero value.
 func pages[T any, K comparable](key K, read func(key K) ([]T, K, error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T

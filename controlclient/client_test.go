@@ -25,7 +25,8 @@ func respond(t *testing.T, handler http.HandlerFunc) *Client {
 	return c
 }
 
-// TestAnswersThatAreNotOfAControlPlane tests that foreign answers are bounded errors.
+// TestAnswersThatAreNotOfAControlPlane tests that an answer from another kind of server becomes an
+// error of bounded length.
 func TestAnswersThatAreNotOfAControlPlane(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

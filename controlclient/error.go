@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// Error is an answer of status 400 or above, a redirect, or the status 304 if a text is the known
-// one.
+// Error is an answer of status 400 or above, a redirect, or the status 304, which says that the
+// caller already has the text that it asked for.
 type Error struct {
-	Status   int // such as 412, if the record was changed since it was read
+	Status   int // such as 412, if the record has changed since it was read
 	Title    string
 	Detail   string
 	Problems []Problem // what is wrong in an invalid write
-	// RetryAfter is the time after which the control plane suggests another attempt; 0 for none.
+	// RetryAfter is how long to wait before another attempt; 0 if the control plane does not say.
 	RetryAfter time.Duration
 }
 
@@ -37,7 +37,7 @@ func (e *Error) Error() string {
 	return text
 }
 
-// detailBytesMax bounds the part of an answer that an error contains if the answer is no problem
+// detailBytesMax bounds the part of an answer that an error contains if the answer is not a problem
 // document.
 const detailBytesMax = 300
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package control is the process of a control plane: it keeps the schema of the database current,
-// serves the API, publishes to Redis, and stores the events and the usage that nodes send.
+// Package control runs the process of a control plane. The process keeps the schema of the database
+// current, serves the API, publishes to Redis, and stores the events and the usage that nodes send.
 //
 // # Promise
 //
 // The process starts even if the database and Redis do not answer, and works as soon as they do.
-// The package has no state of its own: any number of processes over one database serve the same
-// API, and for each region one of them publishes the records of clients. Proxies read Redis, so
-// they work without a control plane.
+// All state is in the database, so any number of processes over one database can serve the same
+// API. For each region, one of these processes publishes the records of clients. Proxies read
+// Redis, so they work without a control plane.
 //
 // # When not to use it
 //
@@ -54,7 +54,7 @@ const (
 	callTime       = 15 * time.Second
 	idleTime       = 2 * time.Minute
 	drainTime      = 10 * time.Second
-	streamsMax     = 100 // of a connection
+	streamsMax     = 100 // on one connection
 	headerBytesMax = 64 << 10
 	// prepareEvery is the pause between two attempts to prepare the database at the start.
 	prepareEvery = time.Second
@@ -80,7 +80,7 @@ type Options struct {
 	TLS *tls.Config
 	// PolicyKey signs policies. If PolicyKey is nil, no policy is published.
 	PolicyKey ed25519.PrivateKey
-	// FirstToken is called with an admin's token when the database has never had a token.
+	// FirstToken is called with a new admin token if the database has never had a token.
 	FirstToken func(secret string, expires time.Time) error
 	// Keep holds how long events, usage and sums are kept.
 	Keep retain.Keep
@@ -182,8 +182,8 @@ func (p *process) policyKeys() []ed25519.PublicKey {
 	return []ed25519.PublicKey{p.PolicyKey.Public().(ed25519.PublicKey)}
 }
 
-// byClient returns an error that names the nodes, in all regions, that enforce a policy but cannot
-// enforce it for a share of the clients.
+// byClient returns an error if nodes enforce a policy but cannot enforce it for a share of the
+// clients. The error names such nodes of the first region that has any.
 func (p *process) byClient(ctx context.Context, policy string) error {
 	for _, r := range p.rollouts {
 		if err := r.ByClient(ctx, policy); err != nil {
@@ -193,8 +193,8 @@ func (p *process) byClient(ctx context.Context, policy string) error {
 	return nil
 }
 
-// server returns the server of the API. The server gives a caller without a valid token little
-// time.
+// server returns the server of the API. A connection whose caller has not yet shown a valid token
+// gets little time.
 func (p *process) server(handler http.Handler) *http.Server {
 	return &http.Server{Handler: handler, ConnContext: listen.WithConn, TLSConfig: p.TLS, ReadHeaderTimeout: listen.FirstCallTime / 2,
 		ReadTimeout: callTime, WriteTimeout: callTime, IdleTimeout: idleTime, MaxHeaderBytes: headerBytesMax,
@@ -208,9 +208,9 @@ func serve(server *http.Server, listener net.Listener) error {
 	return server.Serve(listener)
 }
 
-// prepare brings the schema to the version of this program, and makes the first token. The method
-// tries again while the database does not answer. The method returns an error if another attempt
-// could not succeed.
+// prepare brings the schema to the version of this program, and makes the first token. While the
+// database does not answer, the method tries again. An error that a further attempt could not
+// remove is returned at once.
 func (p *process) prepare(ctx context.Context) error {
 	said := ""
 	for {

@@ -72,8 +72,8 @@ func (r *running) status(path string) (status int, ready api.Readiness) {
 }
 
 // TestProcessesStartWithoutTheirServers tests that a process starts without PostgreSQL, reports the
-// missing server without its address, and works when PostgreSQL runs. All processes together show
-// one first token.
+// missing server without its address, and works as soon as PostgreSQL runs. It also tests that of
+// two processes only one shows a first token.
 func TestProcessesStartWithoutTheirServers(t *testing.T) {
 	t.Parallel()
 	postgres, redis := pgtest.Start(t), redistest.Start(t)

@@ -22,7 +22,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// caller sends requests to a process until each is answered 200, and counts them.
+// caller sends requests to a process, and repeats each until the answer is 200. It counts the
+// successes and the failures.
 type caller struct {
 	address, token string
 	done, failures atomic.Int64
@@ -52,8 +53,8 @@ func (c *caller) call(ctx context.Context, method, path, body string) {
 }
 
 // TestPostgreSQLFailsOver kills the primary while batches and changes of clients arrive, and
-// promotes its synchronous standby. Everything that was acknowledged is in the new primary, once,
-// and the process continues to take batches and to publish.
+// promotes its synchronous standby. The new primary then has everything that was acknowledged, each
+// change once, and the process continues to store batches and to publish.
 func TestPostgreSQLFailsOver(t *testing.T) {
 	t.Parallel()
 	primary, redis := pgtest.Start(t), redistest.Start(t)

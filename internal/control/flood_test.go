@@ -76,9 +76,9 @@ func (r *running) awaitToken(t *testing.T) (token string) {
 	return *r.token.Load()
 }
 
-// TestCallersWithoutATokenTakeNoTurns tests that people are served while others send made-up tokens
-// and slow bodies, even from the address of one of them. A token that was not used before is served
-// as well.
+// TestCallersWithoutATokenTakeNoTurns tests that people with tokens are served while attackers send
+// made-up tokens and slow bodies, some of them from the address of such a person. A person whose
+// token was not used before is served as well.
 func TestCallersWithoutATokenTakeNoTurns(t *testing.T) {
 	t.Parallel()
 	r := run(t, pgtest.Database(t), redistest.Start(t).URL())
@@ -94,7 +94,7 @@ func TestCallersWithoutATokenTakeNoTurns(t *testing.T) {
 		from := dialFrom(t, fmt.Sprintf("127.0.0.%d", 1+i%4))
 		attack.Go(func() {
 			for ctx.Err() == nil {
-				if slowly(ctx, from, r.address) {
+				if sendSlowly(ctx, from, r.address) {
 					refused.Add(1)
 				}
 			}
@@ -116,9 +116,9 @@ func TestCallersWithoutATokenTakeNoTurns(t *testing.T) {
 	attack.Wait()
 }
 
-// The function slowly sends the head of a request with a made-up token and one byte of its body,
-// and reports whether it was refused.
-func slowly(ctx context.Context, from *net.Dialer, address string) bool {
+// sendSlowly sends the head of a request with a made-up token, and one byte of the body. The result
+// is true if the request was refused.
+func sendSlowly(ctx context.Context, from *net.Dialer, address string) bool {
 	c, err := from.DialContext(ctx, "tcp", address)
 	if err != nil {
 		return false
@@ -136,7 +136,7 @@ func slowly(ctx context.Context, from *net.Dialer, address string) bool {
 }
 
 // TestSilentConnectionsFillNoPort tests that people can connect while others open more silent
-// connections than the port accepts at once, and open them again.
+// connections than the port accepts at once, and open each of them again after it was closed.
 func TestSilentConnectionsFillNoPort(t *testing.T) {
 	t.Parallel()
 	r := run(t, pgtest.Database(t), redistest.Start(t).URL())

@@ -13,8 +13,8 @@ import (
 )
 
 // The method ready returns the state of the servers that the process needs. The API is useful even
-// if some of the regions are cut off, so one Redis is enough. Callers need no token, so the answer
-// names what is not ready, and only the log has the causes.
+// if some of the regions are cut off, so it is enough that one Redis answers. Callers need no
+// token, so the answer only names what is not ready; the causes are in the log.
 func (p *process) ready(ctx context.Context) api.Readiness {
 	ctx, cancel := context.WithTimeout(ctx, readyTime)
 	defer cancel()
@@ -49,8 +49,8 @@ func (p *process) readSchema(ctx context.Context, r *api.Readiness) error {
 		"FROM chain c, region_publications r WHERE r.region = ANY ($1)", p.regionNames()).Scan(&r.Unpublished, &r.Invalid)
 }
 
-// logReady logs the causes when the answer of /readyz changes. Callers can cause any number of
-// answers, but no changes of them.
+// logReady logs the causes when the answer of /readyz changes. Callers can ask for any number of
+// answers, but cannot make the answer change.
 func (p *process) logReady(r *api.Readiness, causes []error) {
 	state := r.Database + "; " + r.Schema + "; " + r.Redis
 	if before := p.readyState.Swap(&state); before != nil && *before == state {
@@ -69,8 +69,8 @@ func (p *process) regionNames() []string {
 	return names
 }
 
-// describeRedis names the regions whose Redis cannot be used, and reports whether another one
-// answers.
+// describeRedis returns a text that names the regions whose Redis cannot be used, and reports
+// whether any Redis answers.
 func (p *process) describeRedis(errs []error) (text string, answers bool) {
 	const wrong = "cannot be used; see the log"
 	var names []string
@@ -89,8 +89,8 @@ func (p *process) describeRedis(errs []error) (text string, answers bool) {
 	return strings.Join(names, ", ") + ": " + wrong, answers
 }
 
-// The method publishing returns the text of /readyz on the publishers: whether the process
-// publishes to any region, and whether that is interrupted.
+// The method publishing returns what /readyz says about the publishers: whether the process
+// publishes to any region, and whether publication is interrupted.
 func (p *process) publishing() string {
 	text := "stands by"
 	for _, publisher := range p.publishers {
@@ -104,7 +104,7 @@ func (p *process) publishing() string {
 	return text
 }
 
-// describeKeys returns the text of /readyz on the keys of the issuer for people.
+// describeKeys returns what /readyz says about the keys of the issuer for people.
 func describeKeys(people api.People) string {
 	if people == nil {
 		return ""

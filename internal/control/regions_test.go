@@ -27,7 +27,8 @@ import (
 
 var signing = ed25519.NewKeyFromSeed(bytes.Repeat([]byte{1}, ed25519.SeedSize))
 
-// runIn runs a process that publishes to one region. runIn returns the Redis of the region.
+// runIn runs a process that publishes to one region, and returns the process and the region's
+// Redis.
 func runIn(t *testing.T, database, region string) (*running, *redisstore.Store) {
 	t.Helper()
 	store, err := redisstore.New(redisstore.Options{URL: redistest.Start(t).URL(), Timeout: redisstore.TimeoutMax})
@@ -50,8 +51,9 @@ func runIn(t *testing.T, database, region string) (*running, *redisstore.Store) 
 	return r, store
 }
 
-// TestTwoProcessesPublishToARegionEach tests two processes over one database, in a region each:
-// records and policies reach both, and the status covers both.
+// TestTwoProcessesPublishToARegionEach tests two processes over one database, each of which
+// publishes to a region of its own. Records and policies reach both regions, and the status covers
+// both.
 func TestTwoProcessesPublishToARegionEach(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
