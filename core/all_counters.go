@@ -15,9 +15,9 @@ import (
 // credential is denied, there are no checks.
 //
 // The checks come in pages of at most [counter.ChecksMax] checks. During an iteration, the plan's
-// checks are those of the current page. Each page resets the plan. Decide must not be called on
-// the plan. There is always a first page, even if it is empty, so that the plan contains the
-// client. See AllCountersOf for the order.
+// checks are those of the current page. The plan is reset before each page. Decide must not be
+// called on the plan. There is always a first page, even if it is empty, so that the plan contains
+// the client. See AllCountersOf for the order.
 func (p *Plan) AllCounters(rs *Ruleset, a policy.Attributes) iter.Seq[[]counter.Check] {
 	return p.pages(func(from int) (next int) {
 		p.who.Request.Read(a)
@@ -34,7 +34,7 @@ func (p *Plan) AllCounters(rs *Ruleset, a policy.Attributes) iter.Seq[[]counter.
 // Each check asks how the store would answer a request for 1 unit. If the policy has penalties, the
 // first check is that of the client's penalty. The rules with limits follow in the order of the
 // policy, with all their shards. A page can end between two shards of a rule; the next page begins
-// with the remaining ones. A rule is omitted if the request lacks one of its dimensions and no
+// with the remaining ones. A rule is omitted if the request lacks a dimension of the rule and no
 // substitute is defined. Counter describes the counter of a check.
 func (p *Plan) AllCountersOf(rs *Ruleset, who policy.Identity, a policy.Attributes) iter.Seq[[]counter.Check] {
 	return p.pages(func(from int) (next int) {
@@ -50,9 +50,8 @@ func (p *Plan) AllCountersOf(rs *Ruleset, who policy.Identity, a policy.Attribut
 	})
 }
 
-// The method pages returns the pages of the plan: before each page it resets the plan and calls
-// add. The function add takes the position of the page, and returns that of the next one, or 0
-// after the last.
+// The method pages returns the pages of the plan. Before each page it resets the plan and calls
+// add, which takes the position of the page and returns that of the next page, or 0 after the last.
 func (p *Plan) pages(add func(from int) (next int)) iter.Seq[[]counter.Check] {
 	return func(yield func([]counter.Check) bool) {
 		for from, more := 0, true; more; more = from != 0 {
@@ -144,7 +143,7 @@ func (p *Plan) countsElsewhere(r *rule) bool {
 // Counter describes the counter of a check.
 type Counter struct {
 	Ruleset *Ruleset
-	Rule    int    // the rule's index; -1 for the client's penalty, for which only Ruleset and Hidden are set too
+	Rule    int    // the rule's index; -1 for the client's penalty, and then only Ruleset and Hidden are also set
 	Policy  string // the limit's name in header fields
 	Whose   string // whose limit it is: "the rule", "tier premium", "this client's own"
 	Hidden  bool   // the limit is not shown to clients

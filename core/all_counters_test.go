@@ -15,8 +15,8 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// readAll reads every counter, page by page. For each counter it returns KEY LIMIT, followed by the
-// source of the limit if that is not the rule.
+// readAll reads every counter, page by page. For each counter it returns the text KEY LIMIT, and
+// also the source of the limit unless that is the rule.
 func readAll(t *testing.T, rs *Ruleset, pagesOf func(p *Plan) iter.Seq[[]counter.Check]) (looks []string, pages int) {
 	t.Helper()
 	store := newCounters()
@@ -53,9 +53,9 @@ func readAll(t *testing.T, rs *Ruleset, pagesOf func(p *Plan) iter.Seq[[]counter
 	return looks, pages
 }
 
-// TestAllCounters: AllCounters includes the counters of every rule, whether or not it matches, wins
-// its group or has exceeded its limit. AllCounters omits rules that have no counter for the
-// request.
+// TestAllCounters: AllCounters includes the counters of rules that do not match the request, that
+// lose in their group, or whose limit is exhausted. AllCounters omits rules that have no counter
+// for the request.
 func TestAllCounters(t *testing.T) {
 	l := limittest.All(t, "10/1m")
 	who := &knownClient{&policy.Identity{Kind: "user", ID: "u", User: "u", Tier: "gold",

@@ -10,8 +10,8 @@ import (
 	"github.com/penstock/penstock/internal/test/request"
 )
 
-// TestAppendAddrAgreesWithPrefixes: a prefix in a key is spelled as netip spells it, no matter
-// which of its groups are zero.
+// TestAppendAddrAgreesWithPrefixes: keys spell an address prefix as netip does, no matter which
+// 16-bit groups are zero.
 func TestAppendAddrAgreesWithPrefixes(t *testing.T) {
 	rnd := request.NewRandom(t)
 	for range 20_000 {

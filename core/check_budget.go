@@ -14,7 +14,7 @@ import (
 	"github.com/penstock/penstock/core/slim"
 )
 
-// samplesMax bounds the number of sample requests that [Compile] tries, over rules and tiers. If
+// samplesMax bounds the number of sample requests that [Compile] tries for all rules and tiers. If
 // the rules cannot be indexed, each sample is compared with every rule.
 const samplesMax = 1_000
 
@@ -59,8 +59,8 @@ func (rs *Ruleset) Busiest(p *policy.Policy) (checks int, request string) {
 
 // tryRequests plans sample requests, and calls tried(...) for each of them until tried
 // returns false. Rules alone do not show whether one request can match two of them. So tryRequests
-// makes a sample request for each rule, or for evenly chosen rules if there are many. tryRequests
-// tries the sample without a tier, and with each of the tiers of longTiers.
+// makes a sample request for each rule, or for evenly spaced rules if there are many. It tries the
+// sample without a tier, and with each of the tiers of longTiers.
 func (rs *Ruleset) tryRequests(p *policy.Policy, tried func(index int, w sampleRequest, tier string, plan *Plan) bool) {
 	trial := *rs
 	trial.disabled, trial.exempt, trial.block, trial.blocks = false, nil, nil, false

@@ -17,15 +17,15 @@ const PlacesAll = 10_000
 
 // Place returns the place of the client of a request among PlacesAll places, by a hash of the salt
 // and the client. Place is called before Add, and charges nothing. All programs return the same
-// place.
+// place for a client.
 //
 // The client is the user, if the policy finds one, and otherwise the client that the policy
-// identifies. So all API keys of a user have one place. A request without a client has the place of
-// its address. A request without an address has the last place, which belongs to no share smaller
-// than the whole.
+// identifies. So all API keys of a user have the same place. A request without a client has the
+// place of its address. A request without an address has the last place, which only a share of all
+// places contains.
 //
 // If the owner of an API key has to be read first, Unresolved names the key. The place is then
-// final only after the key was read.
+// final only after the key has been read.
 func (p *Plan) Place(rs *Ruleset, a policy.Attributes, salt *[16]byte) int32 {
 	p.who.Request.Read(a)
 	p.who.Identify(&rs.who)
@@ -58,7 +58,7 @@ func appendPlaced(dst []byte, who *policy.Identity) []byte {
 	return dst
 }
 
-// placeOf returns the place of a client by its text, which begins with the salt.
+// placeOf computes the place of a client from its text, which begins with the salt.
 func placeOf(text []byte, salt *[16]byte) int32 {
 	if len(text) == len(salt) {
 		return PlacesAll - 1

@@ -14,7 +14,7 @@ import (
 	"github.com/penstock/penstock/internal/test/request"
 )
 
-// The function places returns a function for the place of a request under a policy.
+// The function places returns a function that finds the place of a request under a policy.
 func places(t *testing.T, text string) func(a *request.Attributes, salt byte) int32 {
 	t.Helper()
 	d, err := policyfile.Decode("p.yaml", policyfile.YAML, []byte(text))
@@ -63,8 +63,8 @@ func TestAClientHasOnePlace(t *testing.T) {
 	}
 }
 
-// TestPlacesAreSpread tests that a share has about its part of the clients, and that with another
-// salt, it has other clients.
+// TestPlacesAreSpread tests that a share of the places has about the same share of the clients, and
+// that another salt selects other clients.
 func TestPlacesAreSpread(t *testing.T) {
 	place := places(t, "name: shop\nidentify: [{header: {name: x-key, unverified: true}}]\nrules: [{name: api, limit: 3/1m, per: []}]")
 	const clients, share = 4000, 1000

@@ -201,7 +201,7 @@ func compilePenalty(source *counter.Penalty) *counter.Penalty {
 }
 
 // compileDimensions returns the dimensions in the order in which keys list them, which does not
-// depend on their order in per.
+// depend on their order in the policy.
 func compileDimensions(per []policy.Dimension) []dimension {
 	if len(per) == 0 {
 		per = []policy.Dimension{{Kind: policy.PerClient}}

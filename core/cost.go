@@ -36,9 +36,9 @@ func compileCosts(sources []policy.Cost) (costs []ruleCost, ok bool) {
 	return costs, true
 }
 
-// The method cost returns the units that are charged before the request is forwarded: its cost
-// under the rule, or the estimate if the response will state the cost. If servers read the path in
-// more than one way, the result is the highest cost of all readings.
+// The method cost returns the units that are charged before the request is forwarded: the request's
+// cost under the rule, or the estimate if the response will state the cost. If servers read the
+// path in more than one way, the result is the highest cost of all readings.
 func (r *rule) cost(req *match.Request) int64 {
 	if after := r.after.costAfter; after != nil {
 		return after.Estimate
@@ -76,13 +76,13 @@ func (c *ruleCost) amount(req *match.Request) int64 {
 	return c.n
 }
 
-// costBytesMax bounds the text of a cost: CountMax has 13 digits, and the rest leaves room for
-// zeros and a fraction.
+// costBytesMax bounds the length of a cost's text: CountMax has 13 digits, and the rest leaves room
+// for zeros and a fraction.
 const costBytesMax = 64
 
-// costNumber parses the cost in a response, a JSON number between 0 and the argument named most. A
-// fraction is rounded up, because counters hold whole units and a client must not be charged less
-// than it used. The conversion is exact.
+// costNumber parses the cost in a response, a JSON number from 0 to a maximum. A fraction is
+// rounded up, because counters hold whole units and a client must not be charged less than it used.
+// The conversion is exact.
 func costNumber(text string, most int64) (n int64, ok bool) {
 	if len(text) > costBytesMax {
 		return 0, false
@@ -136,7 +136,7 @@ func readExponent(text string) (exponent int, ok bool) {
 	return int(n), ok
 }
 
-// digitAt returns the i-th digit of whole and fraction together; 0 after the last.
+// digitAt returns the i-th digit of whole followed by fraction; 0 after the last digit.
 func digitAt(whole, fraction string, i int) int64 {
 	switch {
 	case i < len(whole):

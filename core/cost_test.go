@@ -148,7 +148,7 @@ func TestCostNumber(t *testing.T) {
 	}
 }
 
-// slowCost is costNumber for texts of up to 12 characters, by exact fractions.
+// slowCost is costNumber for texts of up to 12 characters, computed with exact fractions.
 func slowCost(text string, most int64) (int64, bool) {
 	mantissa, exponent, _ := strings.Cut(strings.ToLower(text), "e")
 	if mantissa == "" || mantissa[0] < '0' || mantissa[0] > '9' || strings.HasSuffix(mantissa, ".") {

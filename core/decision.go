@@ -175,8 +175,8 @@ func (p *Plan) Fail(err error) Decision { return p.degrade(Overloads(err)) }
 
 // Overloads reports whether the store works although it has failed with err. The request is then
 // denied as in an overload, because on_error is for a store that does not work.
-// [counter.ErrInvalid] is such an error too: only the request can have caused it, so the request
-// would pass uncounted again and again.
+// [counter.ErrInvalid] is such an error too: only the request can have caused it, and on_error
+// might admit such requests uncounted again and again.
 func Overloads(err error) bool {
 	return errors.Is(err, counter.ErrOverloaded) || errors.Is(err, counter.ErrInvalid)
 }
@@ -417,9 +417,9 @@ func (p *Plan) retryAfter() (longest counter.Micros) {
 	return longest
 }
 
-// The function jitter returns a span between 0 and the argument named most. The span depends only
-// on the counter's key and the instant. So clients that are denied at the same time do not return
-// at the same time. The jitter need not be unpredictable, so no random source is used.
+// The function jitter returns a span from 0 to a maximum. The span depends only on the counter's
+// key and the instant. So clients that are denied at the same time do not return at the same time.
+// The jitter need not be unpredictable, so no random source is used.
 func jitter(key []byte, at, most counter.Micros) counter.Micros {
 	if most == 0 {
 		return 0

@@ -13,9 +13,9 @@ type Throttled struct {
 	Throttle *policy.Throttle
 }
 
-// Throttled returns the checks under throttle rules. A front calls it before it calls the store,
-// since requests that are already waiting for a counter go first. The result is valid until Reset
-// or the next call of Throttled. Once the plan's buffer has grown, Throttled does not allocate.
+// Throttled returns the checks under throttle rules. A front calls Throttled before the store,
+// because requests that already wait for a counter go first. The result is valid until Reset or the
+// next call of Throttled. Once the plan's buffer has grown, Throttled does not allocate.
 func (p *Plan) Throttled() []Throttled {
 	p.throttled = p.throttled[:0]
 	if p.denial != denialNone {
@@ -44,8 +44,8 @@ func (p *Plan) Delayed() {
 	}
 }
 
-// Abandon makes a denial with a Delay final. The front calls it if it does not wait or stops
-// waiting. The next requests can then use the shard turns of rules that charged nothing.
+// Abandon makes a denial with a Delay final. The front calls Abandon if the request does not wait
+// or stops waiting. The next requests can then use the shard turns of rules that charged nothing.
 func (p *Plan) Abandon() { p.releaseShardTurns() }
 
 // The method delay returns how long a denied request must wait until all checks pass. The result

@@ -26,7 +26,7 @@ type Descriptor struct {
 	Reported bool
 
 	parts  [2]int32 // the half-open range of its parts in the plan
-	exempt bool     // some rule does not limit it
+	exempt bool     // at least one rule does not limit it
 	// deniedAlways reports whether the descriptor denies the request, whatever the store answers.
 	deniedAlways bool
 }
@@ -74,7 +74,7 @@ func (p *Plan) findReplaced(rs *Ruleset) {
 	if rs.disabled || p.identify(rs) {
 		return
 	}
-	p.credentials = p.credentials[:looked] // the credentials are verified again below
+	p.credentials = p.credentials[:looked] // addRuleset verifies the credentials again
 	p.clientPart = p.identityPart(&p.who.Identity)
 	p.matchRules(rs)
 	p.chooseWinners(rs)
@@ -116,9 +116,9 @@ func (p *Plan) divide(d *Descriptor, uses, checks int) {
 	d.parts[1] = int32(len(p.parts))
 }
 
-// keepOrMerge moves a check to the index given by the last argument, and returns true. If one
-// of p.checks[:before] has the same key, keepOrMerge merges the check into it and returns
-// false.
+// keepOrMerge merges a check into the one of p.checks[:before] that has the same key, and returns
+// false. If there is none, it moves the check to the index given by the last argument and returns
+// true.
 func (p *Plan) keepOrMerge(d *Descriptor, check, before, to int) bool {
 	c := &p.checks[check]
 	if c.Penalty == nil {
@@ -169,9 +169,9 @@ func (p *Plan) tightenLimit(check, other int) {
 }
 
 // Reports appends the checks that must be sent after the store has answered. These checks refund
-// negative hits. If the request was denied, they also charge the reported hits. If it was denied
-// because no descriptor with a quota had room, they also refund the charges to its other limits. If
-// nothing is appended, no call is needed. None of these checks can be denied.
+// negative hits. If the request was denied, they also charge the reported hits. If the request was
+// denied because no descriptor with a quota had room, the checks also refund the charges to its
+// other limits. If nothing is appended, no call is needed. None of these checks can be denied.
 //
 // Negative hits have no receipt, so they are refunded to the store's current window, up to the
 // units charged there. A sliding log stores each charge under its receipt, so it cannot be refunded
@@ -223,8 +223,8 @@ func appendReport(dst []counter.Check, first int, c counter.Check) []counter.Che
 // it.
 type DescriptorStatus struct {
 	// Denied reports whether the request is denied for this descriptor, or would be if the other
-	// descriptors with a quota had no room either. Descriptors without Denied would have passed. If
-	// the request is denied, they charge nothing.
+	// descriptors with a quota had no room either. A descriptor that is not Denied would have
+	// passed alone. If the request is denied, that descriptor is not charged either.
 	Denied    bool
 	Unlimited bool // because of action allow, a tier without limits, or an exempt client
 	// Policy, Limit, Remaining and Reset describe one limit of the descriptor: the one with the

@@ -27,7 +27,8 @@ func perAttr(name, limit string, tb testing.TB) policy.Rule {
 		Limits: []counter.Limit{limittest.Parse(tb, limit)}}
 }
 
-// The method describe sends one request with several descriptors to the store, including reports.
+// The method describe sends one request with several descriptors to the store, and then the
+// reports.
 func (c *mapStore) describe(t *testing.T, ds []Descriptor) (*Plan, Decision) {
 	t.Helper()
 	plan := new(Plan)
@@ -66,7 +67,7 @@ func compiled(t *testing.T, p policy.Policy) *Ruleset {
 }
 
 // TestDescriptorsAreAllOrNothing: if one descriptor is over its limit, the others are not charged.
-// Each reports its own limit.
+// Each descriptor reports its own limit.
 func TestDescriptorsAreAllOrNothing(t *testing.T) {
 	rs := compiled(t, policy.Policy{Rules: []policy.Rule{perAttr("a", "2/1m fixed_window", t), perAttr("b", "9/1m fixed_window", t)}})
 	c := newCounters()
@@ -145,8 +146,8 @@ func TestHits(t *testing.T) {
 	}
 }
 
-// TestReplaces: a rule in play removes the rules that it replaces, no matter which descriptor they
-// match or in which order, and even if it is replaced itself.
+// TestReplaces: a rule in play removes the rules that it replaces, in any order and for any
+// descriptor. This holds even for a rule that is replaced itself.
 func TestReplaces(t *testing.T) {
 	rules := []policy.Rule{perAttr("a", "1/1m", t), perAttr("b", "1/1m", t), perAttr("c", "1/1m", t), perAttr("d", "1/1m", t)}
 	rules[0].Replaces = []string{"b"}

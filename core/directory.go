@@ -77,7 +77,7 @@ func (r *records) reset() {
 	r.forget()
 }
 
-// The method forget drops the records that the policy added before has found.
+// The method forget drops the records that were found for the policy added before.
 func (r *records) forget() {
 	r.blocked, r.exempt, r.known, r.overridden = false, false, false, 0
 	clear(r.overrides[:])

@@ -23,7 +23,7 @@ func (d *withKeys) FindKey([32]byte, counter.Micros) (*policy.Identity, policy.C
 	return d.who, d.state, d.read
 }
 
-// fromDirectory is a verifier that asks the directory of the asker for every key.
+// fromDirectory is a verifier that looks up every key in the directory of its [policy.Asker].
 type fromDirectory struct{}
 
 func (v fromDirectory) Verify(key string) (*policy.Identity, policy.CredentialState) {

@@ -26,9 +26,9 @@ type regionPart struct {
 	told  bool           // the regions tell each other what they have counted
 }
 
-// regionDivider divides a client's own limits and its grants among regions. These are known only
-// when a request arrives. The filter for Envoy does not link it, and shows a client's own limit
-// undivided.
+// regionDivider divides a client's own limits and its grants among regions. Both are known only
+// when a request arrives. The filter for Envoy does not link regionDivider, and shows a client's
+// own limit undivided.
 type regionDivider struct{ *policy.RegionPart }
 
 // The method divide prepares the rules that are divided among regions.
@@ -47,9 +47,9 @@ func (rs *Ruleset) divide(p *policy.Policy) {
 	}
 }
 
-// The method mark marks limits whose units the regions lend each other, and those whose counts they
-// tell each other, if the rule and the algorithms allow it. The argument whole contains the limits
-// over all regions.
+// The method mark marks the limits whose units the regions lend each other and the limits whose
+// counts they tell each other, as the rule and the algorithms allow. The argument whole contains
+// the limits over all regions.
 func (d *regionDivider) mark(limits []ruleLimit, whole []counter.Limit) {
 	d.lend(limits, whole)
 	for i := range limits {
@@ -124,7 +124,7 @@ func (d *regionDivider) compile(rule string, set policy.LimitSet) limitSet {
 	return made
 }
 
-// The method adjust completes a check of the limit.
+// The method adjust completes a check of the limit with the region's data.
 func (l *ruleLimit) adjust(c *counter.Check) {
 	if l.part == nil {
 		return

@@ -38,7 +38,7 @@ func checksFor(rs *Ruleset, record *policy.ClientRecord) []counter.Check {
 }
 
 // TestOwnLimitsAreDivided: the regions' parts of a client's own limits add up to these limits, no
-// matter which rules cached them before.
+// matter which rules have cached parts before.
 func TestOwnLimitsAreDivided(t *testing.T) {
 	three, seven := regionRules(t, 3, 0, "10/1h fixed_window"), otherRegion(t)
 	whole := mustCompile(t, policy.Policy{Name: "n", Identify: []policy.Identify{{Kind: policy.IdentifyHeader, Name: "X-User", Unverified: true}},
@@ -76,7 +76,7 @@ func TestOwnLimitsWithoutAPart(t *testing.T) {
 }
 
 // TestAGrantOpensOneLimit: a limit of which the region has no unit stays closed when a grant raises
-// another limit of the client, no matter which rules cached the raised limits before.
+// another limit of the client. It does not matter which rules have cached the raised limits before.
 func TestAGrantOpensOneLimit(t *testing.T) {
 	own := parseOwnLimits(t, map[string]string{"api": "1/1h fixed_window,100/1d fixed_window"})
 	all, err := own.WithGrants([]policy.Grant{{Rule: "api", Window: "86400s", Units: 50, At: 30 * counter.Minute}})
@@ -122,8 +122,8 @@ func otherRegion(t *testing.T) *Ruleset {
 		Rules: []policy.Rule{{Name: "api", Limits: limittest.All(t, "7/1h fixed_window"), Region: &policy.RegionPart{Division: d}}}})
 }
 
-// TestTheStricterLimitIsLent: if two limits use one counter, the whole limit is also that of the
-// stricter one.
+// TestTheStricterLimitIsLent: if two limits use one counter, the check has the stricter limit, and
+// its limit over all regions belongs to the stricter one, too.
 func TestTheStricterLimitIsLent(t *testing.T) {
 	d := policy.Division{Shares: [policy.RegionsMax]uint16{3, 7}}
 	lent := func(part, whole string) *Ruleset {
@@ -154,9 +154,8 @@ func TestShardsOfARegion(t *testing.T) {
 	}
 }
 
-// TestToldLimitsAreWhole: with gossip, each region has the whole of a client's own windows and of
-// the client's grants. Of an own limit that gossip does not support, each region has only its
-// part.
+// TestToldLimitsAreWhole: with gossip, each region applies a client's own limits and grants
+// undivided. If gossip does not support a limit, each region applies only its part.
 func TestToldLimitsAreWhole(t *testing.T) {
 	d := policy.Division{Shares: [policy.RegionsMax]uint16{3, 7}}
 	rs := mustCompile(t, policy.Policy{Name: "n", Identify: []policy.Identify{{Kind: policy.IdentifyHeader, Name: "X-User", Unverified: true}},

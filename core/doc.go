@@ -13,8 +13,8 @@
 // client, finds the limits that apply and the keys of their counters, and turns the answers of a
 // [counter.Store] into a decision. Package response writes the decision as a response. The
 // algorithms themselves are in package [counter], as pure functions of a counter's [counter.State]
-// and an instant, so all stores make the same decisions. Time and I/O are passed in as arguments;
-// the package has no goroutines and no clock. The package builds for GOOS=wasip1. The build tag
+// and an instant, so all stores make the same decisions. Callers pass the time and do the I/O; the
+// package has no goroutines and no clock. The package builds for GOOS=wasip1. The build tag
 // penstock_filter leaves out what only a process with a store needs: [Compile], calendars and the
 // text of limits.
 //
@@ -31,6 +31,6 @@
 //
 // # When not to use it
 //
-// To limit one function in one process, use golang.org/x/time/rate. Use this package for many
-// limits over many clients that are counted in one place for several proxies.
+// To limit one function in one process, use golang.org/x/time/rate. Use this package if several
+// proxies must count many limits of many clients in one place.
 package core

@@ -135,8 +135,8 @@ func TestEverythingAllocates(t *testing.T) {
 	}
 }
 
-// BenchmarkEverything measures planning and deciding requests under such policies. The first
-// policy is the baseline: one rule, and a client identified by address.
+// BenchmarkEverything measures planning and deciding requests under the policies of fullRuleset.
+// The first policy is the baseline: one rule, and a client identified by address.
 func BenchmarkEverything(b *testing.B) {
 	all, verifier := visitors(b)
 	var ways []benchpair.Way

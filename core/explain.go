@@ -66,7 +66,7 @@ type RuleExplanation struct {
 	Hidden    bool             // its limits are not shown to clients
 	Cost      int64            // the request's cost under the rule; 0 without checks
 	Policies  []string         // the policy names of the limits of Checks
-	Checks    []counter.Check  // the checks for the store; none if the request is denied without it
+	Checks    []counter.Check  // the checks for the store; none if the request is denied without the store
 	Results   []counter.Result // of Checks, after Decide
 	// Limited holds the limits of Checks as clients see them, and Used the units used of each. If
 	// the rule has shards, Limited holds the limits over all shards, and each check is for one
@@ -81,7 +81,7 @@ type RuleExplanation struct {
 
 // planTrace holds what a plan records for Explain.
 type planTrace struct {
-	// the function addTraced; a field, so that programs without Explain do not link it
+	// the function addTraced; a field, so that programs without Explain do not link addTraced
 	add      func(*Plan, *Ruleset)
 	matched  []int32 // the rules that match, before competition in groups
 	policies []tracedPolicy

@@ -107,7 +107,7 @@ func atoi(t testing.TB, text string) int {
 	return n
 }
 
-// TestAddressSpoofs: no header lets a client count as another client, or as one of many.
+// TestAddressSpoofs: no header lets a client be counted as another client or as several clients.
 func TestAddressSpoofs(t *testing.T) {
 	cases := readSpoofs(t, "ip.txt", "attack")
 	if len(cases) < 40 {

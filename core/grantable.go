@@ -8,7 +8,7 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// GrantWindows returns the labels of the fixed and calendar windows of a rule, over all tiers. A
+// GrantWindows returns the labels of the fixed and calendar windows of a rule and all its tiers. A
 // grant can raise the limits of these windows. The result sharded reports whether the rule has
 // shards; grants then have no effect.
 func (rs *Ruleset) GrantWindows(rule string) (windows []string, sharded bool) {

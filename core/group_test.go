@@ -149,7 +149,7 @@ func TestSkippedDoesNotCompete(t *testing.T) {
 }
 
 // TestSpellingChoosesNoWinner: if some servers read a path as /free and others as /api, the client
-// can choose neither the group's winner nor the cost by its spelling.
+// can choose neither the group's winner nor the cost by spelling the path differently.
 func TestSpellingChoosesNoWinner(t *testing.T) {
 	rs := mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{
 		{Name: "free", Group: "g", Priority: 1, Limits: limittest.All(t, "1000/1m"), Match: policy.Match{Path: []string{"/free/*"}},

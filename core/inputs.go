@@ -12,7 +12,7 @@ import (
 )
 
 // Inputs lists the parts of a request that a policy reads. The type omits path, method, host and
-// addresses, since every policy reads them.
+// addresses, because every policy reads them.
 type Inputs struct {
 	Headers []string // canonical names, sorted, without duplicates
 	Attrs   []string // sorted, without duplicates

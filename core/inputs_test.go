@@ -41,8 +41,8 @@ func (n *notedRequest) Attr(name string) (string, bool) {
 	return "", false
 }
 
-// TestReadsListsEveryInput: a plan reads nothing that InputsOf does not list. A front omits
-// everything else, which must not change decisions.
+// TestReadsListsEveryInput: a plan reads nothing that InputsOf does not list. So a front can omit
+// everything else without changing decisions.
 func TestReadsListsEveryInput(t *testing.T) {
 	v := newAnswers()
 	p := policy.Policy{Name: "shop", TrustedProxies: prefixes("10.0.0.0/8"),

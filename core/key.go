@@ -54,7 +54,7 @@ func methodInUse(method string) bool {
 	return false
 }
 
-// dimension is a compiled entry of a rule's per.
+// dimension is a compiled dimension of a rule.
 type dimension struct {
 	_ slim.Incomparable
 
@@ -90,9 +90,9 @@ func keyScope(namespace, rule string) string {
 	return string(b)
 }
 
-// dimensionsBytesMax bounds the total length of a key's dimensions. There can be eight, and
-// escaping can triple the length of a value. Without the bound a store might reject a key for its
-// length, and on_error might then admit the request.
+// dimensionsBytesMax bounds the total length of a key's dimensions. A key can have eight
+// dimensions, and escaping can triple the length of a value. Without the bound a store might reject
+// a key for its length, and on_error might then admit the request.
 const dimensionsBytesMax = 1024
 
 // hashedDimensions is the prefix of the hash that replaces dimensions whose total length is too
@@ -240,8 +240,8 @@ var escapes = func() (table [256]bool) {
 	return table
 }()
 
-// appendEscaped appends a part of a key. Different parts remain different. Inlining is disabled
-// because it would put ten copies into the filter.
+// appendEscaped appends a part of a key. Different parts are written differently. Inlining is
+// disabled because it would put ten copies into the filter.
 //
 //go:noinline
 func appendEscaped[T string | []byte](dst []byte, part T) []byte {

@@ -27,7 +27,7 @@ func TestLeasable(t *testing.T) {
 }
 
 // TestPlanSaysWhatMayBeLeased: the rule's lease field takes precedence over the policy's. If a rule
-// may be leased, every limit of it is leased whose window and algorithm permit leasing.
+// may be leased, this applies to each of its limits whose window and algorithm permit it.
 func TestPlanSaysWhatMayBeLeased(t *testing.T) {
 	for _, c := range []struct {
 		policy, rule policy.Lease

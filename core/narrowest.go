@@ -5,8 +5,8 @@ package core
 import "github.com/penstock/penstock/core/counter"
 
 // Narrowest returns the check that would deny first if many requests like this one arrived at once:
-// the one whose capacity admits the fewest requests, or the first of these. If the result alike is
-// true, a denial also applies to other requests with the same cost and the same counters.
+// the one whose capacity admits the fewest requests, or the first of several. If the result alike
+// is true, a denial also applies to other requests with the same cost and the same counters.
 //
 // The check is -1 if no check can deny. It is also -1 if requests must not wait for each other:
 // each has its own delay under a throttle rule, and can have its own counter under a rule with

@@ -13,7 +13,7 @@ type comparedParts struct {
 	enforces bool     // whether there is an enforced rule
 	paths    bool     // whether an enforced rule has path patterns
 	headers  []string // the headers whose values are compared, without duplicates
-	attrs    []string // the same for attributes that are compared with values that have stars
+	attrs    []string // the attributes that are compared with patterns that have stars, without duplicates
 }
 
 // addRule adds what a rule's conditions compare.
@@ -52,8 +52,8 @@ func withText(list []string, text string) []string {
 	return append(list, text)
 }
 
-// oversizedFor returns the status to deny a request with if its path, host, method, or a header or
-// attribute is too long for the policy's rules to compare; 0 if none is.
+// oversizedFor returns the status of a denial if the path, host, method, a header or an attribute
+// of the request is too long for the policy's rules to compare; 0 if none is.
 func oversizedFor(r *match.Request, rs *Ruleset) (status int) {
 	c := &rs.compares
 	if r.Long && c.paths {

@@ -92,11 +92,11 @@ func (p *Plan) violation(rs *Ruleset, r *rule, guard int, key []byte) (int, int6
 	return guard, violationOf(key)
 }
 
-// countsClient reports whether the rule counts this client separately: the rule's per names the
-// client, or the property by which the client was found. A client identified by an API key shares
-// counters per user with the user's other keys, so such a counter does not count this client
-// separately. A policy can also take the user from the value that identifies the client, as in
-// identify: [{attr: A}] with user: {attr: A}.
+// countsClient reports whether the rule counts this client separately: the rule's dimensions
+// include the client, or the property by which the client was found. A client identified by an API
+// key shares counters per user with the user's other keys, so such a counter does not count this
+// client separately. A counter per user does so if the policy takes the user from the value that
+// identifies the client, as in identify: [{attr: A}] with user: {attr: A}.
 func (p *Plan) countsClient(r *rule) bool {
 	for i := range r.dims {
 		switch r.dims[i].kind {

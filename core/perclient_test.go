@@ -13,7 +13,7 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// tokenPolicy identifies clients by token, then by address.
+// tokenPolicy returns a policy that identifies clients by token, then by API key, then by address.
 func tokenPolicy(known map[string]policy.Identity, rules ...policy.Rule) policy.Policy {
 	return policy.Policy{Name: "n", Rules: rules, Identify: []policy.Identify{{Kind: policy.IdentifyJWT, Verifier: &answersVerifier{known: known, other: policy.CredentialUnknown}},
 		{Kind: policy.IdentifyAPIKey, Verifier: &answersVerifier{known: known, other: policy.CredentialUnknown}, From: []policy.CredentialSource{{Kind: policy.FromHeader, Name: "X-API-Key"}}}, {}}}
@@ -66,7 +66,8 @@ func TestPerClientFields(t *testing.T) {
 	}
 }
 
-// TestMissingClientFields: a client without a user is handled like any other missing dimension.
+// TestMissingClientFields: a missing user, API key, tenant or tier is handled like any other
+// missing dimension.
 func TestMissingClientFields(t *testing.T) {
 	for _, kind := range []policy.DimensionKind{policy.PerUser, policy.PerAPIKey, policy.PerTenant, policy.PerTier} {
 		for missing, want := range map[policy.Missing]string{policy.MissingClient: "{ip:192.0.2.1}", policy.MissingShare: "{" + policy.DimensionLabels[kind] + ":}",

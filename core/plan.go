@@ -32,7 +32,7 @@ type Plan struct {
 	credentials []CredentialUse
 	// badCredential is the state of the credential that causes the denial.
 	badCredential policy.CredentialState
-	// blockedBy is the entry of the policy's block that denies the request; "" if none does.
+	// blockedBy is the entry of the policy's list "block" that denies the request; "" if none does.
 	blockedBy string
 	// clientPart is the client that the policy being added has found, as written in keys; "" if it
 	// found none.
@@ -49,8 +49,8 @@ type Plan struct {
 	throttled []Throttled
 
 	// text holds the keys, and the bytes that the identity's strings point to. Until Reset, the
-	// text never shrinks. The text is bounded, because the lengths of values and the numbers of
-	// dimensions and checks are: 64 keys of 8 escaped values take at most half a megabyte.
+	// text never shrinks. The text is bounded, like the lengths of values and the numbers of
+	// dimensions and checks: 64 keys of 8 escaped values take at most half a megabyte.
 	text    []byte
 	matched []int32 // the rules that match
 	winners []int32 // the index of the winner of each group so far, plus one
@@ -119,9 +119,8 @@ func (p *Plan) Reset() {
 }
 
 // Hurry limits the time that verifiers may spend on credentials of requests added until Reset.
-// Verifiers subtract the time that they use from the variable to which the argument left points.
-// Plans that are decided one after the other can share this variable. Without Hurry, each
-// verifier applies its own bound.
+// Verifiers subtract the time that they use from *left. Plans that are decided one after the other
+// can share this variable. Without Hurry, each verifier applies its own bound.
 func (p *Plan) Hurry(left *counter.Micros) { p.who.Asker.Left = left }
 
 // AcceptExpired makes Add accept, until Reset, tokens that expired a short time ago.
@@ -130,7 +129,7 @@ func (p *Plan) AcceptExpired() { p.who.Asker.Past = true }
 
 // Add identifies the client, matches the policy's rules and appends their checks. Adding the same
 // policy again does nothing. A request that needs more than ChecksMax checks in all is denied
-// (503). Compile rejects a policy if it finds a request that the policy alone makes need so many.
+// (503). Compile rejects a policy if it finds a request that needs more under this policy alone.
 // Once the plan's buffers have grown, Add does not allocate.
 func (p *Plan) Add(rs *Ruleset, a policy.Attributes) {
 	if slices.Contains(p.rulesets, rs) {
@@ -199,9 +198,9 @@ func (p *Plan) addRuleset(rs *Ruleset) {
 	}
 }
 
-// The method identify finds the client of the request that was read last, and its records in the
-// directory. The method records the states of the client's credentials, and reports whether the
-// request is denied because of one of them.
+// The method identify finds the client of the request that was read last, and the client's records.
+// The method records the states of the client's credentials, and reports whether the request is
+// denied because of one of them.
 func (p *Plan) identify(rs *Ruleset) (denied bool) {
 	bad := p.who.Identify(&rs.who)
 	p.readRecords()
@@ -235,8 +234,8 @@ func (p *Plan) denyCredential(rs *Ruleset) {
 	p.appendUse(rs, policyItself)
 }
 
-// blockBy blocks the request because of a rule or, if index is policyItself, an entry or a
-// record. No other rule of any policy is then in play.
+// blockBy blocks the request because of a rule or, if index is policyItself, a list or a record. No
+// other rule of any policy is then in play.
 func (p *Plan) blockBy(rs *Ruleset, index int32) {
 	p.denial = denialBlocked
 	p.releaseShardTurns()
@@ -251,8 +250,8 @@ func (p *Plan) blockBy(rs *Ruleset, index int32) {
 	p.appendUse(rs, index)
 }
 
-// BlockedBy returns the entry of a policy's block that denies the request, such as "block[2]"; ""
-// if none does.
+// BlockedBy returns the entry of a policy's list "block" that denies the request, such as
+// "block[2]"; "" if none does.
 func (p *Plan) BlockedBy() string { return p.blockedBy }
 
 // applyBlock blocks the request if a matching rule has the action block. No other rule of any
@@ -267,7 +266,7 @@ func (p *Plan) applyBlock(rs *Ruleset) bool {
 	return false
 }
 
-// releaseShardTurns returns the shard turns of rules that charged nothing.
+// releaseShardTurns gives back the shard turns of rules that charged nothing.
 //
 //go:noinline
 func (p *Plan) releaseShardTurns() {
@@ -314,7 +313,7 @@ func (p *Plan) enterEndpoints(rs *Ruleset, index int32, excused bool, guard int)
 }
 
 // enterRule puts a rule in play and appends its checks. The argument guard is the number of the
-// penalty check that records its denials.
+// penalty check that records the rule's denials.
 func (p *Plan) enterRule(rs *Ruleset, index int32, excused bool, guard int) {
 	u := p.appendUse(rs, index)
 	r := u.rule
@@ -415,7 +414,7 @@ func (p *Plan) Identity() policy.Identity { return p.client }
 // CredentialUse is one credential that a policy read, and its state.
 type CredentialUse struct {
 	Ruleset *Ruleset
-	Method  int // the index in the policy's identify
+	Method  int // the index in the policy's list "identify"
 	State   policy.CredentialState
 	// Identity is the verifier's result for a valid credential, without a tenant or tier from
 	// another source. Identity is nil for any other credential.

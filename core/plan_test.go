@@ -130,7 +130,7 @@ func wantKeys(t *testing.T, p *Plan, want ...string) {
 	}
 }
 
-// TestEveryMatchingRuleCounts: if one rule denies a request, the others do not charge it.
+// TestEveryMatchingRuleCounts: if one rule denies a request, the other rules charge nothing.
 func TestEveryMatchingRuleCounts(t *testing.T) {
 	rs := mustCompile(t, policy.Policy{Name: "shop", Rules: []policy.Rule{
 		{Name: "wide", Limits: limittest.All(t, "2/1m")},

@@ -19,7 +19,8 @@ type afterProblem struct {
 	path, says string
 }
 
-// wantProblems compiles a separate policy for each rule.
+// wantProblems compiles each rule in a policy of its own and compares the problem with the expected
+// one.
 func wantProblems(t *testing.T, problems []afterProblem) {
 	t.Helper()
 	for _, c := range problems {

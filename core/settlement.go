@@ -62,8 +62,8 @@ func (a *ruleAfter) countsStatus(status int) bool {
 //
 //	the reserved units   if there was no response: the proxy or its upstream connection died
 //	0                    if the status is in refund_on, or is missing from a count_if
-//	the response's cost  if the rule has a cost_after: its default if the response states no valid
-//	                     cost, and its unread if the response could not be read to its end
+//	the response's cost  if the rule has cost_after: cost_after.default if the response states no
+//	                     valid cost, cost_after.unread if the response was not read to its end
 //	the reserved units   otherwise
 //
 // A counter cannot always record this exactly: its debt is at most one window's count, and a refund
@@ -121,8 +121,8 @@ func (p *Plan) Settlement(s *Settlement) bool {
 	return len(s.rules) > 0
 }
 
-// Expect fills in which parts of the response the settlement will need if the request is admitted,
-// and reports whether it will need any. Expect is meant for fronts that need to know this before
+// Expect fills s with the parts of the response that the settlement will need if the request is
+// admitted, and reports whether there are any. It is meant for fronts that must know this before
 // Decide. Until Settlement fills in the rest, only Source, Paths, Headers and Awaits may be called.
 func (p *Plan) Expect(s *Settlement) bool {
 	s.reset()
@@ -228,8 +228,8 @@ func (s *Settlement) Headers() []string {
 	return s.names
 }
 
-// Awaits reports whether a needed response header has not arrived yet, so that it might still come
-// in the trailers.
+// Awaits reports whether a needed response header has not arrived yet and might still arrive in the
+// trailers.
 func (s *Settlement) Awaits(a Answer) bool {
 	for i := range s.rules {
 		c := s.rules[i].after.costAfter

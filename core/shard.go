@@ -42,7 +42,7 @@ type sharding interface {
 	pass(p *Plan)
 }
 
-// shardSpec describes how limits are divided into shards, after the region's part of them was
+// shardSpec describes how limits are divided into shards, after the region's part of each limit was
 // taken.
 type shardSpec struct {
 	region  policy.InRegion

@@ -33,7 +33,7 @@ type shardRotation struct {
 
 var _ sharding = (*shardRotation)(nil)
 
-// The method spread distributes the counters of the rules with shards.
+// The method spread distributes the counters of the rules with shards over the shards.
 func (rs *Ruleset) spread(p *policy.Policy) {
 	for i := range rs.rules {
 		r, source := &rs.rules[i], &p.Rules[i]
@@ -64,9 +64,9 @@ func (t *shardRotation) own(o *ownLimits, r *rule, holdsClient bool) *limitSet {
 
 // The method distribute spreads the limits of a set, all of them over the same number of shards, so
 // that one request's counters are in one slot. Validation ensures that the policy's limits can be
-// divided. A client's own limits might not divide evenly. Such limits are spread over fewer shards,
-// so few that each limit loses at most one hundredth, and that the rule's costs fit into one shard,
-// even as a debt.
+// divided. A client's own limits might not divide evenly. Such limits are spread over fewer shards.
+// With this number, each limit loses at most one hundredth, and the rule's costs fit into one
+// shard, even as a debt.
 func (t *shardRotation) distribute(how shardSpec, limits []ruleLimit) {
 	if how.shared {
 		how.overShared(limits)
@@ -86,7 +86,7 @@ func (t *shardRotation) distribute(how shardSpec, limits []ruleLimit) {
 
 // overShared spreads a client's own limits if other clients with other limits share the counters.
 // Together the shards must admit as much as one counter would under the highest of these limits. To
-// ensure this, one shard gets at most its part of the limit over all shards, or what the rule's
+// ensure this, each shard gets the limit divided by the number of all shards, or what the rule's
 // costs need if that is more. So a limit that is too low for all shards uses only the first few
 // shards, or one, and division can lose units.
 func (how shardSpec) overShared(limits []ruleLimit) {
@@ -112,8 +112,8 @@ func (how shardSpec) overShared(limits []ruleLimit) {
 	}
 }
 
-// partOf returns n divided by parts, rounded down, but not less than the argument named least,
-// and not more than n.
+// partOf returns a part of n: n divided by parts, rounded down, but at least the given minimum and
+// at most n.
 func partOf(n, parts, least int64) int64 { return min(n, max(n/parts, least)) }
 
 // spreadLimits spreads limits over n shards. If one of the limits cannot be divided, ok is false

@@ -14,8 +14,8 @@ import (
 // any other request, regardless of the rules.
 //
 // The path must begin with "/", be "*" for OPTIONS, or be empty for CONNECT, which names an
-// authority. The host may be empty; otherwise it must be a name or an address, with or without a
-// port, as in RFC 9110, without percent-encoding, user information, an empty label or an IPv6 zone.
+// authority. The host may be empty. Otherwise it must be a name or an address as in RFC 9110, with
+// or without a port. It must have no percent-encoding, user information, empty label or IPv6 zone.
 // ServesTarget checks nothing else.
 //
 // A zone has a meaning only on the machine that connects. Some proxies, such as Caddy, remove it
@@ -57,7 +57,7 @@ func (rs *Ruleset) ServesTarget(method, path, host string) bool {
 
 // validHost reports whether all servers find the same name in a host, with or without a port.
 func validHost(host string) bool {
-	// inside: within IPv6 brackets; colons: how many are there; port: after the colon of a port
+	// inside: c is in IPv6 brackets; colons: how many precede c there; port: c is in the port
 	inside, colons, port := false, 0, false
 	for i := 0; i < len(host); i++ {
 		switch c := host[i]; {
@@ -79,7 +79,7 @@ func validHost(host string) bool {
 		case c == ':':
 			port = true
 		case !isNameByte(c), c == '.' && (i == 0 || host[i-1] == '.'):
-			return false // no byte of a name, or an empty label, which some servers ignore
+			return false // not a byte of a name, or an empty label, which some servers ignore
 		}
 	}
 	return !inside

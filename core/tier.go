@@ -24,7 +24,7 @@ type ruleLimit struct {
 	tail  string // the end of its keys: ":60s:sw"
 	text  LimitText
 	shard *shard      // set if limit is the part of one shard; otherwise nil
-	part  limitRegion // what a region's part of a limit needs besides the limit; otherwise nil
+	part  limitRegion // the region's data about the limit; nil if there are none
 }
 
 // limitOwner identifies the owner of the limits in use under a rule.

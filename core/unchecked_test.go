@@ -34,7 +34,7 @@ func TestAnUncheckedCredential(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(p *policy.Policy)
 		limits bool
-		want   int // a 0 means that the client is counted by its address
+		want   int // 0 means that the client is counted by its address
 	}{
 		"nothing of the client":   {change: func(*policy.Policy) {}},
 		"a rule that is disabled": {change: func(p *policy.Policy) { p.Rules[1].Match.Tier, p.Rules[1].Disabled = []string{"free"}, true }},

@@ -18,8 +18,8 @@ func (p *Plan) Units(outcome int) int64 {
 	return u.rule.cost(&p.who.Request)
 }
 
-// Corrections calls yield for each rule whose final charge differs from the reserved units, with
-// the difference. Call it before Checks.
+// Corrections calls yield with the difference for each rule whose final charge differs from the
+// reserved units. Call it before Checks.
 func (s *Settlement) Corrections(a Answer, yield func(rs *Ruleset, rule int, units int64)) {
 	for i := range s.rules {
 		r := &s.rules[i]

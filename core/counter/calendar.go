@@ -7,9 +7,8 @@ import (
 	"strconv"
 )
 
-// CalendarUnit is a calendar unit that a limit can count in. The unit's windows begin when the date
-// changes in a time zone, and last as long as the calendar period does. The zero CalendarUnit means
-// none.
+// CalendarUnit is a calendar unit that a limit can count in. A window begins when the date changes
+// in a time zone, and lasts for one day, week, month or year. The zero CalendarUnit means none.
 type CalendarUnit uint8
 
 // The calendar units.
@@ -21,7 +20,7 @@ const (
 )
 
 // calendarUnits holds, for each unit, its name in policies and keys, its typical length, and the
-// nearest duration.
+// nearest duration that a window can have.
 var calendarUnits = [...]struct {
 	name    string
 	span    Micros
@@ -135,9 +134,9 @@ func Stale(now Micros, checks []Check) error {
 }
 
 // rollCalendar advances a counter of a calendar window to the slot's instant. A counter whose
-// period began at least half a period before the current one has expired. If a clock ahead of this
-// one has moved the counter to a later period, the counter stays there. In all other cases the time
-// zone was different or a clock was wrong, so the counter moves to the current period with its
+// period began at least half a period before the current period has expired. If a clock ahead of
+// this one has moved the counter to a later period, the counter stays there. In all other cases the
+// time zone was different or a clock was wrong, so the counter moves to the current period with its
 // usage. Otherwise an edit of the time zone would grant a fresh allowance. While only one of two
 // nodes has loaded the edit, every switch between the nodes would grant another allowance.
 func (l *Limit) rollCalendar(s *Slot, b *Bounds) (store bool) {

@@ -33,8 +33,8 @@ func instant(t testing.TB, text string) Micros {
 	return Micros(at.UnixMicro())
 }
 
-// TestCalendarBounds compares each boundary with its offset from UTC, so that days of 23 and 25
-// hours are visible.
+// TestCalendarBounds states each boundary with its offset from UTC, so that days of 23 and 25 hours
+// can be seen.
 func TestCalendarBounds(t *testing.T) {
 	for _, c := range []struct {
 		name, zone, now string

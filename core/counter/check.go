@@ -25,8 +25,8 @@ const (
 	OpLook
 	// OpRefund refunds Cost units of the charge that Receipt names. The units are credited to the
 	// window of that charge, or dropped. A refund never takes a counter below zero. The caller
-	// sends each refund once, keeps their sum within the charge, and sends none if the outcome of
-	// the charge is unknown.
+	// sends each refund once, refunds no more than the charge in all, and sends none if the outcome
+	// of the charge is unknown.
 	OpRefund
 	// OpForce charges Cost even if fewer units are available, to record usage that has already
 	// happened. The counter can go into debt by at most the count of one window. Units beyond that
@@ -49,8 +49,8 @@ type Check struct {
 	// UnshardedLimit is the limit over all shards if the counter is one of several shards,
 	// otherwise nil. Stores ignore it. A fallback uses it to answer when the store cannot.
 	UnshardedLimit *Limit
-	// WholeLimit is the limit over all regions if Limit is the part of one region and units may be
-	// lent among them, otherwise nil. Stores ignore it; internal/store/regionstore asks for units.
+	// WholeLimit is the limit over all regions if Limit is the part of one region and the regions
+	// may lend each other units, otherwise nil. Only internal/store/regionstore uses it.
 	WholeLimit *Limit
 	Op         Op
 	// Shadow marks a check whose denial does not deny the call (action log_only, or one of several
@@ -60,14 +60,14 @@ type Check struct {
 	// Lease reports whether the rule allows units of this limit to be charged in advance and used
 	// later (lease: auto). Stores ignore it: a charge in advance is an OpUpTo with an Age.
 	Lease bool
-	// Gossip reports whether the regions tell each other what they have counted of this counter.
-	// Stores ignore it; internal/store/regionstore informs the region's agents.
+	// Gossip reports whether the regions tell each other their counts of this counter. Stores
+	// ignore it, except internal/store/regionstore, which informs the region's agents.
 	Gossip bool
 	// Refundable reports whether the charge might be refunded later, because the rule settles once
 	// the response is known. A token bucket then records how close to full it has been since the
 	// charge, and a refund restores only what the bucket still lacks because of the charge. An
-	// OpRefund of such a charge sets Refundable too. Other algorithms ignore the field, and so does
-	// a check with an Age.
+	// OpRefund of such a charge must set Refundable too. Other algorithms ignore the field, and so
+	// does a check with an Age.
 	Refundable bool
 	// OnError selects what happens if the store cannot answer. Stores ignore it; a fallback uses
 	// it.

@@ -59,12 +59,11 @@ type Slot struct {
 	beyondLimit bool
 }
 
-// Decide decides each check at the instant now: checks[i] with the state in slots[i], and the
-// answer in results[i]. It does what [Store.Take] does, but reads and writes no storage. The
-// slices must have the same length, and [Stale] must have returned nil for the checks. Decide
-// modifies the slots. If a slot's Write is true afterwards, the store must save that slot. Decide
-// allocates only if a sliding log or a list of violations grows. If slots are shared, the caller
-// must lock them.
+// Decide decides each checks[i] at the instant now by the state in slots[i], and stores the answer
+// in results[i]. It does what [Store.Take] does, but reads and writes no storage. The slices must
+// have the same length, and [Stale] must have returned nil for the checks. Decide modifies the
+// slots. If a slot's Write is true afterwards, the store must save that slot. Decide allocates only
+// if a sliding log or a list of violations grows. If slots are shared, the caller must lock them.
 func Decide(now Micros, checks []Check, slots []Slot, results []Result) {
 	admitted, penalties, penalized := true, false, false
 	for i := range checks {
@@ -203,7 +202,7 @@ func sinceNow(at, now Micros) Micros {
 // it moves to now and keeps its usage.
 //
 // Leased units remain leased when a window ends, because the node that holds them might not know
-// yet that it has ended.
+// yet that the window has ended.
 func (c *Check) roll(s *Slot, now Micros) (store bool) {
 	s.now, s.beyondLimit = now, false
 	l, leased := c.Limit, s.State.Leased

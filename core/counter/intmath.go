@@ -19,7 +19,7 @@ func mulSubDiv(a, b, d, c int64) int64 {
 	return int64(min(q, uint64(Never)))
 }
 
-// mulDivUp returns ⌈a × b / c⌉, but not more than the argument named most.
+// mulDivUp returns min(⌈a × b / c⌉, most).
 func mulDivUp(a, b, c, most int64) int64 {
 	if a == 0 {
 		return 0

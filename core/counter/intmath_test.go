@@ -65,8 +65,8 @@ func TestRoundedQuotients(t *testing.T) {
 	}
 }
 
-// TestBucketArithmeticIsExact: a bucket never refills more than its count per window, and at most a
-// thousandth less. The bucket's products fit in 53 bits. A burst can be rejected because the
+// TestBucketArithmeticIsExact: a bucket refills at most its count per window, and at least 999
+// thousandths of it. The bucket's products fit in 53 bits. A burst can be rejected because the
 // products would not fit, but a count never is.
 func TestBucketArithmeticIsExact(t *testing.T) {
 	rng := seed.Random(t)

@@ -22,7 +22,7 @@ type lessees struct {
 	used   []usage
 	// the rule to disable, for the tests that show why the rule is needed
 	without string
-	// refundable: used units may be refunded
+	// whether used units may be refunded
 	refundable bool
 	plain      bool // this charge is not refundable
 }
@@ -92,8 +92,8 @@ func (c *lessees) useUnits(units int64, receipt Micros) {
 	}
 }
 
-// randomUpTo returns a random number of units up to the argument named most, often exactly that
-// many.
+// randomUpTo returns a random number of units from 1 to a maximum, often the maximum itself. It
+// returns 0 if the maximum is not positive.
 func (c *lessees) randomUpTo(most int64) int64 {
 	if most <= 0 {
 		return 0

@@ -58,9 +58,9 @@ type Limit struct {
 	burst     int64  // token bucket: capacity in units; otherwise count
 	window    Micros // between WindowMin and WindowMax; for a calendar unit, its typical length
 
-	// Token bucket arithmetic: a token has unit parts, and a tick adds refill parts. The fields
-	// unit and refill are count/window divided by the greatest common divisor. The tick is
-	// coarsened or the refill rounded down until (burst+count)·unit fits in 2^53.
+	// Token bucket arithmetic: a token has unit parts, and a tick adds refill parts. The fraction
+	// refill/unit is count divided by the ticks of a window, in lowest terms. The tick is coarsened
+	// or the refill rounded down until (burst+count)·unit fits in 2^53.
 	unit   int64
 	refill int64
 	tick   Micros
@@ -188,8 +188,8 @@ func (l *Limit) Arithmetic() (unit, refill int64, tick Micros) { return l.unit, 
 
 // TTL returns how long after a write a store must keep the counter. The TTL is two windows; for a
 // sliding log it is one window, and for a token bucket twice the fill time. A bucket in debt must
-// be kept until the instant from [Limit.Fresh] if that is later. For a calendar window TTL is
-// approximate: the counter is kept until the boundary after the next.
+// be kept until the instant that [Limit.Fresh] returns, if that is later. For a calendar window TTL
+// is approximate: the counter is kept until the boundary after the next.
 func (l *Limit) TTL() Micros {
 	switch l.algorithm {
 	case SlidingLog:

@@ -76,7 +76,7 @@ type refunders struct {
 	charges []refundable // the charges to replay
 }
 
-// The type refundable is the part of a charge that is not refunded, for a replay.
+// The type refundable holds the part of a charge that remains after refunds, for a replay.
 type refundable struct {
 	at    Micros
 	units int64
@@ -144,7 +144,7 @@ func (c *refunders) settle() {
 		u.units -= n
 		c.ask(Check{Op: OpRefund, Cost: n, Receipt: u.receipt})
 		for j := range c.charges {
-			// Older charges have been refilled completely, or are treated so.
+			// Older charges have been refilled completely, or count as refilled.
 			if c.charges[j].at == u.at && c.now-u.at < c.limit.fill {
 				c.charges[j].units -= n
 			}

@@ -37,8 +37,8 @@ func (l *Limit) fadeInstant(start Micros, previous, room int64) (at Micros, ok b
 	if previous <= room {
 		return start, true
 	}
-	// ⌊previous × left / window⌋ ≤ room is true for values of left up to
-	// ⌊((room + 1) × window − 1) / previous⌋.
+	// ⌊previous × left / window⌋ ≤ room if and only if
+	// left ≤ ⌊((room + 1) × window − 1) / previous⌋.
 	left := Micros(mulSubDiv(room+1, int64(l.window), 1, previous))
 	return start + l.window - left, left > 0
 }

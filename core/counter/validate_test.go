@@ -119,8 +119,8 @@ func TestValidateCalendarsAndPenalties(t *testing.T) {
 	holdValid(t, taken, denied)
 }
 
-// holdValid fails the test if a call in taken is rejected. holdValid also fails the test if a call
-// in denied is accepted, or is rejected for a reason other than its name in the map.
+// holdValid fails the test if a call in the map taken is rejected. It also fails the test if a call
+// in the map denied is accepted, or is rejected for a reason other than the call's name in the map.
 func holdValid(t *testing.T, taken, denied map[string][]Check) {
 	t.Helper()
 	room := make([]Result, ChecksMax+1)

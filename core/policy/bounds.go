@@ -14,7 +14,7 @@ import (
 const (
 	RulesMax     = 100_000 // rules of a policy; that many rules compile within seconds
 	NameBytesMax = 64      // bytes of a name, which is part of every key, metric and header field
-	// entries of a rule's per; with ValueBytesMax, this bounds the length of a key
+	// dimensions of a rule; with ValueBytesMax, this bounds the length of a key
 	DimensionsMax = 8
 	IdentifyMax   = 16 // ways to identify a client; a request can try them all
 	CostsMax      = 64 // entries of a rule's cost list; a request can try them all
@@ -51,7 +51,7 @@ const (
 
 // Bounds of the parts of a request.
 const (
-	// bytes of a query, or of all cookies together, that is searched for a value
+	// the bytes of the longest query, or of all cookies together, that is searched for a value
 	CarrierBytesMax = 64 << 10
 )
 

@@ -13,9 +13,9 @@ import (
 // internal/directory has the implementation. Implementations answer from memory without waiting, do
 // not allocate, and are safe for concurrent use.
 type Directory interface {
-	// Find returns the record of the client kind:id that is in force at an instant, or nil if there
-	// is none. The result ok is false if the directory has not looked up the client yet. The caller
-	// then requests a lookup and tries again (see core.Plan.Unresolved).
+	// Find returns the record that is in force at an instant for the client kind:id, or nil if
+	// there is none. The result ok is false if the directory has not looked up the client yet. The
+	// caller then requests a lookup and tries again (see core.Plan.Unresolved).
 	Find(kind, id string, now counter.Micros) (record *ClientRecord, ok bool)
 	// FindAddr returns the record of the network with the longest prefix that contains the address,
 	// or nil. A directory always has all its networks in memory.

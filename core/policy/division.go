@@ -35,8 +35,8 @@ type RegionPart struct {
 	Lends      bool
 	Whole      []counter.Limit
 	WholeTiers map[string][]counter.Limit
-	// Gossip is how often the regions tell each other what they have counted; 0 means never. If it
-	// is not 0, each region has the whole limits, except those that [Tellable] rejects.
+	// Gossip is the interval at which regions tell each other their counts; 0 means never. If it is
+	// not 0, each region has the whole limits, except those that [Tellable] rejects.
 	Gossip counter.Micros
 }
 
@@ -69,8 +69,8 @@ func (d Division) Part(n int64) int64 {
 }
 
 // Limit returns the region's part of a limit. The result ok is false if the region has no unit of
-// it. The parts of the count add up to the limit's count, and those of a burst to its burst. A
-// burst that would take too long to fill is lowered.
+// the limit. The parts of the count add up to the limit's count, and those of a burst to its burst.
+// A burst that would take too long to fill is lowered.
 func (d Division) Limit(l *counter.Limit) (part counter.Limit, ok bool) {
 	count, burst := d.Part(l.Count()), d.Part(l.Capacity())
 	if count < 1 || burst < 1 {

@@ -10,7 +10,7 @@ import (
 	"github.com/penstock/penstock/core/slim"
 )
 
-// GrantsMax is the number of grants that one client's record may have.
+// GrantsMax is the greatest number of grants that one client's record may have.
 const GrantsMax = 16
 
 // Grant adds units to one limit of a client, in one window: the one that contains At. The limit

@@ -19,8 +19,8 @@ const (
 	OverrideLimitsMax = 8  // limits for one of these rules; each request checks them all
 )
 
-// EveryRule, in place of a rule's name, means every rule that counts by the client, that is,
-// every rule whose per includes the client.
+// EveryRule, in place of a rule's name, means every rule that counts by the client, that is, every
+// rule with the client among its dimensions.
 const EveryRule = "*"
 
 // Unlimited, in place of limits, means that a client has no limit.

@@ -34,8 +34,8 @@ type Policy struct {
 	Penalty            *counter.Penalty // nil: denials have no consequence
 	Timezone           *Zone            // the time zone of calendar windows; nil means UTC
 	Lease              Lease            // the setting for rules that do not set Lease; LeaseInherit means off
-	// Directory reports whether clients can have records in a directory, which name tiers and
-	// tenants.
+	// Directory reports whether clients can have records in a directory. A record can name a tier
+	// and a tenant.
 	Directory bool
 	// Traced reports whether a front that delegates decisions also sends the trace of each
 	// request. If so, [core.InputsOf] lists the header traceparent.
@@ -55,7 +55,7 @@ type Identify struct {
 	IPv4Prefix, IPv6Prefix int
 	// From lists where a request carries the credential, tried in order (IdentifyJWT,
 	// IdentifyAPIKey). An empty list means the bearer token; for API keys, the header X-API-Key is
-	// tried before it.
+	// tried before the bearer token.
 	From []CredentialSource
 	// Verifier validates the credential (IdentifyJWT, IdentifyAPIKey).
 	Verifier Verifier
@@ -119,7 +119,7 @@ type Rule struct {
 	Name  string // unique in the policy; part of every key
 	Match Match  // the zero Match selects every request
 	Per   []Dimension
-	// per: [] was written: one counter for all clients. Otherwise an empty Per means per client.
+	// per: [] was written, so all clients share a counter; an empty Per otherwise means per client
 	PerNone bool
 	Limits  []counter.Limit
 	// Replaces names the rules that do not apply to a request if this rule does, whether they are
@@ -146,8 +146,8 @@ type Rule struct {
 	// least one rule with Quota has room. For a request without descriptors, each of these rules
 	// denies on its own.
 	Quota bool
-	// Tiers are limits by tier, which replace Limits for clients of that tier. Clients of other
-	// tiers have Limits.
+	// Tiers holds the limits of tiers, which replace Limits for the clients of these tiers. Clients
+	// of other tiers have Limits.
 	Tiers     map[string]LimitSet
 	CostAfter *CostAfter // how to read the cost from the response; nil if the cost is known in advance
 	CountIf   []Statuses // the request counts only if the response has one of these; if empty, the request always counts
@@ -189,7 +189,7 @@ type CostAfter struct {
 // Statuses is a range of response statuses, both ends included: 401 to 401, 500 to 599.
 type Statuses struct{ From, To int }
 
-// Throttle bounds how long, and how many, requests may wait instead of being denied.
+// Throttle bounds how many requests may wait instead of being denied, and for how long.
 type Throttle struct {
 	MaxDelay   counter.Micros // at least 1 ms, at most 1 min
 	MaxWaiting int            // for one counter on one node, 1 to 100,000
@@ -280,7 +280,7 @@ const (
 	PerAttr
 )
 
-// Dimension is one entry of a rule's per.
+// Dimension is one property by which a rule counts.
 type Dimension struct {
 	Kind DimensionKind
 	Name string // PerHeader, PerAttr

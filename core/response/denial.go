@@ -19,7 +19,7 @@ type Response struct {
 }
 
 // Uncached is a field of every response to a denied request. The response to a gRPC request has the
-// status 200, and each client can send a GET as gRPC. A cache would serve that response to other
+// status 200, and any client can send a GET as gRPC. A cache would serve that response to other
 // clients.
 var Uncached = [2]string{"cache-control", "no-store"}
 
@@ -36,10 +36,9 @@ func GRPCType(asked string) string {
 }
 
 // Deny makes r the response to a denied request, with the given fields about its limits. The
-// response shares the memory of the fields. Deny reuses the memory of Headers and Body. If the
-// request is gRPC and Envoy does not convert the response, grpcType is the content type of the
-// response, which Envoy would omit from a response without a body. Otherwise grpcType is "". The
-// caller adds Uncached.
+// response shares the memory of the fields. Deny reuses the memory of Headers and Body. Envoy omits
+// the content type of a response without a body. If the request is gRPC and Envoy does not convert
+// the response, grpcType is the content type to add, otherwise "". The caller adds Uncached.
 func (r *Response) Deny(plan *core.Plan, d *core.Decision, contentType string, own *Fields) (grpcType string) {
 	headers := r.Headers[:0]
 	if challenge := Challenge(d); challenge != "" {

@@ -55,8 +55,8 @@ func (f *Fields) Correct(cost int64) {
 // the lines of a field of the response, or nil. After the call, a field that is "" must be left in
 // the response unchanged, and any other field must replace the response's field.
 //
-// Of two X-RateLimit-* families, the one with fewer remaining requests is kept, since the client
-// reaches that limit first. If yields is set, the response's family is always kept, since it
+// Of two X-RateLimit-* families, the one with fewer remaining requests is kept, because the client
+// reaches that limit first. If yields is set, the response's family is always kept, because it
 // explains the denial. The IETF list fields are joined, Penstock's first. Penstock's Retry-After,
 // if any, replaces the response's. Merge allocates only to join lists.
 func (f *Fields) Merge(remaining int64, yields bool, theirs func(Field) []string) {
@@ -77,7 +77,7 @@ func (f *Fields) Merge(remaining int64, yields bool, theirs func(Field) []string
 }
 
 // keepFamily reports whether the response's own X-RateLimit-* family is kept. The argument theirs
-// contains the lines of its remaining field.
+// contains the lines of the response's X-RateLimit-Remaining.
 func keepFamily(ours int64, yields bool, theirs []string) bool {
 	if len(theirs) == 0 || yields {
 		return len(theirs) > 0

@@ -13,7 +13,7 @@ import (
 )
 
 // The constant authenticate is the challenge sent to a client whose credential is not accepted. The
-// challenge names no scheme for API keys, since none is registered with IANA.
+// challenge names no scheme for API keys, because none is registered with IANA.
 const authenticate = `Bearer error="invalid_token"`
 
 // Challenge returns the WWW-Authenticate field of the response. Every 401 that Penstock sends has
@@ -115,8 +115,9 @@ func appendTexts(dst []byte, texts ...string) []byte {
 	return dst
 }
 
-// policiesField returns the RateLimit-Policy field with every limit shown. The item of a single
-// limit was built when the policy was compiled; several items are joined in the writer's text.
+// policiesField returns the RateLimit-Policy field, which lists all shown limits. The item of a
+// single limit was built when the policy was compiled; several items are joined in the writer's
+// text.
 func (w *Writer) policiesField(p *core.Plan) (item string, several span) {
 	start := len(w.text)
 	for i := range p.Checks() {

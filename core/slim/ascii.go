@@ -24,8 +24,8 @@ func EqualASCII(a, b string) bool {
 // letters. Price: 10.8 KB.
 func UpperASCII(text string) string { return changeCase(text, 'a') }
 
-// changeCase changes the case of 26 letters. The argument named first is the first of these
-// letters.
+// changeCase changes the case of one of the ranges A to Z and a to z. Its argument is the first
+// letter of the range.
 //
 //go:noinline
 func changeCase(text string, first byte) string {

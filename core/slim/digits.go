@@ -7,7 +7,7 @@ package slim
 const numberBytesMax = 64
 
 // WholeNumber parses a text of decimal digits only. The result ok is false if the number exceeds
-// the argument named most. For the cost of strconv.ParseInt, see [ParseWhole]. Price: 26.1 KB.
+// the given maximum. For the cost of strconv.ParseInt, see [ParseWhole]. Price: 26.1 KB.
 func WholeNumber(text string, most int64) (n int64, ok bool) {
 	if len(text) > numberBytesMax {
 		return 0, false

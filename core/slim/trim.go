@@ -4,7 +4,7 @@ package slim
 
 import "strings"
 
-// Trim removes the bytes that are in the set from both ends of a text. All of them must be ASCII.
+// Trim removes the bytes that are in the set from both ends of a text. The set must be ASCII.
 // [strings.Trim] handles all characters. Price: 7.8 KB.
 //
 //go:noinline
@@ -16,8 +16,8 @@ func Trim(text, set string) string {
 	return text
 }
 
-// TrimLeft returns the text without the bytes of set at its start. TrimLeft is for a set of ASCII
-// bytes. [strings.TrimLeft] handles all characters. Price: 5.0 KB.
+// TrimLeft removes the bytes that are in the set from the start of a text. The set must be ASCII.
+// [strings.TrimLeft] handles all characters. Price: 5.0 KB.
 //
 //go:noinline
 func TrimLeft(text, set string) string {
@@ -45,8 +45,8 @@ func Split(text, separator string) (parts []string) {
 	}
 }
 
-// IndexAny returns the index of the first byte of the text that is in set, or -1. IndexAny is for a
-// set of ASCII bytes. [strings.IndexAny] handles all characters. Price: 5.0 KB.
+// IndexAny returns the index of the first byte of the text that is in the set, or -1. The set must
+// be ASCII. [strings.IndexAny] handles all characters. Price: 5.0 KB.
 //
 //go:noinline
 func IndexAny(text, set string) int {

@@ -139,8 +139,8 @@ func (cl *Client) Find(l *List) *Entry {
 	return cl.Entry
 }
 
-// inForce returns the first entry of a chain of links that has not ended, or the number of entries
-// if there is none.
+// inForce returns the first entry in a chain of links that has not ended, or the number of entries
+// if all have ended.
 func (l *List) inForce(at int32, now counter.Micros) int32 {
 	for ; at != 0; at = l.links[at].next {
 		if e := &l.entries[l.links[at].entry]; e.until == 0 || now < e.until {

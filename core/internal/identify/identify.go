@@ -62,7 +62,7 @@ type Client struct {
 
 // Use is the result of checking one credential.
 type Use struct {
-	Method    int // the index in the policy's identify
+	Method    int // the index in the policy's list "identify"
 	State     policy.CredentialState
 	Identity  *policy.Identity // the verifier's answer for a valid credential
 	Unchecked bool             // the verifier had no time to check it

@@ -50,7 +50,7 @@ func beginsWithName(text, name string, anyCase bool) bool {
 	return name == ""
 }
 
-// nameByte is formByte, but an invalid escape stays as it is.
+// nameByte is like formByte, but returns the "%" of an invalid escape as it is.
 func nameByte(text string) (c byte, size int) {
 	if c, size = formByte(text); size == 0 {
 		return text[0], 1

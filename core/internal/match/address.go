@@ -189,7 +189,7 @@ func (s *AddrSet) Contains(a netip.Addr) bool {
 		return false
 	}
 	key := NewAddrKey(a)
-	low, high := 0, len(ranges) // the range before low is the last one that starts at or before a
+	low, high := 0, len(ranges) // in the end, ranges[low-1] is the last range that starts at or before a
 	for low < high {
 		middle := int(uint(low+high) / 2)
 		if ranges[middle].first.isAfter(key) {

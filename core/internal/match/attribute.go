@@ -27,8 +27,8 @@ type glob []string
 
 func parseGlob(text string) glob { return slim.Split(text, "*") }
 
-// glob.matches reports whether the glob matches the value. The method looks for the pieces from
-// left to right, and for each of them once: its first match leaves the most text for the others.
+// glob.matches reports whether the glob matches the value. For each piece, from left to right, it
+// uses the first match, which leaves the most text for the other pieces.
 func (g glob) matches(value string) bool {
 	last := len(g) - 1
 	rest, ok := strings.CutPrefix(value, g[0])

@@ -28,7 +28,7 @@ const (
 // Condition is a compiled [policy.Match]. A Condition is immutable and safe for concurrent use. The
 // zero Condition always holds.
 type Condition struct {
-	// EveryReading applies to a path that servers read in several ways (see reading). If
+	// EveryReading applies to a path that servers read in several ways (see readingSet). If
 	// EveryReading is set, all readings must match; otherwise one is enough. EveryReading is meant
 	// for conditions that exempt a request (action allow). Set it before calling NewMatcher.
 	EveryReading bool

@@ -27,8 +27,8 @@ var (
 // case variants.
 type foldBlock [1 << foldBlockBits]int32
 
-// makeFoldBlocks fills in foldIndex. Searching the tables of package unicode for each rune would
-// take most of the time of reading a path.
+// makeFoldBlocks returns the blocks and fills in foldIndex. Searching the tables of package unicode
+// for each rune would take most of the time of reading a path.
 func makeFoldBlocks() []foldBlock {
 	blocks := make([]foldBlock, 1, 72)
 	for _, cased := range unicode.CaseRanges {
@@ -61,7 +61,7 @@ func appendFolded(dst []byte, s string) []byte {
 			i, n = i+1, n+1
 			continue
 		}
-		// most letters with two cases
+		// a rune of two bytes, as most letters with case beyond ASCII are
 		if c&0xe0 == 0xc0 && i+1 < len(s) && s[i+1]&0xc0 == 0x80 && c >= 0xc2 {
 			if r := foldRune(rune(c&0x1f)<<6 | rune(s[i+1]&0x3f)); r < utf8.RuneSelf {
 				out[n] = byte(r)
@@ -94,8 +94,8 @@ func appendFolded(dst []byte, s string) []byte {
 	return out[:n]
 }
 
-// decodeThreeBytes decodes a rune of three bytes at the start of s, in a fraction of the time of
-// the decoder. The size is 0 if s does not begin with one.
+// decodeThreeBytes decodes a rune of three bytes at the start of s, in a fraction of the time that
+// package utf8 takes. The size is 0 if s does not begin with one.
 func decodeThreeBytes(s string) (r rune, size int) {
 	if len(s) < 3 || s[0]&0xf0 != 0xe0 || s[1]&0xc0 != 0x80 || s[2]&0xc0 != 0x80 {
 		return 0, 0
@@ -115,8 +115,8 @@ func foldRune(r rune) rune {
 	return r + foldBlocks[foldIndex[r>>foldBlockBits]][r&(1<<foldBlockBits-1)]
 }
 
-// foldRuneSlow folds U+0130 and U+0131, the i with a dot and without, to i: servers that convert
-// paths to lower or upper case read them so, although they are other letters in Unicode's folding.
+// foldRuneSlow is foldRune without the table. It folds U+0130 and U+0131, other letters in
+// Unicode's folding, to i, because servers that change the case of a path do so.
 func foldRuneSlow(r rune) rune {
 	if r == '\u0130' || r == '\u0131' {
 		return 'i'

@@ -21,7 +21,7 @@ import (
 // share all their parts with many others are compared one by one.
 type Matcher struct {
 	conditions []Condition
-	compare    []partSet // the parts to compare after each condition is found
+	compare    []partSet // for each condition, the parts to compare after it was found
 	always     []int32   // conditions that are compared for every request
 	numbers    []int32   // the conditions of all lists
 	starts     []int32   // the start of each list in numbers; list 0 is empty

@@ -33,8 +33,8 @@ func repeatUnit(unit string, length int) string {
 	return "/" + strings.Repeat(unit, max(0, length)/len(unit))
 }
 
-// eachSlowPath calls do(...) with paths of the given length: made of each unit, of each
-// pair of units and, for short lengths, of each three units.
+// eachSlowPath calls do(...) with paths of the given length: made of each unit, of each pair of
+// units and, for short lengths, of each triple.
 func eachSlowPath(length int, do func(path string)) {
 	for _, a := range slowUnits {
 		do(repeatUnit(a, length))

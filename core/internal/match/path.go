@@ -17,7 +17,7 @@ import (
 //     from "?" on.
 //   - It starts with "/": the empty path is "/", OPTIONS * is "/*".
 //   - Percent-encoded bytes are decoded, except %2F (see readEncodedSlash), %25 (otherwise decoding
-//     twice would differ from decoding once) and %3F (it starts no query). RFC 3986 guarantees this
+//     twice would differ from decoding once) and %3F (it starts no query). RFC 3986 permits this
 //     only for unreserved bytes, but servers treat "@" and "%40" alike, so a rule must do the same
 //     or it could be evaded. Bytes are decoded, not characters, so overlong UTF-8 is neither "/"
 //     nor ".".
@@ -130,7 +130,7 @@ const (
 	// including empty ones. Each segment is looked up in the rules' patterns.
 	PathPiecesMax = 128
 	// readingBytesMax is the greatest total length of all readings of a path that has more than
-	// one.
+	// two.
 	readingBytesMax = policy.PathBytesMax / 2
 )
 
@@ -288,8 +288,8 @@ func withoutEmpty(dst []byte, base int) []byte {
 
 func appendSegment(dst []byte, text string) []byte { return append(append(dst, '/'), text...) }
 
-// appendReplaced appends s with each occurrence of old, which has one byte or three, replaced by
-// the byte other.
+// appendReplaced appends s, in which it replaces each occurrence of old by the byte other. The text
+// old has one byte or three.
 //
 //go:noinline
 func appendReplaced(dst []byte, s, old string, other byte) []byte {
@@ -390,14 +390,14 @@ func appendDecoded(dst []byte, s string, kept byteClass) (decoded []byte, seen b
 	return out[:n], seen
 }
 
-// appendValid appends a path, which is given as it was sent. It leaves out bytes that are not
-// UTF-8, also if they are percent-encoded.
+// appendValid appends a path as it was sent, but omits the bytes that are not UTF-8, whether or not
+// they are percent-encoded.
 //
 //go:noinline
 func appendValid(dst []byte, sent string) []byte {
 	for i := 0; i < len(sent); {
 		var text [utf8.UTFMax]byte
-		var ends [utf8.UTFMax]int // in sent, of each byte of text
+		var ends [utf8.UTFMax]int // for each byte of text, where it ends in sent
 		n := 0
 		for at := i; n < len(text) && at < len(sent); n++ {
 			b, width := sent[at], 1
@@ -440,7 +440,7 @@ const shortenedMax = 12
 //     and nginx, "$" matches before a line feed at the end. Starlette and Pyramid compare paths
 //     with such expressions.
 //
-// Before the call, texts has the path, and the path without the bytes that are not UTF-8. The
+// Before the call, texts holds the path, and the path without the bytes that are not UTF-8. The
 // result end is the index after the last text.
 //
 //go:noinline

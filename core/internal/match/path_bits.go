@@ -40,7 +40,7 @@ type bitText struct {
 	_ slim.Incomparable
 
 	text  string
-	nodes uint64 // those to which it leads
+	nodes uint64 // the nodes to which the segment leads
 	after uint8  // the next text with the same hash, 0 if there is none
 }
 

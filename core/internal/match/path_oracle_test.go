@@ -110,8 +110,8 @@ func sameReadings(t *testing.T, p string) {
 	}
 }
 
-// allReadings appends the readings of the path p, which was sent as the text sent after its first
-// slash: as it was sent, with backslashes as slashes, and the part after a host.
+// allReadings appends the readings of the path p and of each form of p that readAll reads, too. The
+// argument sent is p without its first slash.
 func allReadings(want []string, p, sent string) []string {
 	possible := inspectPath(p).readings
 	want = plainReadings(want, sent, possible)
@@ -145,8 +145,8 @@ func allReadings(want []string, p, sent string) []string {
 // The expression semicolons matches a semicolon, escaped or not.
 var semicolons = regexp.MustCompile(`;|%3[Bb]`)
 
-// The function shortened returns what remains of a path, which is given as it was sent, if servers
-// drop each combination of its parts.
+// The function shortened returns what remains of a path as it was sent, for each combination of the
+// parts that servers drop.
 func shortened(sent string) (texts []string) {
 	for _, valid := range []string{sent, withoutInvalid(sent)} {
 		raw, _, _ := strings.Cut(valid, ";")
@@ -166,8 +166,8 @@ func shortened(sent string) (texts []string) {
 	return texts
 }
 
-// withoutInvalid returns a path, which is given as it was sent, without the bytes that are not
-// UTF-8, escaped or not.
+// withoutInvalid returns a path as it was sent, without the bytes that are not UTF-8, escaped or
+// not.
 func withoutInvalid(sent string) string {
 	var texts []string
 	var decoded []byte

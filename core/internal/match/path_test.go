@@ -74,8 +74,8 @@ func TestPathControlBytesAreBytes(t *testing.T) {
 	}
 }
 
-// TestPathPlainMeansNormalized: the quick inspection never reports a path as normalized that is
-// not.
+// TestPathPlainMeansNormalized: the quick inspection never reports that a path is normalized if it
+// is not.
 func TestPathPlainMeansNormalized(t *testing.T) {
 	for _, p := range append(hostilePaths(), "/a/b", "/a.b/c", "/a/b/", "/A", "/a;b", `/a\b`, "/\u00e9") {
 		traits := inspectPath(p)
@@ -97,7 +97,7 @@ func TestPathReadings(t *testing.T) {
 		"/api;v=1/search;x=1": {"/api;v=1/search;x=1", "/api/search", "/api"},
 		"/x/..;/api":          {"/x/..;/api", "/api", "/x/../api", "/", "/x/.."},
 		"/api;":               {"/api;", "/api"},
-		// if encoded, it does not start parameters for all servers
+		// an encoded semicolon starts parameters only for some servers
 		"/api%3Bx":               {"/api;x", "/api"},
 		`/x\..\api`:              {`/x\..\api`, "/api", "/x/../api"},
 		`/admin\..`:              {`/admin\..`, "/", "/admin/.."},

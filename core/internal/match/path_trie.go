@@ -21,14 +21,15 @@ type pathTrie struct {
 	literals map[string]int32 // numbers of the literal texts, from 1
 }
 
-// trieNode represents the patterns that begin with the same segments, and its edges lead to what
-// can follow them. A node or list number of 0 means none.
+// trieNode represents the patterns that begin with the same segments. Its edges lead to the nodes
+// for the next segment. A node or list number of 0 means none.
 type trieNode struct {
 	literals []trieEdge  // by next segment, in ascending order of their numbers
 	prefixes prefixTable // by prefix of the next segment
 	one      int32       // for any next segment
 	many     int32       // for any number of segments; that node stays active
-	// the patterns that match if the path ends here, or for a many node, whatever follows
+	// the patterns that match if the path ends here, or, if an edge many leads here, whatever
+	// follows
 	list int32
 }
 

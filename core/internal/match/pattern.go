@@ -31,7 +31,7 @@ const (
 // The type segment is the part of a pattern between two slashes.
 type segment struct {
 	kind segmentKind
-	// literal, prefix: decoded as appendDecoded does, and folded unless the pattern is
+	// of a literal or a prefix: the text as appendDecoded decodes it, folded unless the pattern is
 	// case-sensitive
 	text string
 }

@@ -40,11 +40,11 @@ type Request struct {
 	// Readings are the results of reading the path in each way that known servers do, without
 	// duplicates. The first reading is the plain one, which path and folded also contain.
 	Readings []pathReading
-	// the decoded path, separated at "/", also at "\\", also at "%2F", and at all three
+	// the decoded path, whose separators are "/", or also "\\", or also "%2F", or all three
 	separated  [4]string
 	semicolons bool     // the path has parameters, and escaped semicolons
 	folds      bool     // folding may change the decoded path
-	size       pathSize // at most, of the readings so far
+	size       pathSize // an upper bound for the readings so far
 	buffer     []byte
 	search     pathSearch
 }
@@ -119,7 +119,7 @@ func (r *Request) readUnusual(p string, traits *pathTraits) {
 //
 //go:noinline
 func (r *Request) readShortened(sent string) (ok bool) {
-	// Many readings were equal, and only the others are looked up.
+	// Equal readings were stored once, and only the stored ones are looked up.
 	r.size = pathSize{readings: len(r.Readings)}
 	for i := range r.Readings {
 		r.size.pieces += strings.Count(r.Readings[i].path, "/")
@@ -273,8 +273,8 @@ func (r *Request) hasReading(path string) bool {
 	return false
 }
 
-// foldOnce returns a path with case folded. If it is the end of a path that was read before, such
-// as one that begins with a host, only the part before it is folded again.
+// foldOnce returns a path with case folded. If an earlier reading ends in this path, foldOnce folds
+// only what precedes the path there, and uses the end of that reading's folded text.
 func (r *Request) foldOnce(path string) string {
 	for i := range r.Readings {
 		before := &r.Readings[i]
@@ -434,7 +434,7 @@ const (
 	AddressAllTrusted
 	// the chain is shorter than trusted_hops; the connection's address is used
 	AddressShort
-	AddressGarbage // the element to its left in the chain is not an address
+	AddressGarbage // the next element to the left in the chain is not an address
 )
 
 var addressOrigins = [...]string{"as the proxy knows it", "of the connection, which is from no trusted proxy",

@@ -74,7 +74,7 @@ func (v *Verifier) hosts(at string, hosts []string) {
 	}
 }
 
-// notAField is the problem of a header that rules never see, so that a rule that names it never
+// notAField is the problem of a header that rules never see. A rule that names such a header never
 // applies. removedRemedy is the remedy if no other field of a policy can stand for the header.
 const (
 	notAField     = "is not among a request's header fields"

@@ -50,7 +50,7 @@ func (v *Verifier) dimensions(at string, r *policy.Rule) {
 	}
 }
 
-// checkDimension checks one entry of per and returns its name in keys.
+// checkDimension checks one dimension of a rule and returns its name in keys.
 func (v *Verifier) checkDimension(place string, r *policy.Rule, d policy.Dimension) (label string, known bool) {
 	switch d.Kind {
 	case policy.PerHeader:
