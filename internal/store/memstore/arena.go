@@ -62,8 +62,8 @@ const (
 	keyOffset   = 34
 
 	metaLive   = 1 << 15
-	metaLog    = 1 << 14 // Aux is the number of a sliding log's marks
-	metaRecord = 1 << 13 // Aux is the number of a penalty's violations
+	metaLog    = 1 << 14 // Aux is the number under which table.logs holds the marks of a sliding log
+	metaRecord = 1 << 13 // Aux is the number under which table.records holds the violations of a penalty
 	metaExtra  = 1 << 12 // units might be leased, or charges might be refunded
 	metaSide   = metaLog | metaRecord | metaExtra
 	metaLength = metaExtra - 1
@@ -90,7 +90,7 @@ func class(keyLength int) (class int, size uint16) {
 	return fineClasses + perPage, uint16(pageBytes/perPage) &^ 7
 }
 
-// The method bytes returns the bytes from the record to the end of its page.
+// arena.bytes returns the bytes from the record to the end of its page.
 func (a *arena) bytes(r ref) []byte {
 	return a.data[r>>offsetBits][uint(r)<<3&(pageBytes-1):]
 }
@@ -123,8 +123,7 @@ func (a *arena) addRecord(key []byte) (ref, bool) {
 	return r, true
 }
 
-// The method named open adds an empty page to the size class. The method fails if no page number is
-// left.
+// arena.open adds an empty page to the size class. The method fails if no page number is left.
 func (a *arena) open(c int, size uint16) bool {
 	if len(a.vacant) == 0 {
 		if len(a.pages) == pagesMax {
@@ -144,7 +143,7 @@ func (a *arena) open(c int, size uint16) bool {
 	return true
 }
 
-// The method remove frees a record and reports whether this also freed its page.
+// arena.remove frees a record and reports whether this also freed its page.
 func (a *arena) remove(r ref) (emptied bool) {
 	number, offset := uint32(r>>offsetBits), uint16(r<<3)&(pageBytes-1)
 	p := &a.pages[number]
@@ -168,7 +167,7 @@ func (a *arena) remove(r ref) (emptied bool) {
 	return false
 }
 
-// The method link inserts a page at the head of its class's list of pages with room.
+// arena.link inserts a page at the head of its class's list of pages with room.
 func (a *arena) link(c int, number uint32) {
 	p := &a.pages[number]
 	p.prev, p.next = 0, a.roomy[c]
@@ -178,7 +177,7 @@ func (a *arena) link(c int, number uint32) {
 	a.roomy[c] = number + 1
 }
 
-// The method unlink removes a page from its class's list of pages with room.
+// arena.unlink removes a page from its class's list of pages with room.
 func (a *arena) unlink(c int, number uint32) {
 	p := &a.pages[number]
 	if p.next != 0 {
@@ -192,7 +191,7 @@ func (a *arena) unlink(c int, number uint32) {
 	p.prev, p.next = 0, 0
 }
 
-// The method advance moves the hand by one record and returns the record that it passed. The method
+// arena.advance moves the hand by one record and returns the record that it passed. The method
 // returns false if that record is free, or if the hand moved to the next page.
 func (a *arena) advance() (ref, bool) {
 	h := a.hand
@@ -210,7 +209,7 @@ func (a *arena) advance() (ref, bool) {
 	return r, binary.LittleEndian.Uint16(a.bytes(r)[metaOffset:]) != 0
 }
 
-// The method key returns the record's key. The key is valid until the record is removed.
+// arena.key returns the record's key. The key is valid until the record is removed.
 func (a *arena) key(r ref) []byte {
 	b := a.bytes(r)
 	n := int(binary.LittleEndian.Uint16(b[metaOffset:]) & metaLength)
@@ -225,9 +224,9 @@ func (a *arena) freshAt(r ref) counter.Micros {
 	return counter.Micros(binary.LittleEndian.Uint64(a.bytes(r)[freshOffset:]))
 }
 
-// The method state sets At, Used and Aux of s from the record, and returns the kind of its data
-// outside the arena, or 0 if there is none. For metaLog and metaRecord, Aux is the number of that
-// data.
+// arena.state sets At, Used and Aux of s from the record, and returns the kind of its data outside
+// the arena, or 0 if there is none. For metaLog and metaRecord, Aux is the number under which the
+// table holds that data.
 func (a *arena) state(r ref, s *counter.State) (side uint16) {
 	b := a.bytes(r)
 	_ = b[keyOffset]
@@ -237,7 +236,7 @@ func (a *arena) state(r ref, s *counter.State) (side uint16) {
 	return binary.LittleEndian.Uint16(b[metaOffset:]) & metaSide
 }
 
-// The method side returns the record's Aux, and the kind of its data outside the arena.
+// arena.side returns the record's Aux, and the kind of its data outside the arena.
 func (a *arena) side(r ref) (aux int64, side uint16) {
 	b := a.bytes(r)
 	_ = b[keyOffset]

@@ -128,8 +128,8 @@ func TestGiveBackNeverMakesRoomInOverflow(t *testing.T) {
 	}
 }
 
-// TestForceOnANewcomer: a forced charge of a new client is shared like its other charges, and
-// bounded by one window.
+// TestForceOnANewcomer: a forced charge of a new client goes to its overflow counter, with a debt
+// of at most one window's limit.
 func TestForceOnANewcomer(t *testing.T) {
 	l := limittest.New(t, "3/1h fixed_window")
 	p := newFull(t, 100, l)
@@ -157,8 +157,8 @@ func TestUnchargedChecksAreNotStored(t *testing.T) {
 }
 
 // TestOneOverflowCounterTwiceInACall: two clients of one rule can share an overflow counter. If
-// checks of both clients are in one call, only the first can be charged, so the call is denied. A
-// shadow check is denied on its own.
+// checks of both clients are in one call, only the first can be charged, so the call is denied. If
+// the second is a shadow check, only that check is denied.
 func TestOneOverflowCounterTwiceInACall(t *testing.T) {
 	for _, text := range notations {
 		l := limittest.New(t, text)

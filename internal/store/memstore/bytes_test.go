@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/test/limittest"
 )
 
-// The method recomputeMemory recomputes the memory that a table uses.
+// table.recomputeMemory recomputes the memory that a table uses.
 func (t *table) recomputeMemory() (n int64) {
 	seen := map[*segment]bool{}
 	for _, s := range t.directory {

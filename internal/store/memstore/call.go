@@ -28,8 +28,8 @@ type place struct {
 	ref   ref
 	born  bool // this call created the counter; it is removed if nothing is charged
 	// whether the check cannot charge its counter, because another check of the call has the same
-	// overflow counter, or the overflow table is full. The checks of one request never share a
-	// counter.
+	// overflow counter, or the overflow table is full. The former never happens to the checks of
+	// one request.
 	barred bool
 }
 
@@ -42,7 +42,7 @@ const (
 	looksFull = 32
 )
 
-// The method run answers the call, and counts the checks answered by overflow counters.
+// call.run answers the call, and counts the checks answered by overflow counters.
 func (c *call) run(places []place, slots []counter.Slot) error {
 	s := c.store
 	for i := range c.checks {
@@ -78,8 +78,8 @@ func (c *call) runLocked(places []place, slots []counter.Slot) error {
 	return err
 }
 
-// The method answer decides the call. The shards are locked. If the clock is outside the boundaries
-// of a calendar window, answer returns an error and changes nothing.
+// call.answer decides the call. The shards are locked. If the clock is outside the boundaries of a
+// calendar window, answer returns an error and changes nothing.
 func (c *call) answer(places []place, slots []counter.Slot) error {
 	s := c.store
 	defer func() {
@@ -114,7 +114,7 @@ func (c *call) answer(places []place, slots []counter.Slot) error {
 	return err
 }
 
-// The method locate finds the counters that the store holds and reports whether some are missing.
+// call.locate finds the counters that the store holds and reports whether some are missing.
 func (c *call) locate(places []place) (newcomers bool) {
 	for i := range places {
 		p := &places[i]
@@ -193,7 +193,7 @@ func (c *call) makeCounter(places []place, i int) bool {
 	return true
 }
 
-// The method load reads the check's counter into an empty slot.
+// call.load reads the check's counter into an empty slot.
 func (c *call) load(i int, p *place, slot *counter.Slot) {
 	if p.table != nil {
 		p.table.load(p.ref, slot)
@@ -202,7 +202,7 @@ func (c *call) load(i int, p *place, slot *counter.Slot) {
 	if !p.barred {
 		return
 	}
-	// A counter with no units left denies the check, and so the call.
+	// The check is decided by a counter with no units left, so it is denied, and the call with it.
 	indebted := [1]counter.Slot{{State: slot.State, Marks: slices.Clone(slot.Marks)}}
 	debt := [1]counter.Check{{Limit: c.checks[i].Limit, Bounds: c.checks[i].Bounds, Op: counter.OpForce, Cost: counter.CountMax}}
 	var recorded [1]counter.Result
@@ -210,7 +210,7 @@ func (c *call) load(i int, p *place, slot *counter.Slot) {
 	slot.State, slot.Marks = indebted[0].State, indebted[0].Marks
 }
 
-// The method keep stores the slot of a check after [counter.Decide] has changed it.
+// call.keep stores the slot of a check after [counter.Decide] has changed it.
 func (c *call) keep(i int, places []place, slot *counter.Slot) {
 	p, r := &places[i], &c.results[i]
 	if slot.Shared {
@@ -231,7 +231,7 @@ func (c *call) keep(i int, places []place, slot *counter.Slot) {
 	}
 }
 
-// The method drop removes the counter of a check.
+// call.drop removes the counter of a check.
 func (c *call) drop(p *place) {
 	p.table.remove(p.hash, p.ref)
 	if p.table != &c.store.overflow.table {
@@ -239,8 +239,8 @@ func (c *call) drop(p *place) {
 	}
 }
 
-// The method record creates the record of a client's first violation. If there is no room, the
-// violation is not remembered, because a shared record would punish other clients.
+// call.record creates the record of a client's first violation. If there is no room, the violation
+// is not remembered, because a shared record would punish other clients.
 func (c *call) record(i int, places []place, slot *counter.Slot) {
 	if c.makeCounter(places, i) {
 		places[i].table.store(places[i].ref, &c.checks[i], slot)

@@ -29,11 +29,11 @@ func (c *processClock) now() counter.Micros {
 	return counter.Micros(c.base.Load() + time.Since(c.started).Microseconds())
 }
 
-// followMin is the least difference between the clocks that is corrected. Two consecutive readings
-// of one clock differ by less.
+// followMin is the least difference between the clocks that is corrected. The clocks are read one
+// after the other, which causes a smaller difference.
 const followMin = counter.Second
 
-// The method follow sets the clock to the wall clock and reports whether they differed.
+// processClock.follow sets the clock to the wall clock and reports whether they differed.
 func (c *processClock) follow() bool {
 	now := time.Now()
 	ahead := counter.Micros(now.UnixMicro()) - c.now()

@@ -58,7 +58,7 @@ const (
 	depthMax = 18
 )
 
-// The method word returns the tags of the group as one number.
+// group.word returns the tags of the group as one number.
 func (g *group) word() uint64 { return binary.LittleEndian.Uint64(g.tags[:]) }
 
 // The function matchTag returns a word in which the high bit of a byte marks a tag equal to tag.
@@ -77,7 +77,7 @@ func tagOf(hash uint64) byte { return tagLive | byte(hash)&0x7f }
 // The function homeGroup returns the group in which the search for a hash begins.
 func homeGroup(hash uint64) int { return int(uint64(uint32(hash)) * segmentGroups >> 32) }
 
-// The method named at returns the segment of a hash.
+// index.at returns the segment of a hash.
 func (x *index) at(hash uint64) *segment {
 	return x.directory[hash<<(64-directoryShift)>>(64-x.depth)]
 }
@@ -90,7 +90,7 @@ func next(g int) int {
 	return g
 }
 
-// The method find returns the record with the key.
+// index.find returns the record with the key.
 func (x *index) find(a *arena, hash uint64, key []byte) (ref, bool) {
 	s, tag := x.at(hash), tagOf(hash)
 	for g, n := homeGroup(hash), 0; n < segmentGroups; g, n = next(g), n+1 {
@@ -109,7 +109,7 @@ func (x *index) find(a *arena, hash uint64, key []byte) (ref, bool) {
 	return 0, false
 }
 
-// The method put adds a record. The caller must have called makeRoom before.
+// segment.put adds a record. The caller must have called makeRoom before.
 func (s *segment) put(hash uint64, r ref) {
 	for g := homeGroup(hash); ; g = next(g) {
 		grp := &s.groups[g]
@@ -125,7 +125,7 @@ func (s *segment) put(hash uint64, r ref) {
 	}
 }
 
-// The method remove removes a record.
+// index.remove removes a record.
 func (x *index) remove(hash uint64, r ref) {
 	s, tag := x.at(hash), tagOf(hash)
 	for g, n := homeGroup(hash), 0; n < segmentGroups; g, n = next(g), n+1 {
@@ -147,8 +147,8 @@ func (x *index) remove(hash uint64, r ref) {
 	}
 }
 
-// The method makeRoom makes room for one more record of the hash, by rebuilding or splitting its
-// segment if that is full. makeRoom fails if splitting does not separate the hashes.
+// table.makeRoom makes room for one more record of the hash, by rebuilding or splitting its segment
+// if that is full. makeRoom fails if splitting does not separate the hashes.
 func (t *table) makeRoom(hash uint64) bool {
 	for {
 		s := t.at(hash)
@@ -165,7 +165,7 @@ func (t *table) makeRoom(hash uint64) bool {
 	}
 }
 
-// The method rebuild frees the slots of removed records, so that searches need not pass them.
+// table.rebuild frees the slots of removed records, so that searches need not pass them.
 func (t *table) rebuild(s *segment) {
 	var held [segmentSlots]ref
 	n := s.collect(&held)
@@ -175,7 +175,7 @@ func (t *table) rebuild(s *segment) {
 	}
 }
 
-// The method split divides the records of segment s between s and a new segment, by the next bit of
+// table.split divides the records of segment s between s and a new segment, by the next bit of
 // their hashes. The argument hash is any hash of segment s.
 func (t *table) split(s *segment, hash uint64) {
 	if s.depth == t.depth {
@@ -203,7 +203,7 @@ func (t *table) split(s *segment, hash uint64) {
 	}
 }
 
-// The method collect copies the segment's records and returns their number.
+// segment.collect copies the segment's records and returns their number.
 func (s *segment) collect(held *[segmentSlots]ref) (n int) {
 	for g := range s.groups {
 		for i, tag := range s.groups[g].tags {
@@ -216,7 +216,7 @@ func (s *segment) collect(held *[segmentSlots]ref) (n int) {
 	return n
 }
 
-// The method double doubles the length of the directory.
+// index.double doubles the length of the directory.
 func (x *index) double() {
 	directory := make([]*segment, 2*len(x.directory))
 	for i := range directory {

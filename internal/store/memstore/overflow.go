@@ -40,7 +40,7 @@ type overflow struct {
 	answered atomic.Uint64
 }
 
-// The method unlock updates live and releases the lock.
+// overflow.unlock updates live and releases the lock.
 func (o *overflow) unlock() {
 	if live := o.held > 0; live != o.live.Load() {
 		o.live.Store(live)
@@ -102,7 +102,7 @@ func (c *call) takeOverflow(places []place, i int) {
 	c.join(places, i, hash, r)
 }
 
-// The method join sets the place of the check to an overflow counter.
+// call.join sets the place of the check to an overflow counter.
 func (c *call) join(places []place, i int, hash uint64, r ref) {
 	o := &c.store.overflow
 	p := &places[i]
@@ -119,7 +119,7 @@ type alarm struct {
 // alarmEvery is the least time between two log lines.
 const alarmEvery = counter.Minute
 
-// The method raise logs that the store is full, unless it was logged a short time ago.
+// alarm.raise logs that the store is full, unless that was logged a short time ago.
 func (a *alarm) raise(now counter.Micros, s *Store) {
 	last := a.last.Load()
 	if a.log == nil || last != 0 && now >= counter.Micros(last) && now < counter.Micros(last)+alarmEvery ||

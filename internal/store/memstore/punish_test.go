@@ -23,8 +23,8 @@ func request(t testing.TB, client string) []counter.Check {
 	return []counter.Check{{Key: []byte(key), ScopeLen: len("rl1:shop:~penalty:"), Penalty: p}, c}
 }
 
-// The function dailyCheck returns a check of a calendar day, as a caller sends it whose clock shows
-// the time now.
+// The function dailyCheck returns a check under a limit of a calendar day. Its boundaries are those
+// of a caller whose clock shows the given time.
 func dailyCheck(t testing.TB, client string, now counter.Micros) counter.Check {
 	c := takeOf(client, limittest.New(t, "3/day"), 1)
 	b := counter.CalendarDay.Bounds(now, time.UTC)

@@ -165,7 +165,7 @@ func (s *Store) Take(ctx context.Context, checks []counter.Check, results []coun
 	return err
 }
 
-// The method answer runs a call of the checks.
+// Store.answer runs a call of the checks.
 func (s *Store) answer(checks []counter.Check, results []counter.Result) error {
 	c := call{store: s, checks: checks, results: results}
 	if len(checks) <= smallCall {
@@ -187,8 +187,8 @@ func (c *call) runLarge() error {
 // shardOf returns the number of the shard of a hash.
 func (s *Store) shardOf(hash uint64) int { return int(hash >> (64 - s.shardBits)) }
 
-// The method hasRoom reports whether a record with this key would keep the store within its bound
-// of bytes. The caller has locked the table.
+// Store.hasRoom reports whether a record with this key would keep the store within its bound of
+// bytes. The caller has locked the table.
 func (s *Store) hasRoom(t *table, keyLength int) bool {
 	need := t.growth(keyLength)
 	return need == 0 || s.bytes.Load()+t.bytes-t.bytesAdded+need <= s.bytesMax
@@ -211,7 +211,7 @@ func (s *Store) addBytesOf(set *shardSet) {
 	}
 }
 
-// The method reserve adds one to the number of counters, unless the bound is reached.
+// Store.reserve adds one to the number of counters, unless the bound is reached.
 func (s *Store) reserve() bool {
 	for {
 		held := s.held.Load()
@@ -229,8 +229,8 @@ type shardSet [shardsMax / 64]uint64
 
 func (set *shardSet) include(shard int) { set[shard/64] |= 1 << (shard % 64) }
 
-// The method lock takes the locks of a set of shards in ascending order, so that two calls cannot
-// wait for each other.
+// Store.lock takes the locks of a set of shards in ascending order, so that two calls cannot wait
+// for each other.
 func (s *Store) lock(set *shardSet) {
 	for word, members := range set {
 		for ; members != 0; members &= members - 1 {

@@ -50,7 +50,7 @@ func open(t testing.TB, countersMax int) *pinnedStore {
 
 func (p *pinnedStore) at(now counter.Micros) { p.clock.Store(int64(now)) }
 
-// The method ask makes checks and returns the results. An error fails the test.
+// pinnedStore.ask makes checks and returns the results. An error fails the test.
 func (p *pinnedStore) ask(checks ...counter.Check) []counter.Result {
 	p.Helper()
 	results := make([]counter.Result, len(checks))
@@ -60,7 +60,7 @@ func (p *pinnedStore) ask(checks ...counter.Check) []counter.Result {
 	return results
 }
 
-// The method collide makes all keys collide except for the bits of mask.
+// pinnedStore.collide makes the hashes of all keys equal, except in the bits of mask.
 func (p *pinnedStore) collide(mask uint64) {
 	p.overflow.mask = mask
 	for i := range p.shards {
@@ -71,7 +71,7 @@ func (p *pinnedStore) collide(mask uint64) {
 // The constant scope is the prefix of the tests' keys, like that of a rule.
 const scope = "rl1:shop:api:"
 
-// clientKey returns a key of a client as policies make them.
+// clientKey returns the key of a client's counter in the form that policies use.
 func clientKey(client string, l *counter.Limit) []byte {
 	return []byte(fmt.Sprintf("%s{user:%s}:%s:%s", scope, client, l.WindowLabel(), l.Algorithm().Label()))
 }
@@ -80,7 +80,7 @@ func takeOf(client string, l *counter.Limit, cost int64) counter.Check {
 	return counter.Check{Key: clientKey(client, l), ScopeLen: len(scope), Limit: l, Op: counter.OpTake, Cost: cost}
 }
 
-// The method counter returns a copy of the stored counter of a key.
+// Store.counter returns a copy of the stored counter of a key.
 func (s *Store) counter(_ testing.TB, key []byte, _ *counter.Limit) (counter.State, []counter.Mark) {
 	hash := s.shards[0].hash(key)
 	sh := &s.shards[s.shardOf(hash)]
@@ -95,7 +95,7 @@ func (s *Store) counter(_ testing.TB, key []byte, _ *counter.Limit) (counter.Sta
 	return slot.State, slices.Clone(slot.Marks)
 }
 
-// The method penalty returns a copy of the stored violations of a client.
+// Store.penalty returns a copy of the stored violations of a client.
 func (s *Store) penalty(_ testing.TB, key []byte) (until counter.Micros, violations []counter.Violation) {
 	hash := s.shards[0].hash(key)
 	sh := &s.shards[s.shardOf(hash)]

@@ -14,7 +14,7 @@ import (
 type table struct {
 	index
 	arena
-	logs       pile[counter.Mark]      // the marks of the sliding logs, by the number in their Aux
+	logs       pile[counter.Mark]      // the marks of the sliding logs, by the numbers in the records' Aux
 	records    pile[counter.Violation] // violations of the penalties
 	leases     map[ref]counter.Micros  // the ends of the leases, for counters with leased units
 	dips       map[ref]dips            // the dips of the buckets with refundable charges
@@ -38,7 +38,7 @@ func (t *table) hash(key []byte) uint64 { return maphash.Bytes(t.seed, key) & t.
 
 func (t *table) find(hash uint64, key []byte) (ref, bool) { return t.index.find(&t.arena, hash, key) }
 
-// The method insert adds a counter without charges. The method fails if the table cannot grow.
+// table.insert adds a counter without charges. The method fails if the table cannot grow.
 func (t *table) insert(hash uint64, key []byte) (ref, bool) {
 	if !t.makeRoom(hash) {
 		return 0, false
@@ -53,8 +53,8 @@ func (t *table) insert(hash uint64, key []byte) (ref, bool) {
 	return r, true
 }
 
-// The method growth returns the number of bytes that one more record with a key of this length adds
-// to the table, not counting the split of a segment.
+// table.growth returns the number of bytes that one more record with a key of this length adds to
+// the table, not counting the split of a segment.
 func (t *table) growth(keyLength int) int64 {
 	if c, _ := class(keyLength); t.roomy[c] != 0 {
 		return 0
@@ -62,7 +62,7 @@ func (t *table) growth(keyLength int) int64 {
 	return pageBytes
 }
 
-// The method remove removes a counter.
+// table.remove removes a counter.
 func (t *table) remove(hash uint64, r ref) {
 	t.release(r)
 	t.index.remove(hash, r)
@@ -72,7 +72,7 @@ func (t *table) remove(hash uint64, r ref) {
 	t.held--
 }
 
-// The method release frees the data that a record has outside the arena.
+// table.release frees the data that a record has outside the arena.
 func (t *table) release(r ref) {
 	switch number, side := t.side(r); side {
 	case metaLog:
@@ -94,8 +94,8 @@ const (
 	extraBytes     = 230
 )
 
-// The method load reads the counter into an empty slot, as [counter.Decide] expects it. The slot
-// shares its marks and violations with the table.
+// table.load reads the counter into an empty slot, as [counter.Decide] expects it. The slot shares
+// its marks and violations with the table.
 func (t *table) load(r ref, slot *counter.Slot) {
 	switch t.state(r, &slot.State) {
 	case metaLog:
@@ -111,7 +111,7 @@ func (t *table) load(r ref, slot *counter.Slot) {
 	slot.State.Aux = 0
 }
 
-// The method store writes the slot of the check's counter, which [counter.Decide] has changed.
+// table.store writes the slot of the check's counter, which [counter.Decide] has changed.
 func (t *table) store(r ref, c *counter.Check, s *counter.Slot) {
 	aux, side, fresh := s.State.Aux, uint16(0), counter.Micros(0)
 	switch {
@@ -161,14 +161,14 @@ func keep[T any](all *map[ref]T, r ref, item T, there bool) {
 	}
 }
 
-// The type pile holds the slices that belong to counters, by number.
+// The type pile holds slices that belong to counters, each under a number.
 type pile[T any] struct {
 	items  [][]T
 	rooms  []uint32 // the capacity of each item when it was kept; callers grow items in place
 	vacant []uint32
 }
 
-// The method keep stores an item under its number, or under a new number if it has none. The method
+// pile.keep stores an item under its number, or under a new number if it has none. The method
 // returns the number, and by how much the item's capacity has grown.
 func (p *pile[T]) keep(number int64, placed bool, item []T) (at, more int64) {
 	last := len(p.vacant) - 1
@@ -187,7 +187,7 @@ func (p *pile[T]) keep(number int64, placed bool, item []T) (at, more int64) {
 	return number, more
 }
 
-// The method named free removes an item and returns its capacity.
+// pile.free removes an item and returns its capacity.
 func (p *pile[T]) free(number int64) (room int64) {
 	room = int64(p.rooms[number])
 	p.items[number], p.rooms[number] = nil, 0
@@ -206,10 +206,9 @@ func trim[T any](item []T) []T {
 	return item
 }
 
-// The method reclaim moves the hand past as many records as the argument named looks says. It
-// removes those that were fresh at the instant named horizon, except those in the list named
-// spared. If enough is true, it stops after removing one. The method returns the number of removed
-// records.
+// table.reclaim moves the hand past as many records as the argument named looks says. It removes
+// those that were fresh at the instant named horizon, except those in the list named spared. If
+// enough is true, it stops after removing one. The method returns the number of removed records.
 func (t *table) reclaim(horizon counter.Micros, looks int, enough bool, spared []place) (forgotten int) {
 	for range looks {
 		r, ok := t.advance()
@@ -225,7 +224,7 @@ func (t *table) reclaim(horizon counter.Micros, looks int, enough bool, spared [
 	return forgotten
 }
 
-// The method spares reports whether the record belongs to one of spared, the places of a call.
+// table.spares reports whether the record belongs to one of spared, the places of a call.
 func (t *table) spares(spared []place, r ref) bool {
 	for i := range spared {
 		if spared[i].table == t && spared[i].ref == r {

@@ -47,7 +47,7 @@ func (w *writer) addRecord(r *record) error {
 	return err
 }
 
-// The method end writes the last line.
+// writer.end writes the last line.
 func (w *writer) end(to io.Writer) error {
 	if err := w.to.Flush(); err != nil {
 		return err
@@ -89,7 +89,7 @@ func check(file io.ReadSeeker) (made time.Time, err error) {
 	return made, wrong
 }
 
-// The function position returns where the file is read next.
+// The function position returns the offset at which the file is read next.
 func position(file io.Seeker) int64 {
 	at, _ := file.Seek(0, io.SeekCurrent)
 	return at

@@ -14,8 +14,8 @@ import (
 	"github.com/penstock/penstock/internal/test/seed"
 )
 
-// TestAnyAlteredByteIsFound alters each byte of a backup, cuts it at each byte, and drops, doubles
-// and swaps lines. Each change is found before anything is written.
+// TestAnyAlteredByteIsFound alters each byte of a backup, cuts it at each byte, and drops,
+// duplicates and swaps lines. Each change is found before anything is written.
 func TestAnyAlteredByteIsFound(t *testing.T) {
 	rng := seed.Random(t)
 	w := single(t)

@@ -73,7 +73,7 @@ func cluster(t *testing.T) *world {
 	return open(t, redisstore.Options{Mode: redisstore.ModeCluster, Addrs: c.Addrs(), Timeout: redisstore.TimeoutMax}, flushAll(t, c.Nodes[:3]...))
 }
 
-// The method take asks the store, and repeats a call that timed out before it was sent.
+// world.take sends each check to the store in a call of its own. An error fails the test.
 func (w *world) take(checks ...counter.Check) []counter.Result {
 	w.t.Helper()
 	results := make([]counter.Result, len(checks))

@@ -32,7 +32,7 @@ const (
 	kindPenalty    kind = 'p' // the end of the penalty in force
 )
 
-// The method set reports whether a key of this kind holds a sorted set.
+// kind.set reports whether a key of this kind holds a sorted set.
 func (k kind) set() bool { return k == kindLog || k == kindViolations }
 
 // meaning is what the key of a counter or a penalty says about its value.
@@ -66,7 +66,8 @@ func meaningOf(key string) (m meaning, ok bool) {
 	return meaningOfLimit(words[len(words)-2], words[len(words)-1])
 }
 
-// meaningOfLimit returns the meaning of the end of a key, as in 60s and sw.
+// meaningOfLimit returns the meaning of a key that ends with a window and an algorithm, such as 60s
+// and sw.
 func meaningOfLimit(window, algorithm string) (m meaning, ok bool) {
 	for a := counter.FixedWindow; a <= counter.TokenBucket; a++ {
 		if a.Label() != algorithm {
@@ -169,7 +170,7 @@ func parseRecord(line string) (r record, ok bool) {
 	return r, ok && r.isValid(value)
 }
 
-// The method append appends the record as a line.
+// record.append appends the record as a line.
 func (r *record) append(line []byte) []byte {
 	line = append(strconv.AppendInt(line, r.expires, 10), ' ')
 	line = append(append(line, r.key...), ' ')

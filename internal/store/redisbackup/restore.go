@@ -41,8 +41,7 @@ const (
 	unreadable
 )
 
-// The method strength orders outcomes. The outcome of a key is the strongest outcome of its
-// records.
+// outcome.strength orders outcomes. The outcome of a key is the strongest outcome of its records.
 func (o outcome) strength() int {
 	return [...]int{kept: 1, added: 4, raised: 3, over: 0, unreadable: 2}[o]
 }
@@ -123,7 +122,7 @@ func (r *restore) queueRecord(ctx context.Context, one *record) error {
 	return r.send(ctx, n, q)
 }
 
-// The method send merges the queued records of a server.
+// restore.send merges the queued records of a server.
 func (r *restore) send(ctx context.Context, n *redisadmin.Node, q *queue) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
@@ -196,7 +195,7 @@ func (r *restore) noteOutcome(q *queue, key string, o outcome) {
 	q.key, q.outcome = key, o
 }
 
-// The method count adds the outcome of a server's last key to the result.
+// restore.count adds the outcome of a server's last key to the result.
 func (r *restore) count(q *queue) {
 	if q.key == "" {
 		return

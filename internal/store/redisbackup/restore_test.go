@@ -29,7 +29,7 @@ func checks(t *testing.T, client string, cost int64) (all []counter.Check) {
 		l := limittest.New(t, text)
 		key := fmt.Sprintf("rl1:shop:r%d:{user:%s}%s", l.Capacity(), client, counter.KeyTail(l))
 		c := counter.Check{Key: []byte(key), ScopeLen: strings.IndexByte(key, '{'), Limit: l, Cost: cost, Refundable: len(client)%2 == 0}
-		if l.Calendar() != 0 { // the day before fits every unit
+		if l.Calendar() != 0 { // a window that began on the day before
 			begins := counter.Micros(time.Now().UTC().Truncate(24 * time.Hour).Add(-24 * time.Hour).UnixMicro())
 			c.Bounds = &counter.Bounds{begins - counter.Day, begins, begins + 30*counter.Day, begins + 60*counter.Day}
 		}
@@ -38,7 +38,7 @@ func checks(t *testing.T, client string, cost int64) (all []counter.Check) {
 	return all
 }
 
-// The method named left returns how many units each counter of a client has left.
+// world.left returns how many units each counter of a client has left.
 func (w *world) left(client string) (left []int64) {
 	w.t.Helper()
 	looks := checks(w.t, client, 0)
@@ -139,8 +139,8 @@ func TestPenaltiesAndReceiptsStay(t *testing.T) {
 	}
 }
 
-// TestExpiredCountersAreLeftOut: a counter whose time is over does not come back, nor an ended
-// penalty, nor a mark that has left its log. A long log comes back whole.
+// TestExpiredCountersAreLeftOut: expired counters, ended penalties, and marks that have expired in
+// their log are not restored. A long log is restored as a whole.
 func TestExpiredCountersAreLeftOut(t *testing.T) {
 	w := single(t)
 	now := time.Now()

@@ -69,7 +69,7 @@ type keyReading struct {
 	left   *redis.DurationCmd
 }
 
-// The method server writes the counters of a server.
+// backup.server writes the counters of a server.
 func (b *backup) server(ctx context.Context, n *redisadmin.Node) error {
 	for cursor := uint64(0); ; {
 		keys, next, err := n.Client().Scan(ctx, cursor, keyPrefix+"*", scanCount).Result()
@@ -87,8 +87,8 @@ func (b *backup) server(ctx context.Context, n *redisadmin.Node) error {
 	}
 }
 
-// The method keys writes the counters at some keys. The server's clock is read last, so that a
-// counter does not end sooner than it would have.
+// backup.keys writes the counters at some keys. The server's clock is read last, so that a counter
+// does not end sooner than it would have.
 func (b *backup) keys(ctx context.Context, client redis.Cmdable, keys []string) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
@@ -151,7 +151,7 @@ func (b *backup) writeKey(ctx context.Context, client redis.Cmdable, r *keyReadi
 		return err
 	case wrong != nil:
 		return wrong
-	case left == -2 || value == "" && len(members) == 0: // it has expired
+	case left == -2 || value == "" && len(members) == 0: // the key has expired
 		return nil
 	case r.m.kind.set():
 		return b.set(ctx, client, r, members, expiry(now, left))
@@ -168,7 +168,7 @@ func expiry(now time.Time, left time.Duration) int64 {
 	return now.Add(left).UnixMilli() + 1
 }
 
-// The method set writes the members of a set, and reads the rest of a long log.
+// backup.set writes the members of a set, and reads the rest of a long log.
 func (b *backup) set(ctx context.Context, client redis.Cmdable, r *keyReading, members []string, expires int64) (err error) {
 	first := true
 	for len(members) > 0 {

@@ -15,7 +15,7 @@ type End string
 // The ends of a wait.
 const (
 	EndNone     End = ""         // the request did not wait
-	EndAdmitted End = "admitted" // or no longer denied for lack of units
+	EndAdmitted End = "admitted" // admitted, or no longer denied for lack of units
 	EndDenied   End = "denied"   // the other regions had no units, or did not answer
 	EndLate     End = "late"     // a second had passed, or the caller had no more time
 	EndGone     End = "gone"     // the client left; the request is not charged
@@ -73,7 +73,7 @@ func (s *Store) WouldWait(checks []counter.Check, results []counter.Result, take
 	return c != nil && s.lines.hasPlace(c)
 }
 
-// The method waitsFor returns the check for whose units a request has to wait, or nil.
+// Store.waitsFor returns the check for whose units a request has to wait, or nil.
 func (s *Store) waitsFor(checks []counter.Check, results []counter.Result, taken bool) *counter.Check {
 	switch {
 	case taken:
@@ -113,7 +113,7 @@ func (s *Store) Await(ctx context.Context, until time.Time, checks []counter.Che
 		if taken = true; end != EndAdmitted {
 			return end, err
 		}
-		c = lacking(checks, results) // units of another counter
+		c = lacking(checks, results) // the request might now lack units of another counter
 	}
 	if !taken {
 		return end, take()
@@ -121,8 +121,8 @@ func (s *Store) Await(ctx context.Context, until time.Time, checks []counter.Che
 	return end, nil
 }
 
-// The method waitIn waits in a line until the request no longer lacks units of the line's counter,
-// or will not get any.
+// Store.waitIn waits in a line until the request no longer lacks units of the line's counter, or
+// will not get any.
 func (s *Store) waitIn(ctx context.Context, n *line, w *waiter, timer *time.Timer, c *counter.Check, checks []counter.Check,
 	results []counter.Result, take func() error) (End, error) {
 	defer s.lines.leave(n, w)

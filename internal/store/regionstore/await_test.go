@@ -17,7 +17,7 @@ import (
 
 const patience = 30 * time.Second
 
-// office stands for the agents of a region, which answer as a test says, and for a counter.
+// office stands in for the agents of a region, whose answers the test chooses, and for a counter.
 type office struct {
 	t         *testing.T
 	store     *Store
@@ -54,7 +54,7 @@ func newOffice(t *testing.T, agents int64, waitMax time.Duration) *office {
 	return o
 }
 
-// The method publish delivers a message of an agent.
+// office.publish delivers a message of an agent.
 func (o *office) publish(a Answer) {
 	o.t.Helper()
 	text, err := json.Marshal(a)
@@ -66,14 +66,14 @@ func (o *office) publish(a Answer) {
 	o.received <- received
 }
 
-// The method add adds units to the counter.
+// office.add adds units to the counter.
 func (o *office) add(units int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.units += units
 }
 
-// The method wait lets a request wait, and notes its end.
+// office.wait lets a request wait, and notes its end.
 func (o *office) wait(ctx context.Context, name, key string) End {
 	part, whole := limits(o.t)
 	checks := []counter.Check{{Key: []byte(key), Limit: &part, WholeLimit: &whole, Cost: 1}}
@@ -101,7 +101,7 @@ func (o *office) waiters() int {
 	return o.store.lines.waiters
 }
 
-// The method queue makes requests wait, one after the other.
+// office.queue makes requests wait, one after the other.
 func (o *office) queue(running *sync.WaitGroup, key string, n int) {
 	o.t.Helper()
 	before := o.waiters()
@@ -146,7 +146,7 @@ func TestWaitingIsInOrder(t *testing.T) {
 }
 
 // TestAsksAgain: if another question may bring units, requests that still wait ask again. If units
-// are under way between other regions, they do so a few times.
+// are under way between other regions, the requests ask again a few times.
 func TestAsksAgain(t *testing.T) {
 	o := newOffice(t, 1, patience)
 	var running sync.WaitGroup
@@ -215,8 +215,8 @@ func TestWaitersAreBounded(t *testing.T) {
 	}
 }
 
-// TestWaitingEnds: a request does not wait if no agent hears it. Otherwise it waits no longer than
-// its time.
+// TestWaitingEnds: a request does not wait if no agent receives the question. Otherwise its wait
+// ends at the latest when its time is over.
 func TestWaitingEnds(t *testing.T) {
 	if end := newOffice(t, 0, patience).wait(t.Context(), "", "k"); end != EndDenied {
 		t.Errorf("without an agent: %q", end)
@@ -234,8 +234,8 @@ func TestWaitingEnds(t *testing.T) {
 	}
 }
 
-// TestWouldWait: a request is sent to wait only if it would find a place, and only if it lacks
-// units or older requests wait for them.
+// TestWouldWait: WouldWait returns true only if there is a place for the request, and the request
+// lacks units or older requests wait for them.
 func TestWouldWait(t *testing.T) {
 	o := newOffice(t, 1, patience)
 	part, whole := limits(t)

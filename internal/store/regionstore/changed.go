@@ -114,7 +114,8 @@ func ParseChanged(name string) (c Changed, err error) {
 	return c, nil
 }
 
-// boundMax is the latest boundary of a window, which a script must represent exactly.
+// boundMax is the latest boundary of a window that is accepted. Scripts cannot represent all
+// greater numbers exactly.
 const boundMax = 1 << 53
 
 // The type changes collects the counters that have changed.
@@ -127,10 +128,10 @@ type changes struct {
 	names map[string]Changed // by their keys
 
 	left, removed atomic.Uint64
-	untold        atomic.Bool // whether no agent told when names were written last, and a warning was logged
+	untold        atomic.Bool // whether no agent told other regions about counters at the last write, and a warning was logged
 }
 
-// The method note collects the counters of a call that might have changed.
+// changes.note collects the counters of a call that might have changed.
 func (s *changes) note(checks []counter.Check, results []counter.Result, err error) {
 	if s.store.agency.Mark == nil {
 		return
@@ -167,7 +168,7 @@ func (s *changes) add(c *counter.Check) {
 	s.names[changed.Key] = changed
 }
 
-// The method run writes the names until the store is closed.
+// changes.run writes the names until the store is closed.
 func (s *changes) run() {
 	for {
 		select {
@@ -186,7 +187,7 @@ func (s *changes) run() {
 	}
 }
 
-// The method write writes the names. After an error it keeps them for the next attempt.
+// changes.write writes the names. After an error it keeps them for the next attempt.
 func (s *changes) write(atMost time.Duration) {
 	s.mu.Lock()
 	names := s.names
@@ -206,7 +207,7 @@ func (s *changes) write(atMost time.Duration) {
 	}
 }
 
-// The method mark writes some names, and returns false if that failed.
+// changes.mark writes some names, and returns false if that failed.
 func (s *changes) mark(ctx context.Context, names []string) bool {
 	removed, told, err := s.store.agency.Mark(ctx, names)
 	s.removed.Add(uint64(removed))
@@ -221,7 +222,7 @@ func (s *changes) mark(ctx context.Context, names []string) bool {
 	return err == nil
 }
 
-// The method keep adds names that could not be written to those of the next attempt.
+// changes.keep adds names that could not be written to those of the next attempt.
 func (s *changes) keep(names map[string]Changed) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -241,7 +242,7 @@ func (s *changes) keep(names map[string]Changed) {
 	s.wake()
 }
 
-// The method wake makes the method run write the names soon.
+// changes.wake makes changes.run write the names soon.
 func (s *changes) wake() {
 	select {
 	case s.dirty <- struct{}{}:

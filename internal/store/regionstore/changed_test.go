@@ -46,9 +46,9 @@ func (m *marker) seen() (names []string, writes int) {
 	return slices.Sorted(slices.Values(m.names)), m.writes
 }
 
-// TestChangedCountersAreNamed: the names of counters that may have changed, and that regions tell
-// each other, are written. Each name is written once, however often its counter changed. The names
-// are written again after an error, and when the store closes.
+// TestChangedCountersAreNamed: the store writes the names of counters that may have changed, if
+// their use is told to other regions. Each name is written once, however often its counter changed.
+// The names are written again after an error, and when the store closes.
 func TestChangedCountersAreNamed(t *testing.T) {
 	_, whole := limits(t)
 	inner, m := &granting{}, new(marker)
@@ -83,7 +83,7 @@ func TestChangedCountersAreNamed(t *testing.T) {
 	}
 }
 
-// TestChangedCountersAreBounded: what is beyond the bound is counted, and not kept.
+// TestChangedCountersAreBounded: names beyond the bound are counted, and not kept.
 func TestChangedCountersAreBounded(t *testing.T) {
 	_, whole := limits(t)
 	s := New(&granting{}, Agency{Mark: func(_ context.Context, names []string) (int64, bool, error) {
@@ -103,7 +103,8 @@ func TestChangedCountersAreBounded(t *testing.T) {
 	s.Close()
 }
 
-// TestParseChanged: the name of a counter is read as it was written, and nothing else is.
+// TestParseChanged: the name of a counter is parsed to the counter that was written. Any other text
+// is an error.
 func TestParseChanged(t *testing.T) {
 	for _, limit := range []string{"100/1h", "7/10s fixed_window", "5/month", "3/1m token_bucket"} {
 		l, err := counter.ParseLimit(limit)

@@ -31,7 +31,8 @@ const (
 	// already.
 	startTime = 10 * time.Millisecond
 	// movesMax bounds how often a line asks again because units are under way between other
-	// regions. If clients use up the limit in several regions, that can last.
+	// regions. If clients use up the limit in several regions, units can be under way for a long
+	// time.
 	movesMax = 3
 	// refusedTime is how long no request waits for a counter after the other regions had no units,
 	// or did not answer in time.
@@ -49,9 +50,9 @@ type lines struct {
 	hears   atomic.Bool    // whether the agents' answers are heard
 	failed  atomic.Bool    // whether the last attempt to hear them failed
 	active  atomic.Int64   // the number of lines
-	refused []atomic.Int64 // by the hash of a key: a refusal
+	refused []atomic.Int64 // the refusals, by the hash of a key
 	waitMax time.Duration
-	origin  string // of the IDs of questions
+	origin  string // the first part of the IDs of questions
 	number  atomic.Uint64
 
 	mu      sync.Mutex
@@ -75,7 +76,7 @@ type line struct {
 	more     bool      // one of them said that another question might bring units
 	moving   bool      // one of them said that units are under way between other regions
 	moves    int       // how often the line has asked again for such units
-	refused  time.Time // as an agent said: if the line is closed, no request should wait before this time
+	refused  time.Time // no request should wait before this time if the line is closed, as an agent said
 }
 
 // waiter is a request that waits.
@@ -94,7 +95,7 @@ func (l *lines) begin(s *Store) {
 	l.origin = rand.Text() + "-"
 }
 
-// The method listen subscribes to the agents' answers, once.
+// lines.listen subscribes to the agents' answers, once.
 func (l *lines) listen() {
 	s := l.store
 	if s.agency.Listen == nil || l.started.Swap(true) {
@@ -127,13 +128,14 @@ func (l *lines) listen() {
 // counters of others.
 const refusalBits = 16
 
-// The method refusal returns the place of a counter's refusal, and the bits that identify it.
+// lines.refusal returns the place of a counter's refusal, and the bits that identify it.
 func (l *lines) refusal(key []byte) (place *atomic.Int64, id int64) {
 	hash := maphash.Bytes(l.store.seed, key)
 	return &l.refused[hash%placesMax], int64(hash >> (64 - refusalBits))
 }
 
-// The method refuse refuses a counter until an instant, or longer if it is refused longer already.
+// lines.refuse lets no request wait for a counter until an instant. If a later instant is in force
+// for the counter, it remains in force.
 func (l *lines) refuse(key []byte, until time.Time) {
 	place, id := l.refusal(key)
 	next, last := until.UnixMilli()<<refusalBits|id, place.Load()
@@ -150,14 +152,14 @@ func (l *lines) refuses(c *counter.Check) bool {
 		last&(1<<refusalBits-1) == id && time.Now().UnixMilli() < last>>refusalBits
 }
 
-// The method named full reports whether no further request can wait for a check's counter. The
-// caller holds the lock.
+// lines.full reports whether no further request can wait for a check's counter. The caller holds
+// the lock.
 func (l *lines) full(c *counter.Check) bool {
 	n := l.byKey[string(c.Key)]
 	return l.waiters >= WaitersMax || c.Source != 0 && l.sources[c.Source] >= SourceMax || n != nil && len(n.waiters) >= LineMax
 }
 
-// The method hasPlace reports whether a request could join the line of a check's counter.
+// lines.hasPlace reports whether a request could join the line of a check's counter.
 func (l *lines) hasPlace(c *counter.Check) bool {
 	if l.refuses(c) {
 		return false
@@ -167,8 +169,8 @@ func (l *lines) hasPlace(c *counter.Check) bool {
 	return !l.full(c)
 }
 
-// The method join adds a request to the line of a check's counter. It returns nil if the request
-// must not wait.
+// lines.join adds a request to the line of a check's counter. It returns nil if the request must
+// not wait.
 func (l *lines) join(c *counter.Check) (*line, *waiter) {
 	if l.refuses(c) {
 		return nil, nil
@@ -194,8 +196,8 @@ func (l *lines) join(c *counter.Check) (*line, *waiter) {
 	return n, w
 }
 
-// The method ask asks the agents for the units of a line, unless they are asked already. The caller
-// holds the lock.
+// lines.ask asks the agents for the units that a line needs, unless a question of the line is under
+// way. The caller holds the lock.
 func (l *lines) ask(n *line) {
 	if n.asking || n.closed {
 		return
@@ -217,7 +219,8 @@ func (l *lines) send(n *line, after time.Duration) {
 	})
 }
 
-// The method prepare fills in what a line needs now. It reports whether the question is to be sent.
+// lines.prepare fills in how many units the waiting requests of a line need now. It reports whether
+// the question is to be sent.
 func (l *lines) prepare(t *ticket) bool {
 	n := t.line
 	if n == nil {
@@ -247,8 +250,8 @@ func (l *lines) prepare(t *ticket) bool {
 	return true
 }
 
-// The method sent is invoked after a question was published. It notes how many agents have heard
-// the question.
+// lines.sent is invoked after a question was published. It notes how many agents have heard the
+// question.
 func (l *lines) sent(t *ticket, heard int64, err error) {
 	n := t.line
 	if n == nil {
@@ -266,7 +269,7 @@ func (l *lines) sent(t *ticket, heard int64, err error) {
 	}
 }
 
-// The method receive processes a message of an agent.
+// lines.receive processes a message of an agent.
 func (l *lines) receive(message string) {
 	if l.active.Load() == 0 && !strings.Contains(message, "refused_ms") {
 		return
@@ -301,9 +304,9 @@ func (l *lines) receive(message string) {
 	}
 }
 
-// The method end ends the question of a line when all agents that heard it are done. Requests that
-// still wait call the store once more. If the other regions have no more units, these requests do
-// not call the store again after that. The caller holds the lock.
+// lines.end ends the question of a line when all agents that heard it are done. Requests that still
+// wait call the store once more. If the other regions have no more units, that call is the last of
+// these requests. The caller holds the lock.
 func (l *lines) end(n *line) {
 	switch {
 	case n.heard < 0 || n.done < n.heard:
@@ -319,8 +322,8 @@ func (l *lines) end(n *line) {
 	l.wake(n, counter.CountMax)
 }
 
-// The method close removes a line from the table. Its requests call the store for the last time,
-// and further requests do not wait for a short time. The caller holds the lock.
+// lines.close removes a line from the table. Its requests call the store for the last time, and
+// further requests do not wait for a short time. The caller holds the lock.
 func (l *lines) close(n *line) {
 	if !n.closed {
 		n.closed, n.asking = true, false
@@ -340,7 +343,7 @@ func (l *lines) close(n *line) {
 	}
 }
 
-// The method closeAll closes all lines.
+// lines.closeAll closes all lines.
 func (l *lines) closeAll() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -349,9 +352,9 @@ func (l *lines) closeAll() {
 	}
 }
 
-// The method named late closes a line whose question has been under way for as long as a request
-// may wait. An agent that has restarted, or that cannot publish, never answers the question.
-// Without this, the line would ask no other question, and later requests would wait in vain.
+// lines.late closes a line whose question has been under way for as long as a request may wait. An
+// agent that has restarted, or that cannot publish, never answers the question. Without this, the
+// line would ask no other question, and later requests would wait in vain.
 func (l *lines) late(n *line) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -360,8 +363,8 @@ func (l *lines) late(n *line) {
 	}
 }
 
-// The method wake wakes the first requests of a line, as many as the given units suffice for. The
-// caller holds the lock.
+// lines.wake wakes the first requests of a line, as many as the given units suffice for. The caller
+// holds the lock.
 func (l *lines) wake(n *line, units int64) {
 	if l.forget != nil {
 		l.forget(&n.check)
@@ -379,8 +382,8 @@ func (l *lines) wake(n *line, units int64) {
 	}
 }
 
-// The method call tells a request to call the store. If the request has not noticed the previous
-// signal yet, the two signals count as one.
+// waiter.call tells a request to call the store. If the request has not noticed the previous signal
+// yet, the two signals count as one.
 func (w *waiter) call() {
 	select {
 	case w.wake <- struct{}{}:
@@ -388,14 +391,14 @@ func (w *waiter) call() {
 	}
 }
 
-// The method isLast reports whether the request's next call of the store is the last.
+// lines.isLast reports whether the request's next call of the store is the last.
 func (l *lines) isLast(w *waiter) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return w.last
 }
 
-// The method named again lets a request wait once more, at its place in the line.
+// lines.again lets a request wait once more, at its place in the line.
 func (l *lines) again(n *line, w *waiter) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -403,7 +406,7 @@ func (l *lines) again(n *line, w *waiter) {
 	l.ask(n)
 }
 
-// The method leave removes a request from its line.
+// lines.leave removes a request from its line.
 func (l *lines) leave(n *line, w *waiter) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

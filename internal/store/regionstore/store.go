@@ -26,13 +26,14 @@
 //
 // A counter with [counter.Check.Gossip] whose units were charged is noted, and its name is written
 // to a set in Redis within [MarkEvery], for the region's agent. The set is bounded, as are the
-// names in memory; what is left out is counted, and written when the counter changes again.
+// names in memory. Names that are left out are counted, and are written when their counters change
+// again.
 //
 // # Price
 //
 // A check whose rule does not lend units costs one comparison. A question costs one PUBLISH, and
-// some allocations. A counter that regions tell each other costs a look-up in a table. All such
-// counters together cost one command in [MarkEvery]. After its first question, a process keeps a
+// some allocations. A check with [counter.Check.Gossip] costs a look-up in a table. All such checks
+// together cost one command in [MarkEvery]. After its first question, a process keeps a
 // subscription to [AnswerChannel]. A request that waits calls the store again when units have
 // arrived, and when it stops waiting.
 //
@@ -140,8 +141,8 @@ type Agency struct {
 	// until ctx is done or the connection ends. It calls the function named begun as soon as it
 	// listens. If Listen is nil, no request waits.
 	Listen func(ctx context.Context, begun func(), received func(message string)) error
-	// Writeoffs reads the value of [writeoff.Key], nil if there is none. If Writeoffs is nil, the
-	// region is never written off.
+	// Writeoffs reads the value of [writeoff.Key], or nil if there is none. If Writeoffs is nil,
+	// the region is never written off.
 	Writeoffs func(ctx context.Context) ([]byte, error)
 	// Mark writes the names of counters that have changed to the set at [ChangedKey]. It returns
 	// how many other names were removed from the set, and whether an agent tells the other regions
@@ -234,8 +235,8 @@ func (s *Store) TakeAll(ctx context.Context, calls []counter.Call) {
 	s.takeAll(ctx, own, calls)
 }
 
-// The method takeAll answers calls. The argument named own is the entry of this region, or nil if
-// the region was never written off.
+// Store.takeAll answers calls. The argument named own is the entry of this region, or nil if the
+// region was never written off.
 func (s *Store) takeAll(ctx context.Context, own *writeoff.Entry, calls []counter.Call) {
 	if own != nil {
 		s.takeShut(ctx, own, calls)
@@ -257,9 +258,9 @@ func failAll(calls []counter.Call, err error) {
 	}
 }
 
-// The method look requests units of the counters that run low. The argument named back means that
-// the region was taken back. While it must not use its own part, units of other regions would be of
-// no use to it, and the other regions would lose them.
+// Store.look requests units of the counters that run low. The argument named back means that the
+// region was taken back. While it must not use its own part, units of other regions would be of no
+// use to it, and the other regions would lose them.
 func (s *Store) look(checks []counter.Check, results []counter.Result, back bool) {
 	for i := range checks {
 		c := &checks[i]
@@ -280,7 +281,7 @@ func (s *Store) look(checks []counter.Check, results []counter.Result, back bool
 	}
 }
 
-// The method ask queues a question, unless units of the counter were requested a short time ago.
+// Store.ask queues a question, unless units of the counter were requested a short time ago.
 func (s *Store) ask(c *counter.Check, short bool, nowMillis int64) {
 	place := &s.asked[maphash.Bytes(s.seed, c.Key)%placesMax]
 	last := place.Load()
@@ -292,7 +293,7 @@ func (s *Store) ask(c *counter.Check, short bool, nowMillis int64) {
 	s.push(ticket{question: question}) // if there is no room, the next call asks again
 }
 
-// The method push queues a question, and reports whether there was room for it.
+// Store.push queues a question, and reports whether there was room for it.
 func (s *Store) push(t ticket) bool {
 	var ok bool
 	if t.source, ok = s.sources.Enter(t.question.Source, queueMax); ok {
@@ -317,7 +318,7 @@ func questionOf(c *counter.Check) Question {
 	return q
 }
 
-// The method send publishes the questions.
+// Store.send publishes the questions.
 func (s *Store) send() {
 	for {
 		select {

@@ -49,8 +49,9 @@ func limits(t *testing.T) (part, whole counter.Limit) {
 	return part, whole
 }
 
-// TestAsksWhenUnitsRunLow: when a quarter of the region's part or less is left, the agent is asked,
-// at a limited rate for each counter, and only for limits whose units are lent.
+// TestAsksWhenUnitsRunLow: when a quarter of the region's part or less is left, the store asks the
+// agent for units. It asks at a limited rate for each counter, and only for limits whose units are
+// lent.
 func TestAsksWhenUnitsRunLow(t *testing.T) {
 	part, whole := limits(t)
 	questions := make(chan Question, 16)

@@ -25,7 +25,8 @@ type writeoffs struct {
 	state  writeoff.State
 	failed bool // a failure was logged
 
-	// While the first reading fails, calls that wait for one another fail together.
+	// The error of the first reading, and its time. Calls within firstAgain fail with the same
+	// error.
 	firstErr error
 	firstAt  time.Time
 }
@@ -33,8 +34,8 @@ type writeoffs struct {
 // firstAgain is how long a failure of the first reading counts for further calls.
 const firstAgain = 100 * time.Millisecond
 
-// The method writeoff returns the entry of this region, or nil if the checks may use the region's
-// parts of limits. The first call reads the state.
+// Store.writeoff returns the entry of this region, or nil if the checks may use the region's parts
+// of limits. The first call reads the state.
 func (s *Store) writeoff(ctx context.Context, checks []counter.Check) (*writeoff.Entry, error) {
 	if s.agency.Writeoffs == nil {
 		return nil, nil
@@ -61,7 +62,7 @@ func longAgo(e *writeoff.Entry, l *counter.Limit) bool {
 	return counter.Micros(time.Now().UnixMicro())-e.Since > 3*l.Window()+counter.Day
 }
 
-// The method startWriteoff reads the state for the first time, and then follows it.
+// Store.startWriteoff reads the state for the first time, and then follows it.
 func (s *Store) startWriteoff(ctx context.Context) error {
 	s.writeoffs.mu.Lock()
 	defer s.writeoffs.mu.Unlock()
@@ -95,7 +96,7 @@ func (s *Store) startWriteoff(ctx context.Context) error {
 	return nil
 }
 
-// The method readWriteoff reads the state. The last good one remains if the value is damaged. The
+// Store.readWriteoff reads the state. If the value is damaged, the last valid state remains. The
 // caller holds the lock.
 func (s *Store) readWriteoff(ctx context.Context) error {
 	value, err := s.agency.Writeoffs(ctx)
@@ -145,8 +146,8 @@ type shutCall struct {
 	shut  []int
 }
 
-// The method takeShut answers calls in a region that was written off. Requests whose limits are
-// shut are denied.
+// Store.takeShut answers calls in a region that was written off. Requests whose limits are shut are
+// denied.
 func (s *Store) takeShut(ctx context.Context, e *writeoff.Entry, calls []counter.Call) {
 	looks := make([]counter.Call, 0, len(calls))
 	asked := make([]counter.Call, len(calls))
@@ -173,7 +174,7 @@ func (s *Store) takeShut(ctx context.Context, e *writeoff.Entry, calls []counter
 				asked[i].Err = look.Err
 			}
 			if e.Forgotten() || look.Err != nil || e.Shuts(c.Limit, c.Bounds, look.Results[0].At) {
-				c.Op, c.Cost, c.Min, c.Max, c.ShareMille, c.Age = counter.OpTake, c.Limit.Capacity()+1, 0, 0, 0, 0 // that can never pass
+				c.Op, c.Cost, c.Min, c.Max, c.ShareMille, c.Age = counter.OpTake, c.Limit.Capacity()+1, 0, 0, 0, 0 // this never passes
 				shut = append(shut, j)
 			}
 		}

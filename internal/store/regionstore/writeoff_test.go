@@ -52,10 +52,9 @@ func (w *written) read(context.Context) ([]byte, error) {
 	return nil, nil
 }
 
-// TestAWrittenOffRegionDenies: the state is read before the first decision. While the region is
-// written off, and in the windows before it may use its part again, requests under limits that are
-// lent are denied, and no units of other regions are asked for. A damaged value is logged once, and
-// changes nothing.
+// TestAWrittenOffRegionDenies: the state is read before the first decision. Until the region may
+// use its part again, requests under limits that are lent are denied, and the store does not ask
+// for units of other regions. A damaged value is logged once, and changes nothing.
 func TestAWrittenOffRegionDenies(t *testing.T) {
 	part, whole := limits(t)
 	now := 1_700_000_000 * counter.Second
