@@ -45,8 +45,8 @@ type Options struct {
 	Redis redisstore.Options
 	// Master is the sentinels' name for the master; "" if the sentinels watch only one master.
 	Master string
-	// Timeout is the store's timeout for a call; 0 is its default. The doctor compares its
-	// measurements with this timeout.
+	// Timeout is the store's timeout for a call; 0 means the store's default. The doctor compares
+	// its measurements with this timeout.
 	Timeout time.Duration
 }
 
@@ -112,7 +112,7 @@ func (d *Deployment) findByAny(ctx context.Context, named []*redisstore.ToolServ
 
 var modeTexts = map[Mode]string{ModeSingle: "one server", ModeSentinel: "a master with sentinels", ModeCluster: "a cluster"}
 
-// The method reach connects to a server and reads its state.
+// Deployment.reach connects to a server and reads its state.
 func (d *Deployment) reach(ctx context.Context, o *redisstore.ToolServer) (*Node, error) {
 	first := d.newNode(o)
 	first.sentinel = d.options.Redis.Mode == redisstore.ModeSentinel
@@ -172,7 +172,7 @@ func withoutPassword(o *redisstore.ToolServer) *redisstore.ToolServer {
 	return &open
 }
 
-// The method find discovers the other servers from the first.
+// Deployment.find discovers the other servers from the first.
 func (d *Deployment) find(ctx context.Context, first *Node) error {
 	switch {
 	case first.info["redis_mode"] == "sentinel":
@@ -192,7 +192,7 @@ func (d *Deployment) find(ctx context.Context, first *Node) error {
 	}
 }
 
-// The method named at returns how to connect to another server, based on a known one.
+// Deployment.at returns how to connect to another server, based on a known one.
 func (d *Deployment) at(addr string, base *redisstore.ToolServer) *redisstore.ToolServer {
 	other := *base
 	other.Network, other.Addr = "tcp", addr
@@ -263,7 +263,7 @@ func (n *Node) Explain(err error) error { return n.explain(err) }
 
 func (n *Node) close() error { return n.client.Close() }
 
-// The method ask reads the server's INFO.
+// Node.ask reads the server's INFO.
 func (n *Node) ask(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
@@ -294,14 +294,14 @@ func parseInfo(text string) map[string]string {
 	return info
 }
 
-// The method send sends a command to the server.
+// Node.send sends a command to the server.
 func (n *Node) send(ctx context.Context, args ...any) *redis.Cmd {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	return n.client.Do(ctx, args...)
 }
 
-// The method explain adds a remedy to an error.
+// Node.explain adds a remedy to an error.
 func (n *Node) explain(err error) error {
 	var (
 		network     *net.OpError
@@ -356,7 +356,7 @@ func (n *Node) user() string {
 	return n.server.Username
 }
 
-// The method cli returns a redis-cli command line for the server.
+// Node.cli returns a redis-cli command line for the server.
 func (n *Node) cli(args ...string) string {
 	words := []string{"redis-cli"}
 	if n.server.Network == "unix" {

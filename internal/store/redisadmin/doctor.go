@@ -34,7 +34,7 @@ type Finding struct {
 	Level   Level
 	Subject string // the subject of the examination, such as "eviction" or "clock"
 	Text    string
-	Do      []string // commands that correct it
+	Do      []string // commands that correct the problem
 }
 
 // Doctor looks for conditions under which limits would fail. Doctor tests the store's script on a
@@ -92,9 +92,9 @@ func (e *examination) say(level Level, subject, text string, do ...string) {
 	e.findings = append(e.findings, Finding{where, level, subject, text, do})
 }
 
-// The method set returns commands that change settings, given as names and values, at run time and
-// across restarts. A server started without a configuration file takes its settings from its
-// command line, so a restart would undo the changes.
+// examination.set returns commands that change settings at run time and keep them across restarts.
+// The arguments are pairs of a name and a value. A server that was started without a configuration
+// file loses the changes at a restart, because it takes its settings from its command line.
 func (e *examination) set(settings ...string) (commands []string) {
 	for i := 0; i < len(settings); i += 2 {
 		commands = append(commands, e.n.cli("CONFIG", "SET", settings[i], settings[i+1]))
@@ -165,8 +165,9 @@ func (e *examination) memory() {
 	}
 }
 
-// The method config returns a setting. If the setting cannot be read, the result named unknown
-// contains the reason and how to read it, and the caller must not draw conclusions.
+// examination.config returns a setting. If the setting cannot be read, the result named unknown
+// contains the reason, and says how to read the setting. The caller must then draw no conclusion
+// from value.
 func (e *examination) config(ctx context.Context, name string) (value, unknown string) {
 	values, err := e.n.send(ctx, "config", "get", name).Slice()
 	switch {
@@ -230,7 +231,7 @@ func (e *examination) appendOnly(ctx context.Context) {
 	}
 }
 
-// The method snapshots reports what survives a restart without an append-only file.
+// examination.snapshots reports what survives a restart without an append-only file.
 func (e *examination) snapshots(ctx context.Context) {
 	replicated := !e.d.alone() || e.n.number("connected_slaves") > 0
 	const emptied = "a master that is restarted before its replica takes over comes back empty, and its replica empties itself with it"
@@ -259,7 +260,7 @@ func (e *examination) connections() {
 	}
 }
 
-// The method coverage examines how a cluster behaves after the loss of a master.
+// examination.coverage examines how a cluster behaves after the loss of a master.
 func (e *examination) coverage(ctx context.Context) {
 	const name = "cluster-require-full-coverage"
 	const rejecting = "while a master is down and its replica has not taken over, the other masters reject every call, too"
@@ -274,7 +275,7 @@ func (e *examination) coverage(ctx context.Context) {
 	}
 }
 
-// The method checkAccess examines passwords and users.
+// examination.checkAccess examines passwords and users.
 func (e *examination) checkAccess() {
 	own := e.n.cli("ACL", "SETUSER", "limiter", "on", ">PASSWORD") + " " + rightsFor(e.d.leastRights(), e.n.info["redis_version"])
 	switch {
@@ -299,7 +300,7 @@ func rightsFor(rights, version string) string {
 	return strings.Join(words, " ")
 }
 
-// The method named local reports whether the server's address is reachable only from this machine.
+// Node.local reports whether the server's address is reachable only from this machine.
 func (n *Node) local() bool {
 	host, _, err := net.SplitHostPort(n.Addr)
 	ip := net.ParseIP(host)

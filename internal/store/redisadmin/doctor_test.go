@@ -20,7 +20,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The function examined returns the findings, by server and subject, and whether nothing is wrong.
+// The function examined runs the doctor. It returns the findings by server and subject, and whether
+// none of them is wrong.
 func examined(t *testing.T, o Options) (found map[string]Finding, ok bool) {
 	t.Helper()
 	findings := connect(t, o).Doctor(context.Background())
@@ -110,7 +111,7 @@ func TestDoctorsCommandsMendIt(t *testing.T) {
 			if c.subject == "memory" && c.level == LevelWrong {
 				set(t, s, "maxmemory", strconv.FormatInt(s.Memory()*9/8, 10))
 			}
-			for range 3 { // other nodes
+			for range 3 { // connections of other nodes
 				other := redis.NewClient(&redis.Options{Network: "unix", Addr: s.Addr})
 				defer other.Close()
 				if err := other.Ping(context.Background()).Err(); err != nil {
@@ -180,7 +181,7 @@ func TestDoctorTriesEveryRight(t *testing.T) {
 			t.Errorf("%s is never tried", word)
 		}
 		switch {
-		case name == "info" || name == "select": // without these rights it cannot even connect
+		case name == "info" || name == "select": // without these rights the doctor cannot even connect
 			continue
 		case command:
 			set("-" + name)

@@ -132,7 +132,7 @@ func slotsText(slots []Slots) string {
 	return strings.Join(parts, ",")
 }
 
-// The method down reports whether the other servers consider this one down.
+// Node.down reports whether the other servers consider this one down.
 func (n *Node) down() bool {
 	return strings.Contains(n.flags, "fail") && !strings.Contains(n.flags, "fail?") || strings.Contains(n.flags, "o_down") ||
 		strings.Contains(n.flags, "s_down")
@@ -155,7 +155,7 @@ func (n *Node) state() string {
 	}
 }
 
-// The method keys returns the number of keys in all databases of the server.
+// Node.keys returns the number of keys in all databases of the server.
 func (n *Node) keys() string {
 	if n.info == nil || n.info["redis_mode"] == "sentinel" {
 		return ""
@@ -188,14 +188,14 @@ func (n *Node) memory() string {
 
 func megabytes(bytes int64) string { return fmt.Sprintf("%.1f MB", float64(bytes)/1e6) }
 
-// The method number returns a numeric field of INFO, or 0 if it is missing.
+// Node.number returns a numeric field of INFO, or 0 if it is missing.
 func (n *Node) number(name string) int64 {
 	number, _ := strconv.ParseInt(n.info[name], 10, 64)
 	return number
 }
 
-// The method named behind describes how far a replica is behind its master. If only one server was
-// named, behind describes that server's replicas.
+// Deployment.behind describes how far a replica is behind its master. If only one server was named,
+// behind describes that server's replicas.
 func (d *Deployment) behind(n *Node) string {
 	if n.Master || n.info == nil || n.info["redis_mode"] == "sentinel" {
 		if d.alone() {
@@ -235,7 +235,7 @@ func (n *Node) replicasBehind() string {
 	return strings.Join(parts, "; ")
 }
 
-// The method linked returns the fields that a server reports about each of its replicas.
+// Node.linked returns the fields that a server reports about each of its replicas.
 func (n *Node) linked() (replicas []map[string]string) {
 	for i := range n.number("connected_slaves") {
 		known := map[string]string{}
@@ -250,7 +250,7 @@ func (n *Node) linked() (replicas []map[string]string) {
 	return replicas
 }
 
-// The method named alone reports whether no other server, such as a sentinel, observes the servers.
+// Deployment.alone reports whether no other server, such as a sentinel, observes the servers.
 func (d *Deployment) alone() bool { return d.Mode == ModeSingle || d.Mode == ModeRing }
 
 // problemOf returns the problem of one server, or "".
@@ -274,8 +274,8 @@ func (d *Deployment) problemOf(n *Node) string {
 	return ""
 }
 
-// The method named answers returns a server that answers. There is at least one such server: the
-// one that was contacted first.
+// Deployment.answers returns a server that answers. There is at least one such server: the one that
+// was contacted first.
 func (d *Deployment) answers() *Node {
 	for _, n := range slices.Concat(d.Nodes, d.Sentinels) {
 		if n.info != nil {
@@ -315,7 +315,7 @@ func (d *Deployment) topologyProblems() (wrong []string) {
 	return wrong
 }
 
-// The method unservedSlots returns the slots that are not served by a running master.
+// Deployment.unservedSlots returns the slots that are not served by a running master.
 func (d *Deployment) unservedSlots() (missing []Slots) {
 	var served [slotsOfCluster]bool
 	for _, n := range d.Nodes {

@@ -96,7 +96,7 @@ func (d *Deployment) Inspect(ctx context.Context, key string, check *counter.Che
 	return c, err
 }
 
-// The method addrs returns the addresses of the servers.
+// Deployment.addrs returns the addresses of the servers.
 func (d *Deployment) addrs() (addrs []string) {
 	for _, n := range d.Nodes {
 		addrs = append(addrs, n.Addr)
@@ -133,8 +133,8 @@ type reading struct {
 	now time.Time // the server's clock
 }
 
-// The method command sends a command for the key. If the slot is being moved, the key might already
-// be on the target server; command then sends the command there.
+// reading.command sends a command for the key. If the slot is being moved, the key might already be
+// on the target server; command then sends the command there.
 func (r *reading) command(args ...any) *redis.Cmd {
 	cmd := r.n.send(r.ctx, args...)
 	if addr, ok := redis.IsAskError(cmd.Err()); ok {
@@ -160,7 +160,7 @@ func (r *reading) askAt(addr string, args []any) *redis.Cmd {
 	return cmd
 }
 
-// The method text returns the string at a key, or "" if there is none.
+// reading.text returns the string at a key, or "" if there is none.
 func (r *reading) text(key string) (string, error) {
 	text, err := r.command("get", key).Text()
 	if errors.Is(err, redis.Nil) {
@@ -189,7 +189,7 @@ func (r *reading) describe(c *Counter, named *parsedKey) error {
 	return nil
 }
 
-// The method counter describes a counter that is stored as a string.
+// reading.counter describes a counter that is stored as a string.
 func (r *reading) counter(c *Counter, l *counter.Limit) error {
 	text, err := r.text(r.key)
 	switch {
@@ -252,7 +252,7 @@ func weighPrevious(units int64, rest, window time.Duration) uint64 {
 	return weighs
 }
 
-// The method log describes a sliding log.
+// reading.log describes a sliding log.
 func (r *reading) log(c *Counter, window counter.Micros) error {
 	sum, err := r.text(r.key + ":n")
 	if err != nil {
@@ -287,7 +287,7 @@ func (r *reading) log(c *Counter, window counter.Micros) error {
 	return nil
 }
 
-// The method member returns the numbers in the member of the sorted set that has the given rank.
+// reading.member returns the numbers in one member of the sorted set, the one with the given rank.
 func (r *reading) member(rank int64, want int) ([]int64, error) {
 	members, err := r.command("zrange", r.key, rank, rank).StringSlice()
 	if err != nil {
@@ -302,7 +302,7 @@ func (r *reading) member(rank int64, want int) ([]int64, error) {
 	return nil, &corruptError{"its members should be decimals"}
 }
 
-// The method penalty describes a client's penalty.
+// reading.penalty describes a client's penalty.
 func (r *reading) penalty(c *Counter) error {
 	text, err := r.text(r.key + ":until")
 	if err != nil {
@@ -334,7 +334,7 @@ func (r *reading) penalty(c *Counter) error {
 	return nil
 }
 
-// The method compare evaluates a check of the counter without charging it.
+// reading.compare evaluates a check of the counter without charging it.
 func (r *reading) compare(c *Counter, check *counter.Check) error {
 	ctx, cancel := context.WithTimeout(r.ctx, answerTimeout)
 	defer cancel()
@@ -383,7 +383,7 @@ func decimals(text string) (numbers []int64, ok bool) {
 
 func instant(micros int64) time.Time { return time.UnixMicro(micros) }
 
-// The method named when formats an instant and its distance from now.
+// reading.when formats an instant and its distance from now.
 func (r *reading) when(at time.Time) string {
 	text := at.UTC().Format("2006-01-02T15:04:05.000Z")
 	if away := at.Sub(r.now); away > 0 {

@@ -38,7 +38,7 @@ func check(t *testing.T, key, limit string, cost int64) counter.Check {
 		t.Fatal(err)
 	}
 	c := counter.Check{Key: []byte(key), ScopeLen: len("rl1:shop:api:"), Limit: &l, Cost: cost}
-	if l.Calendar() != 0 { // the day before is suitable for every unit
+	if l.Calendar() != 0 { // a window that began on the day before
 		begins := counter.Micros(time.Now().Add(-24 * time.Hour).UnixMicro())
 		c.Bounds = &counter.Bounds{begins - counter.Day, begins, begins + 2*counter.Day, begins + 3*counter.Day}
 	}
@@ -161,7 +161,7 @@ func TestInspectFindsTheServer(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t)
 	key := ""
-	for i := 0; ; i++ { // this key is not on the queried node
+	for i := 0; ; i++ { // until the key is not on the queried node
 		key = fmt.Sprintf("rl1:shop:api:{user:%d}:3600s:sw", i)
 		if c.Master(redisstore.Slot(key)) == c.Nodes[1] {
 			break

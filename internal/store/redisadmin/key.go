@@ -88,7 +88,7 @@ func parseKey(key string) (*parsedKey, error) {
 	return n, nil
 }
 
-// The method keys returns all keys of the counter.
+// parsedKey.keys returns all keys of the counter.
 func (n *parsedKey) keys() []string {
 	switch {
 	case n.rule == penaltyRule:

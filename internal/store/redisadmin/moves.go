@@ -17,13 +17,12 @@ import (
 // reports its own side. An aborted move can remain on only one of them.
 type move struct {
 	from, to string // ids
-	// giving: the server named from reports that it gives the slots; taking: the server named to
-	// reports that it takes them
+	// giving: whether the source reports the move; taking: whether the target reports the move
 	giving, taking bool
 	slots          []Slots
 }
 
-// The method named single reports whether the move has exactly one slot.
+// move.single reports whether the move has exactly one slot.
 func (m *move) single() bool { return len(m.slots) == 1 && m.slots[0].First == m.slots[0].Last }
 
 // The type step is one slot of a move.
@@ -112,7 +111,7 @@ func movesOf(giving, taking map[step]bool) (moves []move) {
 	return moves
 }
 
-// The method nodeByID returns the node with an id, or nil if it is unknown, and its name for
+// Deployment.nodeByID returns the node with an id, or nil if it is unknown, and its name for
 // messages.
 func (d *Deployment) nodeByID(id string) (*Node, string) {
 	for _, n := range d.Nodes {
@@ -166,7 +165,7 @@ func (d *Deployment) stableCLI(m *move) string {
 	return text
 }
 
-// The method named moving returns the move that contains a slot, or nil.
+// Deployment.moving returns the move that contains a slot, or nil.
 func (d *Deployment) moving(slot int) *move {
 	for i := range d.moves {
 		if slices.ContainsFunc(d.moves[i].slots, func(s Slots) bool { return s.First <= slot && slot <= s.Last }) {

@@ -116,7 +116,7 @@ func (d *Deployment) findSentinels(ctx context.Context, first *Node) error {
 	return nil
 }
 
-// The method restricted returns notes about the data that the sentinels' user may not read, and the
+// Deployment.restricted returns notes about the data that the sentinels' user may not read, and the
 // problems found in the rest.
 func (d *Deployment) restricted() (notes, wrong []string) {
 	if d.Mode != ModeSentinel {

@@ -195,7 +195,7 @@ func slotsIn(words []string) (all []Slots) {
 	return all
 }
 
-// The method sort orders masters by their first slot, masters without slots last, and puts replicas
+// Deployment.sort orders masters by their first slot, masters without slots last, and puts replicas
 // after their master.
 func (d *Deployment) sort() {
 	first := map[string]int{}

@@ -89,7 +89,7 @@ func (t *Trial) Addrs() (addrs []string) {
 // Stop returns the command that stops the nodes.
 func (t *Trial) Stop() string { return "kill $(cat " + quoteWord(t.Dir) + "/*/" + pidFile + ")" }
 
-// The method folder returns the folder of the i-th node.
+// Trial.folder returns the folder of the i-th node.
 func (t *Trial) folder(i int) string { return filepath.Join(t.Dir, strconv.Itoa(t.Port+i)) }
 
 const (
@@ -118,8 +118,8 @@ func (t *Trial) checkFolder() error {
 	return nil
 }
 
-// The method start starts the nodes that are not running and returns all nodes, or none on an
-// error. The method checks all ports before it starts anything.
+// Trial.start starts the nodes that are not running and returns all nodes, or none on an error. The
+// method checks all ports before it starts anything.
 func (t *Trial) start(ctx context.Context) (nodes []*Node, err error) {
 	binary, err := exec.LookPath("redis-server")
 	if err != nil {
@@ -130,7 +130,7 @@ func (t *Trial) start(ctx context.Context) (nodes []*Node, err error) {
 		n := newNode(&redisstore.ToolServer{Network: "tcp", Addr: addr})
 		nodes = append(nodes, n)
 		var runs bool
-		if err == nil { // one port in use by another program is enough
+		if err == nil { // after one error, the other ports are not checked
 			runs, err = t.isRunning(ctx, n, i)
 		}
 		if !runs {
@@ -229,7 +229,7 @@ func (t *Trial) startNode(ctx context.Context, binary string, i int) error {
 	return nil
 }
 
-// The method await waits until a node answers.
+// Trial.await waits until a node answers.
 func (t *Trial) await(ctx context.Context, n *Node, i int) error {
 	return retryUntilDone(ctx, func() error {
 		err := n.send(ctx, "ping").Err()
@@ -256,7 +256,7 @@ func retryUntilDone(ctx context.Context, try func() error) error {
 	}
 }
 
-// The method form joins the nodes into a cluster, unless they already form one.
+// Trial.form joins the nodes into a cluster, unless they already form one.
 func (t *Trial) form(ctx context.Context, nodes []*Node) error {
 	var err error
 	ask := func(n *Node, args ...any) string {

@@ -55,8 +55,8 @@ func (d *Deployment) leastRights() string {
 	return redisstore.LeastPrivilege
 }
 
-// The method named rights tests whether the user has the rights that the store needs, and returns
-// the result.
+// examination.rights tests whether the user has the rights that the store needs, and returns the
+// result.
 func (e *examination) rights(ctx context.Context) bool {
 	key, missing, keys := e.n.unusedKey(), []string{}, false
 	for word := range strings.FieldsSeq(e.d.leastRights()) {
@@ -135,7 +135,7 @@ const (
 	clockOffMax = time.Second
 )
 
-// The method clock compares the server's clock with this machine's.
+// examination.clock compares the server's clock with this machine's.
 func (e *examination) clock(ctx context.Context) {
 	off, within := time.Duration(0), answerTimeout
 	for range clockTries {
@@ -166,7 +166,7 @@ func (e *examination) reportClock(off, within time.Duration) {
 	e.say(LevelOK, "clock", text)
 }
 
-// The method script measures the store's script on a temporary counter.
+// examination.script measures the store's script on a temporary counter.
 func (e *examination) script(ctx context.Context) {
 	key := e.n.unusedKey()
 	limit, err := counter.ParseLimit("1000000/60s sliding_window")
