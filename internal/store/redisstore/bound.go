@@ -43,10 +43,10 @@ type bound struct {
 	err error // the first error; it is permanent
 }
 
-// The method reset restarts the counts, because a new request was sent.
+// bound.reset restarts the counts, because a new request was sent.
 func (b *bound) reset() { b.total, b.elements = 0, 0 }
 
-// The method see parses the next bytes. After an error none of these bytes may be used.
+// bound.see parses the next bytes. After an error none of these bytes may be used.
 func (b *bound) see(p []byte) error {
 	for len(p) > 0 && b.err == nil {
 		switch {
@@ -66,7 +66,7 @@ func (b *bound) see(p []byte) error {
 	return b.err
 }
 
-// The method begin starts a line. Only RESP2 types are valid, because the client selects RESP2.
+// bound.begin starts a line. Only RESP2 types are valid, because the client selects RESP2.
 func (b *bound) begin(kind byte) {
 	switch kind {
 	case '+', '-', ':', '$', '*':
@@ -98,7 +98,7 @@ func (b *bound) inLine(p []byte) []byte {
 	return rest
 }
 
-// The method announce parses the number in a line.
+// bound.announce parses the number in a line.
 func (b *bound) announce(text []byte) {
 	for _, c := range text {
 		digit := c - '0'
@@ -127,7 +127,7 @@ func (b *bound) announce(text []byte) {
 	}
 }
 
-// The method finish ends a line. Announced data counts before it arrives.
+// bound.finish ends a line. Announced data counts before it arrives.
 func (b *bound) finish() {
 	kind := b.kind
 	b.kind = 0
@@ -150,7 +150,7 @@ func (b *bound) finish() {
 	}
 }
 
-// The method value ends a value, and each array whose last element it is.
+// bound.value ends a value, and each array whose last element it is.
 func (b *bound) value() {
 	for ; b.depth > 0; b.depth-- {
 		if b.lacks[b.depth-1]--; b.lacks[b.depth-1] > 0 {

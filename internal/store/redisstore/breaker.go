@@ -74,8 +74,8 @@ type breaker struct {
 // State returns the current state.
 func (b *breaker) State() BreakerState { return BreakerState(b.state.Load()) }
 
-// The method admit reports whether a call may go to Redis, and whether it is a trial. A trial must
-// end with a call of report or of release.
+// breaker.admit reports whether a call may go to Redis, and whether it is a trial. A trial must end
+// with a call of report or of release.
 func (b *breaker) admit() (admitted, trial bool) {
 	switch b.State() {
 	case BreakerClosed:
@@ -97,15 +97,14 @@ func (b *breaker) admit() (admitted, trial bool) {
 	return false, false
 }
 
-// The method release ends a trial whose call was never sent, so that the next call is tried
-// instead.
+// breaker.release ends a trial whose call was never sent, so that the next call is tried instead.
 func (b *breaker) release() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.trial = false
 }
 
-// The method report records the outcome of a batch that began in the given epoch.
+// breaker.report records the outcome of a batch that began in the given epoch.
 func (b *breaker) report(epoch uint64, failed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -131,7 +130,7 @@ func (b *breaker) report(epoch uint64, failed bool) {
 	}
 }
 
-// The method trip opens a closed breaker at once, unless its state has changed since the epoch.
+// breaker.trip opens a closed breaker at once, unless its state has changed since the epoch.
 func (b *breaker) trip(epoch uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

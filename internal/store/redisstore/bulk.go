@@ -31,7 +31,8 @@ func (s *Store) SetValues(ctx context.Context, keys []string, values [][]byte) e
 
 // setOn sets the values with the given indexes on one server. A call of MSET takes less time of the
 // server and of the client than a SET for each key. The keys of a cluster are in different slots,
-// so MSET cannot set them. An ACL user may lack the right to MSET, and a server may not have it.
+// so MSET cannot set them. An ACL user may lack the right to run MSET, and a server may lack the
+// command.
 func (s *Store) setOn(ctx context.Context, n *node, of []int, keys []string, values [][]byte) error {
 	if s.cluster == nil && !n.setsSingly.Load() {
 		err := setTogether(ctx, n.values, of, keys, values)

@@ -54,7 +54,7 @@ func TestValuesAreSet(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// The test itself makes 100 calls of SET.
+			// If the store makes no call of SET, only the 100 calls of the test are counted.
 			if singly := !strings.Contains(stats, "cmdstat_set:calls=100,"); singly != c.singly {
 				t.Errorf("set singly: %t, want %t\n%s", singly, c.singly, stats)
 			}

@@ -35,23 +35,23 @@ type cluster struct {
 	closed bool
 }
 
-// The method named all returns the known servers.
+// cluster.all returns the known servers.
 func (c *cluster) all() []*node {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Collect(maps.Values(c.nodes))
 }
 
-// The method node returns the server at host:port, or nil if there are too many servers or the
-// store is closed.
+// cluster.node returns the server at host:port, or nil if there are too many servers or the store
+// is closed.
 func (c *cluster) node(addr string) *node {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.nodeLocked(addr)
 }
 
-// The method learn assigns a slot to the server at host:port after a redirect, and returns that
-// server. Like node, it can return nil.
+// cluster.learn assigns a slot to the server at host:port after a redirect, and returns that
+// server. Like cluster.node, it can return nil.
 func (c *cluster) learn(slot int, addr string) *node {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -81,7 +81,7 @@ type owner struct {
 	addr        string
 }
 
-// The method apply adopts a view of the whole cluster. The method returns the servers that are no
+// cluster.apply adopts a view of the whole cluster. The method returns the servers that are no
 // longer used; the caller closes them.
 func (c *cluster) apply(view []owner) (over []*node) {
 	var served [slotCount]*node
@@ -110,7 +110,7 @@ func (c *cluster) apply(view []owner) (over []*node) {
 	return over
 }
 
-// The method close prevents new nodes and closes the existing ones.
+// cluster.close prevents new nodes and closes the existing ones.
 func (c *cluster) close() {
 	c.mu.Lock()
 	c.closed = true

@@ -224,7 +224,8 @@ func manyCallsOfACluster(t *testing.T, s *Store) {
 	for round := range 3 {
 		calls := makeCalls(300, limit)
 		for i := range calls {
-			// In the last round one of the two servers denies, so the other charge is refunded.
+			// In the last round one of the two servers denies the call, so the charge on the other
+			// is refunded.
 			calls[i].Checks = append(calls[i].Checks, take1(fmt.Sprint("rl1:more:", i), limittest.New(t, "9/1d fixed_window"))...)
 			calls[i].Results = make([]counter.Result, 2)
 		}

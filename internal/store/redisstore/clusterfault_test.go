@@ -58,7 +58,7 @@ func TestSlotsMoveUnderLoad(t *testing.T) {
 	f.checkUnharmed(t, c, "while slots moved")
 }
 
-// The method checkUnharmed ends a load and checks that no call has failed or was charged twice.
+// traffic.checkUnharmed ends a load and checks that no call has failed or was charged twice.
 func (f *traffic) checkUnharmed(t *testing.T, c *redistest.Cluster, when string) {
 	t.Helper()
 	f.end(t)

@@ -92,7 +92,7 @@ func newDialer(a address, config *tls.Config, timeout, patience time.Duration) *
 	return d
 }
 
-// The method named open is the Dialer function of go-redis.
+// dialer.open is the Dialer function of go-redis.
 func (d *dialer) open(context.Context, string, string) (net.Conn, error) {
 	lazy := d.lazy()
 	lazy.late = d.late
@@ -102,7 +102,7 @@ func (d *dialer) open(context.Context, string, string) (net.Conn, error) {
 	return lazy, nil
 }
 
-// The method lazy returns a connection that the method close will close.
+// dialer.lazy returns a connection that the method close will close.
 func (d *dialer) lazy() *lazyConn {
 	lazy := &lazyConn{dial: d.dial, gone: d.forget, timeout: d.timeout, patience: d.patience}
 	d.mu.Lock()
@@ -118,8 +118,7 @@ func (d *dialer) forget(c *lazyConn) {
 	delete(d.conns, c)
 }
 
-// The method close closes all connections; connections that are opened later are closed
-// immediately.
+// dialer.close closes all connections; connections that are opened later are closed immediately.
 func (d *dialer) close() {
 	d.mu.Lock()
 	d.closed = true

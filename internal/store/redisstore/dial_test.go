@@ -52,8 +52,8 @@ func TestLazyConnCloseEndsTheDial(t *testing.T) {
 	}
 }
 
-// TestLazyConnSaysWhatItHasNotWritten: the error of a Write reports that nothing of a batch was
-// written, so that its units are charged later.
+// TestLazyConnSaysWhatItHasNotWritten: if nothing of a batch was written, the error of Write says
+// so. The units of the batch are then charged later.
 func TestLazyConnSaysWhatItHasNotWritten(t *testing.T) {
 	near, far := net.Pipe()
 	defer far.Close()
@@ -64,7 +64,7 @@ func TestLazyConnSaysWhatItHasNotWritten(t *testing.T) {
 		if err := c.SetWriteDeadline(time.Now().Add(time.Millisecond)); err != nil {
 			t.Fatal(err)
 		}
-		_, err := c.Write([]byte("evalsha")) // because the other end does not read
+		_, err := c.Write([]byte("evalsha")) // this fails, because the other end does not read
 		if failure := failureOf(err); failure.Kind != KindTimeout {
 			t.Fatalf("write: error %v", err)
 		}

@@ -26,7 +26,7 @@ const (
 	askEveryMax = 150 * time.Millisecond
 )
 
-// The method follow keeps the list of servers current. The function named ask runs one round of
+// Store.follow keeps the list of servers current. The function named ask runs one round of
 // discovery.
 func (s *Store) follow(ask func(context.Context) error) {
 	timer := time.NewTimer(0)
@@ -63,8 +63,8 @@ func (s *Store) follow(ask func(context.Context) error) {
 	}
 }
 
-// The method patience returns the time until the next round. A server with a half-open breaker
-// waits for a call to try it, possibly forever; discovery would not help there.
+// Store.patience returns the time until the next round. A server with a half-open breaker waits for
+// a call to try it, possibly forever; discovery would not help there.
 func (s *Store) patience(err error) time.Duration {
 	if err != nil {
 		return 0
@@ -104,7 +104,7 @@ func (s *Store) askCluster(ctx context.Context) error {
 	return errors.Join(problems...)
 }
 
-// The method adopt makes a view the current one.
+// Store.adopt makes a view the current one.
 func (s *Store) adopt(view *clusterView) {
 	s.epoch.Store(view.epoch)
 	for _, n := range s.cluster.apply(view.owners) {
@@ -135,7 +135,7 @@ func (s *Store) discoveryOrder() (addrs []string) {
 	return addrs
 }
 
-// The method named once calls the function named ask with a temporary client for a server.
+// Store.once calls the function named ask with a temporary client for a server.
 func (s *Store) once(ctx context.Context, a address, ask func(context.Context, Client) error) error {
 	ctx, cancel := context.WithTimeout(ctx, max(connectTimeMin, s.settings.timeout))
 	defer cancel()
@@ -159,7 +159,7 @@ type clusterView struct {
 	epoch  int64 // the cluster's current epoch
 }
 
-// The method view queries a server for its view of the cluster.
+// Store.view queries a server for its view of the cluster.
 func (s *Store) view(ctx context.Context, addr string) (view *clusterView, err error) {
 	err = s.once(ctx, s.settings.at(addr), func(ctx context.Context, client Client) error {
 		ranges, err := client.Do(ctx, "cluster", "slots").Slice()

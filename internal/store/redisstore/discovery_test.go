@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestPatience: discovery is repeated soon while a server fails, but not while a server only waits
-// for its first call.
+// TestPatience: discovery is repeated soon while a server fails, but not while a half-open breaker
+// only waits for a call.
 func TestPatience(t *testing.T) {
 	s := open(t, Options{URL: "redis://127.0.0.1:1"})
 	for state, want := range map[BreakerState]time.Duration{BreakerClosed: askEvery, BreakerOpen: 0, BreakerHalfOpen: askEvery} {

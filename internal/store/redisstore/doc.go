@@ -49,8 +49,8 @@
 // A call costs a round trip, two goroutine switches and a few allocations. A refund over several
 // slots costs a second round trip. A token bucket that is checked together with counters on other
 // servers records how close to full it was, as does one whose charges are refundable (see
-// core.Check). The script takes about twice as long for such a bucket. When Redis hangs, callers
-// wait for at most [Store.Patience], and only until the breaker opens.
+// [counter.Check]). The script takes about twice as long for such a bucket. When Redis hangs,
+// callers wait for at most [Store.Patience], and only until the breaker opens.
 //
 // # When not to use it
 //

@@ -38,7 +38,7 @@ type tally struct {
 	due    atomic.Int64  // the time before which nothing is logged, in nanoseconds since start
 }
 
-// The method recordFailures records that n calls failed with f.
+// reporter.recordFailures records that n calls failed with f.
 func (r *reporter) recordFailures(now time.Time, f *Failure, n uint64) {
 	t := &r.kinds[f.Kind]
 	total := t.total.Add(n)
@@ -49,8 +49,8 @@ func (r *reporter) recordFailures(now time.Time, f *Failure, n uint64) {
 		"kind", f.Kind.String(), "calls", total-t.logged.Swap(total), "redis", r.server)
 }
 
-// The method recordState records a new state of the breaker. An outage is logged in two lines, when
-// the breaker opens and when it closes. The end is logged for every outage whose beginning was
+// breakerReporter.recordState records a new state of the breaker. An outage is logged in two lines,
+// when the breaker opens and when it closes. The end is logged for every outage whose beginning was
 // logged; otherwise the last log line would suggest that the outage continues. There are at most
 // two lines per reportEvery. The breaker's lock serializes the calls.
 func (r *breakerReporter) recordState(now time.Time, state BreakerState) {
@@ -66,23 +66,23 @@ func (r *breakerReporter) recordState(now time.Time, state BreakerState) {
 	}
 }
 
-// The method untried is invoked when the breaker has been half open for a while because there were
-// no requests. It logs this once for each logged outage. The breaker's lock serializes the calls of
-// untried and recordState.
+// breakerReporter.untried is invoked when the breaker has been half open for a while because there
+// were no requests. It logs this once for each logged outage. The breaker's lock serializes the
+// calls of untried and recordState.
 func (r *breakerReporter) untried() {
 	if r.lastLogged == BreakerOpen {
 		r.log("redis answers again, and its circuit breaker closes with the next request", BreakerHalfOpen, r.states.total.Load())
 	}
 }
 
-// The method log writes a line about a change of the breaker's state.
+// breakerReporter.log writes a line about a change of the breaker's state.
 func (r *breakerReporter) log(text string, state BreakerState, total uint64, args ...any) {
 	r.lastLogged = state
 	r.logger.Warn(text, append([]any{"state", state.String(), "changes", total - r.states.logged.Swap(total), "redis", r.server}, args...)...)
 }
 
-// The method claim reports whether a line may be logged now. Of several concurrent callers, at most
-// one gets true.
+// tally.claim reports whether a line may be logged now. Of several concurrent callers, at most one
+// gets true.
 func (t *tally) claim(since time.Duration) bool {
 	due := t.due.Load()
 	return int64(since) >= due && t.due.CompareAndSwap(due, int64(since+reportEvery))

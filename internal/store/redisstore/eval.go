@@ -42,7 +42,7 @@ func (s *Store) EvalAll(ctx context.Context, script *lua.Script, calls []ScriptC
 	return replies, errs, s.evalUnknown(ctx, script, again, keys, commands, replies, errs)
 }
 
-// The method evalUnknown loads the script on the servers that did not know it, and repeats their
+// Store.evalUnknown loads the script on the servers that did not know it, and repeats their
 // commands. The argument named again has the indexes of these commands.
 func (s *Store) evalUnknown(ctx context.Context, script *lua.Script, again []int, keys []string, commands [][]any, replies []any, errs []error) error {
 	loaded := make(map[*node]bool)

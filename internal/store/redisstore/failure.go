@@ -101,8 +101,8 @@ func (f *Failure) ofCall(unsent bool) *Failure {
 	return &failure
 }
 
-// The method named slow returns the failure of a call whose batch timed out although the server
-// works. If the batch had no connection in time, the call was not sent, and its failure says so.
+// Failure.slow returns the failure of a call whose batch timed out although the server works. If
+// the batch had no connection in time, the call was not sent, and its failure says so.
 func (f *Failure) slow() *Failure {
 	if f != nil && f.unsent {
 		return errSlowUnsent
@@ -131,8 +131,8 @@ func (f *Failure) Unwrap() []error {
 	return []error{err, f.Cause}
 }
 
-// The method overload reports whether the call failed although the server works: too many calls
-// were waiting, the server was too slow for them, or the caller's own deadline was too short.
+// Failure.overload reports whether the call failed although the server works: too many calls were
+// waiting, the server was too slow for them, or the caller's own deadline was too short.
 func (f *Failure) overload() bool {
 	return f.Kind == KindQueueFull || f.Kind == KindOverloaded || f.Kind == KindSlow || f.callerLate
 }

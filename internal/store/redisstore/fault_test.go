@@ -133,14 +133,14 @@ func (f *traffic) time(took time.Duration) {
 	}
 }
 
-// The method awaitAnswers waits until further calls have been answered.
+// traffic.awaitAnswers waits until further calls have been answered.
 func (f *traffic) awaitAnswers(t testing.TB) {
 	t.Helper()
 	target := f.countAnswered() + int64(10*f.callers)
 	waitUntil(t, "calls are answered", func() bool { return f.countAnswered() >= target })
 }
 
-// The method named failures waits until n further calls have failed.
+// traffic.failures waits until n further calls have failed.
 func (f *traffic) failures(t testing.TB, n int64) {
 	t.Helper()
 	target := f.failed.Load() + n
@@ -154,7 +154,7 @@ func (f *traffic) countAnswered() (n int64) {
 	return n
 }
 
-// The method end stops the callers and checks that every call returned by its deadline.
+// traffic.end stops the callers and checks that every call returned by its deadline.
 func (f *traffic) end(t testing.TB) {
 	t.Helper()
 	close(f.stop)
@@ -197,7 +197,7 @@ func (f *traffic) compare(t testing.TB, i int, state counter.State, lost bool) {
 	}
 }
 
-// The method named each waits until further calls of every caller have been answered.
+// traffic.each waits until further calls of every caller have been answered.
 func (f *traffic) each(t testing.TB) {
 	t.Helper()
 	f.eachOf(t, func(int) bool { return true })
@@ -217,7 +217,7 @@ func (f *traffic) eachOf(t testing.TB, some func(caller int) bool) {
 	}
 }
 
-// The method calm waits until the store works again, and logs how long that took.
+// traffic.calm waits until the store works again, and logs how long that took.
 func (f *traffic) calm(t testing.TB, since time.Time) {
 	t.Helper()
 	f.awaitAnswers(t)

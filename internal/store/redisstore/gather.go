@@ -26,9 +26,9 @@ func (s *Store) mergeAll(ctx context.Context, deadline time.Time, splitCalls []*
 	}
 }
 
-// The method merge combines the answers to a call's parts, so that either all charges remain or
-// none. If the call was denied or a part failed, the result named refund is a call that refunds, by
-// receipt, the charges of the other parts. A part that might or might not have been executed is not
+// Store.merge combines the answers to a call's parts, so that either all charges remain or none. If
+// the call was denied or a part failed, the result named refund is a call that refunds, by receipt,
+// the charges of the other parts. A part that might or might not have been executed is not
 // refunded.
 func (s *Store) merge(t *splitCall) (refund *splitCall, failure *Failure) {
 	if len(t.parts) == 1 {
@@ -63,7 +63,7 @@ func (s *Store) merge(t *splitCall) (refund *splitCall, failure *Failure) {
 	return refund, nil
 }
 
-// The method collect copies the results of the parts. A check in two parts has the stricter of two
+// splitCall.collect copies the results of the parts. A check in two parts has the stricter of two
 // results.
 func (t *splitCall) collect() {
 	var seen [counter.ChecksMax]bool

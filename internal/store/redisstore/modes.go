@@ -39,7 +39,7 @@ func (o *Options) modeOf() (string, error) {
 	}
 }
 
-// The method servers parses the addresses and the mode, and reports whether the URL is valid.
+// Options.servers parses the addresses and the mode, and reports whether the URL is valid.
 func (o *Options) servers(s *settings) (known bool, problems []error) {
 	mode, err := o.modeOf()
 	if err != nil {
@@ -143,7 +143,7 @@ func parseAddr(text, port string) (string, error) {
 	return net.JoinHostPort(host, given), nil
 }
 
-// The method checkConflicts returns an error that names the options that conflict with the mode.
+// Options.checkConflicts returns an error that names the options that conflict with the mode.
 func (o *Options) checkConflicts(s *settings) (problems []error) {
 	switch {
 	case s.mode == ModeSingle:
@@ -163,7 +163,7 @@ func (o *Options) checkConflicts(s *settings) (problems []error) {
 	return problems
 }
 
-// The method sentinels reads the master's name and the credentials for the sentinels.
+// Options.sentinels reads the master's name and the credentials for the sentinels.
 func (o *Options) sentinels(s *settings) error {
 	password, err := secret("sentinel_password", o.SentinelPassword, o.SentinelPasswordFile)
 	if err != nil {
@@ -194,11 +194,10 @@ func (s *settings) String() string {
 	return s.address.String()
 }
 
-// The method fixed reports whether the options list all servers, so that calls are never
-// redirected.
+// settings.fixed reports whether the options list all servers, so that calls are never redirected.
 func (s *settings) fixed() bool { return s.mode == ModeSingle || s.mode == ModeRing }
 
-// The method named at returns the address of another server with the same credentials and settings.
+// address.at returns the address of another server with the same credentials and settings.
 func (a address) at(target string) address {
 	a.network, a.target = "tcp", target
 	a.host, _, _ = net.SplitHostPort(target)

@@ -16,7 +16,7 @@ import (
 func TestModes(t *testing.T) {
 	for _, test := range []struct {
 		options Options
-		name    string // the names as in the log
+		name    string // the servers, as the log names them
 		seeds   []string
 	}{
 		{Options{URL: "redis://me:secret@host/2"}, "redis://host:6379/2", nil},
@@ -87,8 +87,8 @@ func TestModesRejected(t *testing.T) {
 	}
 }
 
-// TestNoServersAnswer: calls fail at once when discovery failed, and succeed as soon as the servers
-// are there.
+// TestNoServersAnswer: calls fail at once after discovery has failed, and succeed as soon as there
+// are servers.
 func TestNoServersAnswer(t *testing.T) {
 	for _, mode := range []string{ModeCluster, ModeSentinel} {
 		options := Options{Mode: mode, Addrs: []string{"127.0.0.1:1"}}
@@ -127,7 +127,7 @@ func TestNoServersAnswer(t *testing.T) {
 // hangs.
 func TestCloseOfManyServersLeavesNoGoroutine(t *testing.T) {
 	c, masterView, ring := redistest.StartCluster(t), redistest.StartSentinel(t), startRing(t, 3)
-	_ = c.Client().Close() // the goroutines of this server must not be counted
+	_ = c.Client().Close() // the goroutines of this client must not be counted
 	before := countGoroutines()
 	limit := limittest.New(t, "1000/1d fixed_window")
 	for _, open := range []func() *Store{

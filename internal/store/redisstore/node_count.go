@@ -41,8 +41,8 @@ func (s *Store) CountNodes() {
 
 // Nodes returns the number of nodes that use this Redis, including this one, or 0 if it is unknown.
 // The result is the highest number that Redis reported in the last ten seconds of uninterrupted
-// availability. So a Redis that returns empty, even for a moment, does not lower the number before
-// the other nodes can reconnect.
+// availability. So a Redis that comes back without data, even if it was away only for a moment,
+// does not lower the number before the other nodes can reconnect.
 func (s *Store) Nodes() int { return int(s.nodeCount.Load()) }
 
 // countNodes announces this node every few seconds.
@@ -73,7 +73,7 @@ type nodeCounter struct {
 	at    time.Time // the time of the last announcement
 }
 
-// The method turn announces this node and updates the count. If Redis does not answer, or its
+// nodeCounter.turn announces this node and updates the count. If Redis does not answer, or its
 // breaker is not closed, the previous count remains.
 func (c *nodeCounter) turn(now time.Time) {
 	before := c.asked
@@ -92,8 +92,8 @@ func (c *nodeCounter) turn(now time.Time) {
 	c.store.nodeCount.Store(c.estimate.addReading(now, all, unbroken))
 }
 
-// The method announce announces a node and returns the number of nodes. The method uses only
-// commands that [LeastPrivilege] allows.
+// node.announce announces a node and returns the number of nodes. The method uses only commands
+// that [LeastPrivilege] allows.
 func (n *node) announce(name string) (all int64, err error) {
 	ctx, cancel := context.WithTimeout(n.ctx, max(connectTimeMin, n.store.settings.timeout))
 	defer cancel()

@@ -100,8 +100,9 @@ func TestIdleNodesAreCountedAgain(t *testing.T) {
 	}
 }
 
-// TestShortReturn: a Redis that has lost the other nodes' entries, because it returned empty or
-// after they expired, is trusted only after it has been available for the lifetime of an entry.
+// TestShortReturn: a Redis that has lost the other nodes' entries, because it lost its data or
+// because the entries expired, is trusted only after it has been available for the lifetime of an
+// entry.
 func TestShortReturn(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -69,10 +69,10 @@ type Options struct {
 	// AddrsBefore are the addresses of the ring before servers were added or removed, spelled in
 	// the same way as by the nodes that still use that ring. A counter that moves from one server
 	// to another is then charged on both, and a request is denied if either denies it. So a limit
-	// is never exceeded while some nodes have only the old ring and others have both. The limit is
-	// not exceeded either while some nodes have both and others only the new ring, if all nodes
-	// have had both for the longest window. AddrsBefore is valid only with ModeRing. A single
-	// address names the only server before there was a ring.
+	// is never exceeded while some nodes have only the old ring and others have both. Nor is it
+	// exceeded later, while some nodes have both rings and others only the new one, provided that
+	// all nodes had both for as long as the longest window. AddrsBefore is valid only with
+	// ModeRing. A single address names the only server before there was a ring.
 	AddrsBefore []string
 	// Master is the name of the master at the sentinels. Master is required with ModeSentinel.
 	// Master and the sentinel credentials below are valid only in that mode.
@@ -137,7 +137,7 @@ type settings struct {
 	logger    *slog.Logger
 }
 
-// The method settings validates the options and returns every problem, not just the first.
+// Options.settings validates the options and returns every problem, not just the first.
 func (o *Options) settings() (settings, error) {
 	s := settings{logger: o.Logger, silentMax: silentMax}
 	if s.logger == nil {

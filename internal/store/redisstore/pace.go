@@ -30,7 +30,7 @@ type pace struct {
 	base atomic.Int64
 }
 
-// The method learn adjusts the bound after a batch was answered or timed out.
+// pace.learn adjusts the bound after a batch was answered or timed out.
 func (p *pace) learn(took, timeout time.Duration, checks int, answered bool) {
 	base := p.base.Load()
 	if answered {

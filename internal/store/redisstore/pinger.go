@@ -134,9 +134,9 @@ func (n *node) answersPing() bool {
 	return false
 }
 
-// The method pongPatience returns how long a late answer to a PING is awaited. The wait ends
-// shortly before the patience of the late batch is over, so that the breaker opens before the next
-// batch is sent.
+// settings.pongPatience returns how long a late answer to a PING is awaited. The wait ends shortly
+// before the patience of the late batch is over, so that the breaker opens before the next batch is
+// sent.
 func (s *settings) pongPatience() time.Duration { return max(s.patience-2*s.timeout, 2*s.timeout) }
 
 // answeredLate waits for a late answer to a PING, for pongPatience. Like a [readDeadline],
@@ -162,8 +162,8 @@ func (n *node) noteNoAnswer(epoch uint64, asked time.Duration) {
 	n.breaker.trip(epoch)
 }
 
-// The method conclude records a verdict. The timeouts that waited for the verdict count for the
-// breaker if the server did not answer.
+// node.conclude records a verdict. The timeouts that waited for the verdict count for the breaker
+// if the server did not answer.
 func (n *node) conclude(verdict uint32) {
 	p := &n.pinger
 	p.mu.Lock()
@@ -184,7 +184,8 @@ func (n *node) conclude(verdict uint32) {
 	}
 }
 
-// noteUnclear reports to the breaker that a batch timed out, at once or after the next verdict.
+// noteUnclear handles a batch that timed out. It reports the timeout to the breaker, at once or
+// after the next verdict.
 func (n *node) noteUnclear(epoch uint64) {
 	p := &n.pinger
 	p.mu.Lock()
@@ -199,7 +200,7 @@ func (n *node) noteUnclear(epoch uint64) {
 	}
 }
 
-// The method restart forgets the verdict and the timeouts from before a change of the breaker, and
+// pinger.restart forgets the verdict and the timeouts from before a change of the breaker, and
 // causes the connection to be set up again.
 func (p *pinger) restart() {
 	p.mu.Lock()
@@ -220,7 +221,7 @@ func (n *node) answersSince(sent time.Duration) bool {
 	return n.worksSince(sent) || n.pinger.answeredAt.Load() > int64(sent)
 }
 
-// The method connect connects unless there is a connection. The error is errNoPong if the server
+// pinger.connect connects unless there is a connection. The error is errNoPong if the server
 // accepted the connection and answered nothing.
 func (p *pinger) connect(n *node) error {
 	if p.conn != nil {
@@ -240,7 +241,7 @@ func (p *pinger) connect(n *node) error {
 	return err
 }
 
-// The method ask sends a PING.
+// pinger.ask sends a PING.
 func (p *pinger) ask(within time.Duration) error {
 	err := p.conn.SetWriteDeadline(time.Now().Add(within))
 	if err == nil {
@@ -249,8 +250,7 @@ func (p *pinger) ask(within time.Duration) error {
 	return err
 }
 
-// The method named answered waits for the answer to a PING. The error is the one that broke the
-// connection.
+// pinger.answered waits for the answer to a PING. The error is the one that broke the connection.
 func (p *pinger) answered(n *node, within time.Duration) (bool, error) {
 	if err := p.conn.SetReadDeadline(time.Now().Add(within)); err != nil {
 		return false, err
@@ -273,7 +273,7 @@ func (p *pinger) answered(n *node, within time.Duration) (bool, error) {
 	}
 }
 
-// The method close closes the connection.
+// pinger.close closes the connection.
 func (p *pinger) close() {
 	if p.conn != nil {
 		_ = p.conn.Close()

@@ -144,7 +144,7 @@ func TestPingsFollowLateReplies(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if pings := server.Calls("ping") - before; pings > 10 { // here connections are being set up
+	if pings := server.Calls("ping") - before; pings > 10 { // a few PINGs are sent while connections are set up
 		t.Errorf("%d PINGs beside 200 calls", pings)
 	}
 }

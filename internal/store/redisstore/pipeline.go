@@ -62,7 +62,7 @@ func newCall() any {
 	return &call{timer: timer, done: make(chan struct{}, 1)}
 }
 
-// The method prepare resets a pooled call for sending.
+// call.prepare resets a pooled call for sending.
 func (c *call) prepare(ctx context.Context, trial bool) {
 	c.state.Store(callWaiting)
 	c.trial, c.asking, c.kept, c.source, c.queued, c.waited = trial, false, false, 0, 0, 0
@@ -70,11 +70,11 @@ func (c *call) prepare(ctx context.Context, trial bool) {
 	c.deadline, _ = ctx.Deadline()
 }
 
-// The method isLate reports whether the caller's deadline has passed.
+// call.isLate reports whether the caller's deadline has passed.
 func (c *call) isLate(now time.Time) bool { return !c.deadline.IsZero() && !now.Before(c.deadline) }
 
-// The method leave reports whether the caller may abandon the call, and whether the call has been
-// sent. If the caller may not abandon it, the answer has arrived.
+// call.leave reports whether the caller may abandon the call, and whether the call has been sent.
+// If the caller may not abandon it, the answer has arrived.
 func (c *call) leave() (left, sent bool) {
 	if c.kept {
 		return true, true
@@ -85,8 +85,7 @@ func (c *call) leave() (left, sent bool) {
 	return c.state.CompareAndSwap(callSent, callLeft), true
 }
 
-// The method answer returns the call to its caller and reports whether the caller was still
-// waiting.
+// call.answer returns the call to its caller and reports whether the caller was still waiting.
 func (c *call) answer(from uint32, failure *Failure) bool {
 	c.failure = failure
 	if !c.state.CompareAndSwap(from, callAnswered) {
@@ -126,8 +125,8 @@ func newLane(n *node) *lane {
 	}
 }
 
-// The method dispatch passes waiting calls to lanes. The method ends when the node closes. Callers
-// that are still waiting notice that on their own.
+// node.dispatch passes waiting calls to lanes. The method ends when the node closes. Callers that
+// are still waiting notice that on their own.
 func (n *node) dispatch() {
 	for {
 		select {
@@ -157,7 +156,7 @@ func (l *lane) batchOne(first *call) {
 	l.first[0] = nil
 }
 
-// The method batch sends the calls of the argument named first (at most batchMax; nil entries are
+// lane.batch sends the calls of the argument named first (at most batchMax; nil entries are
 // skipped) together with waiting calls, and answers them. A late answer decides its calls as well,
 // up to the patience of the store. A long wait in the queue, or a caller's short deadline, is not a
 // failure of the server. A caller leaves when its own deadline passes, and its call then has no
@@ -201,8 +200,8 @@ func (l *lane) admitAll(c *call, now time.Time) {
 	}
 }
 
-// The method admit adds a call to the batch. The method rejects the call if the caller has left,
-// the server was silent for too long, the call waited for too long, or the breaker has opened.
+// lane.admit adds a call to the batch. The method rejects the call if the caller has left, the
+// server was silent for too long, the call waited for too long, or the breaker has opened.
 func (l *lane) admit(c *call, now time.Time) {
 	n := l.node
 	waited := time.Duration(0)
@@ -246,7 +245,7 @@ func (l *lane) appendCall(c *call) {
 	l.checks += c.checks
 }
 
-// The method send runs the batch and answers its calls.
+// lane.send runs the batch and answers its calls.
 func (l *lane) send() {
 	n, ctx := l.node, &batchContext{Context: l.node.ctx, deadline: l.deadline}
 	n.store.batches.Add(1)
@@ -307,9 +306,9 @@ func unknownScript(f *Failure) bool {
 	return f != nil && f.Kind == KindScript && redis.HasErrorPrefix(f.Cause, "NOSCRIPT")
 }
 
-// The method exec sends the commands in one pipeline, exactly once, because takeCmd disables
-// retries. The method returns the failure of the whole pipeline, which applies to the commands that
-// got no individual reply.
+// lane.exec sends the commands in one pipeline, exactly once, because takeCmd disables retries. The
+// method returns the failure of the whole pipeline, which applies to the commands that got no
+// individual reply.
 func (l *lane) exec(ctx context.Context) *Failure {
 	for _, command := range l.commands {
 		command.SetErr(errUnanswered)
@@ -377,7 +376,7 @@ func (l *lane) sendAgain(ctx *batchContext) (failed bool) {
 	return failed
 }
 
-// The method finish answers a call that was sent.
+// lane.finish answers a call that was sent.
 func (l *lane) finish(c *call, failure *Failure) {
 	if failure != nil && l.node.ctx.Err() != nil {
 		failure = l.node.gone()

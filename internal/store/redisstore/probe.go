@@ -40,8 +40,8 @@ const (
 	versionMinorMin = 2
 )
 
-// The method watch connects, checks the server's settings once (and again after each outage,
-// because the server might be a different one), and probes while the breaker is open.
+// node.watch connects, checks the server's settings once (and again after each outage, because the
+// server might be a different one), and probes while the breaker is open.
 func (n *node) watch() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -67,7 +67,7 @@ func (n *node) watch() {
 	}
 }
 
-// The method probe pings Redis until it answers, then sets the breaker to half open and tries it.
+// node.probe pings Redis until it answers, then sets the breaker to half open and tries it.
 func (n *node) probe() {
 	start := time.Now()
 	for n.breaker.State() == BreakerOpen {
@@ -87,8 +87,8 @@ func (n *node) probe() {
 // trialLimit is the limit of the counter that a trial resets.
 var trialLimit, _ = counter.NewLimit(counter.FixedWindow, 1, counter.Second, 0)
 
-// The method try runs the script as the trial of a half-open breaker. The trial deletes a counter
-// that does not exist, so it changes nothing. A server that rejects charges rejects the trial too.
+// node.try runs the script as the trial of a half-open breaker. The trial deletes a counter that
+// does not exist, so it changes nothing. A server that rejects charges rejects the trial too.
 // Without this method, the breaker of a node without requests would stay half open, and on_error
 // would decide all but one request of the next burst.
 func (n *node) try() {
@@ -106,8 +106,8 @@ func (n *node) try() {
 	n.finishTrial(epoch, err)
 }
 
-// trialKey returns a key on this server: in the slot of a call that has failed. If the slot has
-// moved since, the trial has no result.
+// trialKey returns a key on this server, in the slot of a call that has failed here. If the slot
+// has moved in the meantime, the trial has no result.
 func (n *node) trialKey() []byte {
 	tag := "~trial"
 	if key := n.failedKey.Load(); key != nil {
@@ -133,9 +133,9 @@ func (n *node) finishTrial(epoch uint64, err error) {
 	}
 }
 
-// The method warm opens one connection per lane, or verifies that these connections are alive. The
-// method takes them from the pool at the same time, so that each is a different one, and leaves
-// them there for the lanes.
+// node.warm opens one connection per lane, or verifies that these connections are alive. The method
+// takes them from the pool at the same time, so that each is a different one, and then returns them
+// to the pool for the lanes.
 func (n *node) warm() error {
 	ctx, cancel := context.WithTimeout(n.ctx, max(connectTimeMin, n.store.settings.timeout))
 	defer cancel()
@@ -149,7 +149,7 @@ func (n *node) warm() error {
 	return nil
 }
 
-// The method inspect reports whether the server's settings could be checked. The method logs their
+// node.inspect reports whether the server's settings could be checked. The method logs their
 // problems.
 func (n *node) inspect(warned *string) bool {
 	err := n.warm()
@@ -182,9 +182,9 @@ type unsafeError struct{ text string }
 
 func (e *unsafeError) Error() string { return e.text }
 
-// The method check returns an error unless the server answers, and has a version and a policy for
-// full memory with which limits are safe. Only one check runs at a time, so that health checks
-// cannot take the connections of requests.
+// node.check returns an error unless the server answers, and has a version and a policy for full
+// memory with which limits are safe. Only one check runs at a time, so that health checks cannot
+// take the connections of requests.
 func (n *node) check(ctx context.Context) error {
 	select {
 	case n.checking <- struct{}{}:

@@ -67,8 +67,8 @@ func (p *proxy) accept() {
 	}
 }
 
-// The method ask forwards the data that the store sends. If the store closes its end, data sent
-// before that still arrives.
+// proxy.ask forwards the data that the store sends. If the store closes its end, data sent before
+// that still arrives.
 func (p *proxy) ask(near, far net.Conn) {
 	buf := make([]byte, 64<<10)
 	for {
@@ -91,7 +91,7 @@ func (p *proxy) ask(near, far net.Conn) {
 	_ = far.(*net.UnixConn).CloseWrite()
 }
 
-// The method answer forwards the server's replies, at the configured speed.
+// proxy.answer forwards the server's replies, at the configured speed.
 func (p *proxy) answer(near, far net.Conn) {
 	defer p.end(near, far)
 	buf := make([]byte, 64<<10)
@@ -140,7 +140,7 @@ func (p *proxy) end(near, far net.Conn) {
 	delete(p.pings, near)
 }
 
-// The method cut closes every connection.
+// proxy.cut closes every connection.
 func (p *proxy) cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -149,14 +149,14 @@ func (p *proxy) cut() {
 	}
 }
 
-// The method set changes the simulated faults.
+// proxy.set changes the simulated faults.
 func (p *proxy) set(delay time.Duration, drop bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.delay, p.drop = delay, drop
 }
 
-// The method countPinged returns the number of connections that began with a PING.
+// proxy.countPinged returns the number of connections that began with a PING.
 func (p *proxy) countPinged() (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -175,7 +175,7 @@ func (p *proxy) setBusy(busy bool) {
 	p.busy = busy
 }
 
-// resetAfter resets a connection after this many more bytes of replies.
+// resetAfter makes the proxy reset a connection after the given number of further bytes of replies.
 func (p *proxy) resetAfter(bytes int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -33,8 +33,8 @@ func request(t testing.TB) []counter.Check {
 		{Key: []byte(guardedKey), Limit: l, Cost: 1, Guard: 1, Violation: 7}}
 }
 
-// The function dailyCheck returns a check of a calendar day, with the boundaries that a caller
-// sends whose clock shows the time now.
+// The function dailyCheck returns a check under a limit of a calendar day. Its boundaries are those
+// of a caller whose clock shows the given time.
 func dailyCheck(t testing.TB, now counter.Micros) counter.Check {
 	t.Helper()
 	b := counter.CalendarDay.Bounds(now, time.UTC)

@@ -49,12 +49,12 @@ func newQueue(most, dispatchers int) *queue {
 	return &queue{max: most, ready: make(chan struct{}, dispatchers)}
 }
 
-// The method len returns the number of waiting calls.
+// queue.len returns the number of waiting calls.
 func (q *queue) len() int { return int(q.waiting.Load()) }
 
-// The method push appends a call to the queue of its source. If the whole queue is full, the
-// longest source queue makes room: push removes and returns its oldest call. If no source queue is
-// longer than that of the new call, the method returns the new call.
+// queue.push appends a call to the queue of its source. If the whole queue is full, the longest
+// source queue makes room: push removes and returns its oldest call. If no source queue is longer
+// than that of the new call, the method returns the new call.
 func (q *queue) push(c *call) (rejected *call) {
 	q.mu.Lock()
 	own := int(c.source % sourceQueues)
@@ -81,7 +81,7 @@ func (q *queue) push(c *call) (rejected *call) {
 	return rejected
 }
 
-// The method signal wakes a dispatcher.
+// queue.signal wakes a dispatcher.
 func (q *queue) signal() {
 	select {
 	case q.ready <- struct{}{}:
@@ -89,7 +89,7 @@ func (q *queue) signal() {
 	}
 }
 
-// The method take appends waiting calls to dst, one of each source in turn. It stops when it has
+// queue.take appends waiting calls to dst, one of each source in turn. It stops when it has
 // appended as many calls as the argument named most says, or calls with the given number of checks.
 func (q *queue) take(dst []*call, most, checks int) []*call {
 	if q.waiting.Load() == 0 {
@@ -127,7 +127,7 @@ func (q *queue) nextNonEmpty() int {
 	return -1
 }
 
-// The method pop removes the first call of a source.
+// queue.pop removes the first call of a source.
 func (q *queue) pop(at int) *call {
 	l := &q.queues[at]
 	c := l.first

@@ -36,7 +36,7 @@ type readDeadline struct {
 	turns  atomic.Int32 // intervals left, including the current one
 }
 
-// The method set starts a deadline and returns the end of its first interval. If the deadline is
+// readDeadline.set starts a deadline and returns the end of its first interval. If the deadline is
 // unchanged, the remaining intervals continue. A deadline that has already passed, because the
 // process was late to send, is replaced by a later one: now plus the argument named patience.
 func (d *readDeadline) set(deadline, now time.Time, timeout, patience time.Duration) time.Time {
@@ -65,8 +65,8 @@ func (d *readDeadline) set(deadline, now time.Time, timeout, patience time.Durat
 // firstEnded reports whether the first interval has just ended.
 func (d *readDeadline) firstEnded() bool { return d.turns.Load() == readTurns-1 }
 
-// The method named next ends an interval and returns the end of the following one; the result named
-// ok is false if the deadline has passed.
+// readDeadline.next ends an interval and returns the end of the following one; the result named ok
+// is false if the deadline has passed.
 func (d *readDeadline) next(now time.Time) (end time.Time, ok bool) {
 	if d.at.Load() == 0 || d.turns.Load() <= 0 || d.turns.Add(-1) <= 0 || now.UnixNano() > d.latest.Load() {
 		return time.Time{}, false

@@ -43,7 +43,7 @@ var notExecuted = map[string]course{
 	"MASTERDOWN": courseLater, "READONLY": courseLater,
 }
 
-// The method course returns how to handle a failure, and the text of the server's reply.
+// Failure.course returns how to handle a failure, and the text of the server's reply.
 func (f *Failure) course() (course, string) {
 	if f == errRetired {
 		return courseRetired, ""
@@ -57,9 +57,9 @@ func (f *Failure) course() (course, string) {
 	return notExecuted[word], text
 }
 
-// The method redirect selects the server to which a failed part is resent, and the pause before
-// that. The argument named sent is the number of times that the part was sent. The method returns
-// false if the failure is final.
+// Store.redirect selects the server to which a failed part is resent, and the pause before that.
+// The argument named sent is the number of times that the part was sent. The method returns false
+// if the failure is final.
 func (s *Store) redirect(p *part, sent int) (pause time.Duration, again bool) {
 	if s.settings.fixed() {
 		return 0, false

@@ -63,7 +63,7 @@ func newFake(t *testing.T, answers ...string) *fakeServer {
 
 func (f *fakeServer) addr() string { return f.listener.Addr().String() }
 
-// The method serve makes another fake the master of all slots.
+// fakeServer.serve makes another fake the master of all slots.
 func (f *fakeServer) serve(master *fakeServer) {
 	_, port, _ := net.SplitHostPort(master.addr())
 	f.mu.Lock()
@@ -143,7 +143,7 @@ func (f *fakeServer) reply(conn net.Conn, words string) string {
 	}
 }
 
-// The method watch makes a fake a sentinel that knows a master and a number of failovers.
+// fakeServer.watch turns a fake into a sentinel that knows a master and a number of failovers.
 func (f *fakeServer) watch(master *fakeServer, failovers int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -167,7 +167,7 @@ func (f *fakeServer) watching() string {
 		len(port), port, len(epoch), epoch)
 }
 
-// The method cut closes all connections.
+// fakeServer.cut closes all connections.
 func (f *fakeServer) cut() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

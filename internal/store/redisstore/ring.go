@@ -131,8 +131,8 @@ func RingsCountTogether(a, b string) bool {
 	return now == nowToo || now == beforeToo || before == nowToo
 }
 
-// The method agree stores the addresses of the ring, as this node knows them, on a server. The
-// method warns if another node has stored different ones.
+// node.agree stores the addresses of the ring, as this node knows them, on a server. The method
+// warns if another node has stored different ones.
 func (n *node) agree(ctx context.Context) error {
 	if n.store.settings.mode != ModeRing {
 		return nil

@@ -75,7 +75,7 @@ type ringWindows struct {
 	windows int
 }
 
-// The method play sends requests of some clients within a second of a window, each by one of the
+// ringWindows.play sends requests of some clients within a second of a window, each by one of the
 // stores, and returns the greatest number of admitted requests of one client.
 func (w *ringWindows) play(stores ...*Store) (most int64) {
 	w.t.Helper()

@@ -33,7 +33,7 @@ func openRing(t testing.TB, servers []*redistest.Server, options Options) *Store
 	return open(t, options)
 }
 
-// ringHome returns a function that returns the server of a ring that has a key.
+// ringHome returns a function that finds the server that has a key, among the servers of a ring.
 func ringHome(s *Store, servers []*redistest.Server) func(key string) *redistest.Server {
 	return func(key string) *redistest.Server {
 		addr := s.nodeOf(s.placeOf([]byte(key))).address.target
@@ -107,8 +107,9 @@ func TestServersOfARingTogether(t *testing.T) {
 	t.Run("many calls", func(t *testing.T) { manyCallsOfACluster(t, s) })
 }
 
-// TestRefundAfterADenialElsewhere: a bucket nearly fills while one server waits for another's
-// denial, and is then charged again. The refund restores only the part that was never refilled.
+// TestRefundAfterADenialElsewhere: between the charge of a bucket and the denial by another server,
+// the bucket nearly refills and is charged again. The refund restores only the units that had not
+// been refilled.
 func TestRefundAfterADenialElsewhere(t *testing.T) {
 	t.Parallel()
 	s := openRing(t, startRing(t, 3), Options{Timeout: TimeoutMax})
@@ -175,7 +176,7 @@ func TestServerOfARingGone(t *testing.T) {
 	for i := range checks {
 		results := make([]counter.Result, 1)
 		waitUntil(t, "the server is asked again", func() bool { return s.Take(t.Context(), checks[i:i+1], results) == nil })
-		// the server executes the second call only after it returns
+		// only the counters of the server that was gone still have their second unit
 		used := home(string(checks[i].Key)) == gone
 		if results[0].Denied == used {
 			t.Errorf("check %d: %+v, want the second unit here: %v", i, results[0], used)
@@ -250,7 +251,7 @@ func TestRingIsNamedAlike(t *testing.T) {
 	if text := log.String(); text != "" {
 		t.Errorf("the same servers: %s", text)
 	}
-	s.Close() // waits for this store, which might otherwise write its servers after the next store has written others
+	s.Close() // otherwise this store might write its servers after the next store has written others
 	openRing(t, servers[:2], Options{Timeout: TimeoutMax, Logger: log.Logger()})
 	waitUntil(t, "the third has left its names", connected(two))
 	waitUntil(t, "it warns", func() bool {
@@ -267,7 +268,7 @@ func TestPlaces(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = s.Close() }) // nothing answers there
+		t.Cleanup(func() { _ = s.Close() }) // the error is always nil
 		return s.Places()
 	}
 	ring := func(addrs []string, before ...string) Options {

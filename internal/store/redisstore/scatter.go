@@ -91,8 +91,8 @@ func (s *Store) newSplitCall(checks []counter.Check, results []counter.Result) *
 		p := t.at(s.placeOf(checks[i].Key))
 		p.places = append(p.places, i)
 	}
-	// A check in two places has its own result in the first part. So the first part is for the new
-	// place.
+	// The receipt of a check in two places is that of its first part (see stricter). So the parts
+	// of the new places come first.
 	for i := range checks {
 		if place, moved := s.placeBefore(checks[i].Key); moved {
 			p := t.at(place)
@@ -124,7 +124,7 @@ func chargeOneNumber(c *counter.Check) {
 	}
 }
 
-// The method named at returns the part of a place, which it creates if there is none.
+// splitCall.at returns the part of a place, which it creates if there is none.
 func (t *splitCall) at(place int) *part {
 	for _, p := range t.parts {
 		if p.place == place {
@@ -136,9 +136,9 @@ func (t *splitCall) at(place int) *part {
 	return p
 }
 
-// The method fill copies the checks of the part. A check whose penalty is in another part loses its
-// reference to it. Charges become refundable, because another part might deny the call. Charges of
-// leases stay as they are, because their units are refunded by age.
+// part.fill copies the checks of the part. A check whose penalty is in another part loses its
+// reference to the penalty. Charges become refundable, because another part might deny the call.
+// Charges of leases stay as they are, because their units are refunded by age.
 func (p *part) fill(checks []counter.Check) {
 	p.checks = make([]counter.Check, len(p.places))
 	p.results = make([]counter.Result, len(p.places))
@@ -160,7 +160,7 @@ func (p *part) fill(checks []counter.Check) {
 	}
 }
 
-// The method divide replaces a part with one part per check, because while a slot moves, a call
+// splitCall.divide replaces a part with one part per check, because while a slot moves, a call
 // about several keys fails unless one server has all of them. The new parts keep the failure until
 // they are sent, because there might not be enough time left.
 func (t *splitCall) divide(p *part) {
@@ -325,7 +325,7 @@ func (s *Store) sendAll(ctx context.Context, deadline time.Time, splitCalls []*s
 	}
 }
 
-// The method prepare creates the call of a part and reports whether the call must be sent.
+// Store.prepare creates the call of a part and reports whether the call must be sent.
 func (s *Store) prepare(ctx context.Context, p *part) bool {
 	if p.node == nil {
 		if p.node = s.nodeOf(p.place); p.node == nil {
@@ -344,8 +344,8 @@ func (s *Store) prepare(ctx context.Context, p *part) bool {
 	return true
 }
 
-// The method send enqueues parts at their server. The method waits for a kept part until the
-// deadline, although the part can be sent later.
+// Store.send enqueues parts at their server. The caller waits for a kept part until the deadline;
+// the part can be sent even later.
 func (s *Store) send(deadline time.Time, b nodeBatch) {
 	patience := s.settings.queueWait
 	if b.parts[0].kept {

@@ -57,8 +57,9 @@ func secondKeySuffix(c *counter.Check) string {
 	}
 }
 
-// Flags added to a check's operation: its denial does not deny the call (shadow), it may be a
-// violation (guarded), it belongs to a lease (leased), its charge may be refunded (refundable).
+// Flags that are added to the operation of a check. Shadow: its denial does not deny the call.
+// Guarded: its denial may be a violation. Leased: its units belong to a lease. Refundable: its
+// charge may be refunded.
 const (
 	shadowOp     = 8
 	guardedOp    = 16
@@ -120,7 +121,7 @@ func newViolations(ctx context.Context, pinned counter.Micros, check *counter.Ch
 	return c
 }
 
-// The method args returns the command's arguments. They are substrings of text, which contains the
+// takeCmd.args returns the command's arguments. They are substrings of text, which contains the
 // keys and then, from the index named plan on, the plan. The arguments are pointers to strings,
 // which convert to an interface without another allocation.
 func (c *takeCmd) args(text string, plan, keys int, checks []counter.Check) []any {
@@ -225,7 +226,7 @@ func appendNumber(b []byte, n int64) []byte {
 // noMemory precedes, in the script's error, the indices of the keys of counters that do not exist.
 const noMemory = "OOM new counters "
 
-// The method newKeys returns the keys that the script's error names as those of new counters.
+// takeCmd.newKeys returns the keys that the script's error names as those of new counters.
 func (c *takeCmd) newKeys(text string) (keys []string) {
 	list, found := strings.CutPrefix(text, noMemory)
 	if !found {
@@ -254,7 +255,7 @@ func (c *takeCmd) Clone() redis.Cmder {
 	return &takeCmd{StringCmd: c.StringCmd.Clone().(*redis.StringCmd)}
 }
 
-// The method results decodes the reply into results, which must be at least as long as checks. The
+// takeCmd.results decodes the reply into results, which must be at least as long as checks. The
 // error is the command's own, or reports a reply that does not match the checks.
 func (c *takeCmd) results(checks []counter.Check, results []counter.Result) error {
 	text, err := c.Result()
@@ -358,7 +359,7 @@ func (r *reply) number() int64 {
 	return n
 }
 
-// The method slot reads the state of a counter before the call.
+// reply.slot reads the state of a counter before the call.
 func (r *reply) slot(l *counter.Limit) counter.Slot {
 	s := counter.State{At: counter.Micros(r.number()), Used: r.number(), Aux: r.number()}
 	if l.Algorithm() == counter.TokenBucket && s.At != 0 && s.Aux < 1 {
@@ -385,8 +386,8 @@ func (r *reply) slot(l *counter.Limit) counter.Slot {
 	return counter.Slot{State: s}
 }
 
-// The method log reads the result of a sliding log. The entries stay in Redis; the script decides
-// as [counter.Decide] does.
+// reply.log reads the result of a sliding log. The entries stay in Redis; the script decides as
+// [counter.Decide] does.
 func (r *reply) log(now counter.Micros, c *counter.Check, result *counter.Result) {
 	instant, granted := counter.Micros(r.number()), r.number()
 	units, oldest, passesAt := r.number(), counter.Micros(r.number()), counter.Micros(r.number())
@@ -417,7 +418,7 @@ func (r *reply) log(now counter.Micros, c *counter.Check, result *counter.Result
 	result.Denied = result.Wait != 0 && (c.Cost > 0 || c.Op == counter.OpUpTo)
 }
 
-// The method penalty reads the result of a penalty. The violations stay in Redis.
+// reply.penalty reads the result of a penalty. The violations stay in Redis.
 func (r *reply) penalty(now counter.Micros, result *counter.Result) {
 	until, violations, forgotten := counter.Micros(r.number()), r.number(), r.number()
 	*result = counter.Result{At: now, Granted: forgotten, Violations: violations, Wait: max(0, until-now)}

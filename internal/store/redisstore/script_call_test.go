@@ -67,7 +67,7 @@ func (b *bareStore) subject() storetest.Subject {
 	}
 }
 
-// The method counter reads the stored counter of a key.
+// bareStore.counter reads the stored counter of a key.
 func (b *bareStore) counter(t testing.TB, key []byte, l *counter.Limit) (counter.State, []counter.Mark) {
 	t.Helper()
 	ctx := context.Background()
@@ -111,7 +111,7 @@ func (b *bareStore) counter(t testing.TB, key []byte, l *counter.Limit) (counter
 	return counter.State{}, marks
 }
 
-// The method penalty reads the stored violations of a client.
+// bareStore.penalty reads the stored violations of a client.
 func (b *bareStore) penalty(t testing.TB, key []byte) (until counter.Micros, violations []counter.Violation) {
 	t.Helper()
 	ctx := context.Background()

@@ -82,7 +82,8 @@ func (s *Store) askSentinels(ctx context.Context) error {
 const behindRoundsMin = 20
 
 // switchToLatest adopts an answer with the highest failover count. Sentinels that have lost their
-// state can disagree for a while, so it adopts the first whose master confirms its role.
+// state can disagree for a while, so it adopts the first of these answers whose master confirms its
+// role.
 func (s *Store) switchToLatest(ctx context.Context, all []masterView) (err error) {
 	latest := slices.MaxFunc(all, func(a, b masterView) int { return cmp.Compare(a.epoch, b.epoch) })
 	for _, w := range all {
@@ -176,7 +177,7 @@ func readMasterView(fields []any, asked string) (masterView, error) {
 	return masterView{addr, epoch}, nil
 }
 
-// The method listen starts a round of discovery as soon as a sentinel announces a failover.
+// Store.listen starts a round of discovery as soon as a sentinel announces a failover.
 func (s *Store) listen() {
 	for i := 0; s.ctx.Err() == nil; i++ {
 		s.listenTo(s.settings.seeds[i%len(s.settings.seeds)])

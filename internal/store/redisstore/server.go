@@ -149,7 +149,7 @@ func valueOptions(a address, d *dialer) *redis.Options {
 	return o
 }
 
-// The method admit creates a call for checks, unless sending it would be useless.
+// node.admit creates a call for checks, unless sending it would be useless.
 func (n *node) admit(ctx context.Context, checks []counter.Check) (*call, *Failure) {
 	if ctx.Err() != nil {
 		return nil, contextFailure(ctx).notSent()
@@ -173,7 +173,7 @@ func (n *node) admit(ctx context.Context, checks []counter.Check) (*call, *Failu
 	return c, nil
 }
 
-// The method take runs checks in one call.
+// node.take runs checks in one call.
 func (n *node) take(ctx context.Context, checks []counter.Check, results []counter.Result) *Failure {
 	c, failure := n.admit(ctx, checks)
 	if failure == nil {
@@ -185,7 +185,7 @@ func (n *node) take(ctx context.Context, checks []counter.Check, results []count
 	return n.read(c, checks, results)
 }
 
-// The method read decodes the results of an answered call and recycles it.
+// node.read decodes the results of an answered call and recycles it.
 func (n *node) read(c *call, checks []counter.Check, results []counter.Result) *Failure {
 	err := c.cmd.results(checks, results)
 	n.recycle(c)
@@ -195,8 +195,8 @@ func (n *node) read(c *call, checks []counter.Check, results []counter.Result) *
 	return nil
 }
 
-// The method carry sends the call and waits for its end. If the result is nil, the call
-// was answered and belongs to the caller. Otherwise the caller must no longer use the call.
+// node.carry sends the call and waits for its end. If the result is nil, the call was answered and
+// belongs to the caller. Otherwise the caller must no longer use the call.
 func (n *node) carry(ctx context.Context, c *call) *Failure {
 	if n.mayCarry(ctx) {
 		select {
@@ -214,8 +214,8 @@ func (n *node) carry(ctx context.Context, c *call) *Failure {
 	return failure
 }
 
-// The method mayCarry reports whether a caller may send its calls itself, which takes up to the
-// patience of a batch.
+// node.mayCarry reports whether a caller may send its calls itself, which takes up to the patience
+// of a batch.
 func (n *node) mayCarry(ctx context.Context) bool {
 	if n.queue.len() > 0 {
 		return false
@@ -224,8 +224,8 @@ func (n *node) mayCarry(ctx context.Context) bool {
 	return ctx.Done() == nil || ok && time.Until(deadline) > n.store.settings.patience
 }
 
-// The method enqueue passes a call, and the calls linked to it, to the dispatchers. Their callers
-// wait for at most the time named patience; 0 means that they do not wait. If the queue is full, it
+// node.enqueue passes a call, and the calls linked to it, to the dispatchers. Their callers wait
+// for at most the duration patience; 0 means that they do not wait. If the queue is full, enqueue
 // rejects these calls or others.
 func (n *node) enqueue(c *call, patience time.Duration) {
 	now := n.store.clock()
@@ -248,7 +248,7 @@ func (n *node) rejectAll(c *call, failure *Failure) {
 	}
 }
 
-// The method reject fails a call without sending it.
+// node.reject fails a call without sending it.
 func (n *node) reject(c *call, failure *Failure) {
 	if c.trial {
 		n.breaker.release()
@@ -258,9 +258,9 @@ func (n *node) reject(c *call, failure *Failure) {
 	}
 }
 
-// The method wait waits for the end of a call. If the result named failure is nil, the call was
-// answered and belongs to the caller again. Otherwise the call belongs to the lane. The result
-// named waited is how long the call was in the queue.
+// node.wait waits for the end of a call. If the result named failure is nil, the call was answered
+// and belongs to the caller again. Otherwise the call belongs to the lane. The result named waited
+// is how long the call was in the queue.
 func (n *node) wait(ctx context.Context, c *call) (waited time.Duration, failure *Failure) {
 	for failure == nil {
 		select {
@@ -292,8 +292,8 @@ func (n *node) wait(ctx context.Context, c *call) (waited time.Duration, failure
 	return n.outcome(c)
 }
 
-// The method outcome returns the failure of an answered call, or nil, and how long it was in the
-// queue. The method recycles a call that failed.
+// node.outcome returns the failure of an answered call, or nil, and how long it was in the queue.
+// The method recycles a call that failed.
 func (n *node) outcome(c *call) (waited time.Duration, failure *Failure) {
 	c.timer.Stop()
 	waited, failure = c.waited, c.failure
@@ -303,8 +303,8 @@ func (n *node) outcome(c *call) (waited time.Duration, failure *Failure) {
 	return waited, failure
 }
 
-// The method named answered is invoked when a batch has been answered. The argument named sent is
-// when the batch was sent, on the store's clock.
+// node.answered is invoked when a batch has been answered. The argument named sent is when the
+// batch was sent, on the store's clock.
 func (n *node) answered(sent time.Duration) {
 	for {
 		lastAnswered := n.lastAnswered.Load()
@@ -341,8 +341,8 @@ func (n *node) noteTimeout(sent, took time.Duration) (healthy bool) {
 	return false
 }
 
-// The method hung reports whether the server has answered nothing, not even a PING, for one and a
-// half timeouts while the call waited, so that one batch and its successor timed out. A single late
+// node.hung reports whether the server has answered nothing, not even a PING, for one and a half
+// timeouts while the call waited, so that one batch and its successor timed out. A single late
 // answer makes only one batch fail. If this process itself is late, a timeout takes longer (see
 // readDeadline), so the duration of the latest timeout is used.
 func (n *node) hung(c *call) bool {
@@ -355,7 +355,7 @@ func (n *node) hung(c *call) bool {
 	return time.Duration(n.lastTimeout.Load())-begin >= timeout*3/2
 }
 
-// The method drop ends a call whose caller has left before it was sent.
+// node.drop ends a call whose caller has left before it was sent.
 func (n *node) drop(c *call) {
 	if c.trial {
 		n.breaker.release()
@@ -382,7 +382,7 @@ func (n *node) breakerChanged(state BreakerState) {
 	}
 }
 
-// The method named gone returns the failure of a call that was in flight when the node closed.
+// node.gone returns the failure of a call that was in flight when the node closed.
 func (n *node) gone() *Failure {
 	if n.store.ctx.Err() != nil {
 		return errClosed
@@ -390,8 +390,8 @@ func (n *node) gone() *Failure {
 	return errGone
 }
 
-// The method close fails all waiting calls, closes the connections and waits until all goroutines
-// of the node have ended.
+// node.close fails all waiting calls, closes the connections and waits until all goroutines of the
+// node have ended.
 func (n *node) close() {
 	n.closing.Do(func() {
 		n.cancel()

@@ -29,7 +29,7 @@ const (
 	// infoPatience is how long a caller of ServerInfos waits for a reading. infoPatience exceeds
 	// infoTimeout, because a busy process may be late itself.
 	infoPatience = 2 * time.Second
-	// infoFigureMax is the greatest figure that is accepted. Greater ones are unknown.
+	// infoFigureMax is the greatest figure that is accepted. Greater figures count as unknown.
 	infoFigureMax = 1 << 62
 )
 
@@ -118,7 +118,7 @@ func (s *Store) ServerInfos(now time.Time) (infos []ServerInfo, beyond int) {
 	return r.infos, r.beyond
 }
 
-// The method close prevents further readings.
+// infoReader.close prevents further readings.
 func (r *infoReader) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -177,7 +177,7 @@ func (n *node) readInfo() ServerInfo {
 	return info
 }
 
-// The method parse reads the figures in a reply to INFO or CLUSTER INFO. The server is not trusted:
+// ServerInfo.parse reads the figures in a reply to INFO or CLUSTER INFO. The server is not trusted:
 // a figure that is not a number in a sensible range stays unknown.
 func (info *ServerInfo) parse(text string) {
 	written, sent := math.NaN(), math.NaN() // the master's offset, and that of the replica that lags most

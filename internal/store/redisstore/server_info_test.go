@@ -70,7 +70,8 @@ func TestServersAreReadOnceInAWhile(t *testing.T) {
 	}
 }
 
-// TestServerInfoOfAServerThatIsAway: the server is down, and its figures are unknown.
+// TestServerInfoOfAServerThatIsAway: a server that does not answer is reported as down, with
+// unknown figures.
 func TestServerInfoOfAServerThatIsAway(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, Options{URL: server.URL()})
@@ -94,8 +95,8 @@ func TestServerInfoOfAServerThatIsAway(t *testing.T) {
 	}
 }
 
-// TestServerInfoWithoutTheRight: the server is up, its figures are unknown, and the log reports
-// that once.
+// TestServerInfoWithoutTheRight: if the user may not run INFO, the server is reported as up, its
+// figures are unknown, and the log says so once.
 func TestServerInfoWithoutTheRight(t *testing.T) {
 	server := redistest.Start(t)
 	configure(t, server, append(append([]any{"acl", "setuser", "me", "on", ">secret"}, leastPrivilege()...), "-info")...)
@@ -132,8 +133,8 @@ func TestServerInfoInACluster(t *testing.T) {
 	})
 }
 
-// TestServerInfoOfManyServers: the servers beyond the bound are counted. The bound is lowered
-// instead of starting more masters, because options name at most 64 addresses.
+// TestServerInfoOfManyServers: the servers beyond the bound are only counted. One server takes the
+// places of all of them, because options name at most 64 addresses.
 func TestServerInfoOfManyServers(t *testing.T) {
 	server := redistest.StartTCP(t)
 	s := open(t, Options{URL: server.URL()})

@@ -17,8 +17,9 @@ const silentMax = 5 * time.Second
 // a second. A server that has answered nothing in time for longer is too slow to be used.
 const starvedMax = 2 * time.Second
 
-// processLateMin is a time. If a batch takes longer than its patience, a tenth of the patience and
-// this time together, this process was late to read, which excuses a server without an answer.
+// processLateMin is a part of the tolerance for this process. If a batch exceeds its patience by
+// more than processLateMin plus a tenth of the patience, this process was late to read the reply.
+// That excuses a server without an answer.
 const processLateMin = 100 * time.Millisecond
 
 // processLate reports whether this process was late itself. The argument named took is the time
@@ -33,8 +34,8 @@ type lateness struct {
 	first atomic.Int64 // the time at which the first late batch was sent; 0 if the last one was in time
 }
 
-// The method named lasts records how long a batch took, by the store's clock, and reports whether
-// all batches have been late for starvedMax.
+// lateness.lasts records how long a batch took, by the store's clock, and reports whether all
+// batches have been late for starvedMax.
 func (l *lateness) lasts(sent, took, timeout time.Duration) bool {
 	if took <= timeout {
 		if l.first.Load() != 0 {
@@ -54,8 +55,8 @@ type silence struct {
 	latest atomic.Int64 // the time at which the latest batch of the silence was sent
 }
 
-// The method note records that a batch timed out. A silence begins with the batch if another batch
-// was answered since the previous timeout. A silence also begins if there were no batches for the
+// silence.note records that a batch timed out. A silence begins with the batch if another batch was
+// answered since the previous timeout. A silence also begins if there were no batches for the
 // duration most or longer, because a time without calls is no evidence against the server.
 func (s *silence) note(sent, lastAnswered int64, most time.Duration) {
 	first := s.first.Load()
@@ -65,8 +66,7 @@ func (s *silence) note(sent, lastAnswered int64, most time.Duration) {
 	s.latest.Store(sent)
 }
 
-// The method named silent reports whether batches have timed out for silentMax and none was
-// answered.
+// node.silent reports whether batches have timed out for silentMax and none was answered.
 func (n *node) silent() bool {
 	first := n.silence.first.Load()
 	return first > n.lastAnswered.Load() && n.store.clock()-time.Duration(first) >= n.store.settings.silentMax

@@ -79,7 +79,7 @@ func New(options Options) (*Store, error) {
 	return s, nil
 }
 
-// The method start creates the node of a single server, or starts the goroutines that discover the
+// Store.start creates the node of a single server, or starts the goroutines that discover the
 // servers.
 func (s *Store) start() {
 	switch s.settings.mode {
@@ -122,8 +122,7 @@ func (s *Store) Take(ctx context.Context, checks []counter.Check, results []coun
 	return nil
 }
 
-// The method take runs the checks. In the common case one known server has all the counters and
-// answers.
+// Store.take runs the checks. In the common case one known server has all the counters and answers.
 func (s *Store) take(ctx context.Context, deadline time.Time, checks []counter.Check, results []counter.Result) *Failure {
 	place, one := s.onePlace(checks)
 	var begun *part
@@ -193,7 +192,7 @@ func (s *Store) takeOn(ctx context.Context, asked *node, calls []counter.Call) {
 	}
 }
 
-// The method finish sends the split calls and stores each outcome: splitCalls[i] belongs to
+// Store.finish sends the split calls and stores each outcome: splitCalls[i] belongs to
 // calls[of[i]].
 func (s *Store) finish(ctx context.Context, deadline time.Time, calls []counter.Call, splitCalls []*splitCall, of []int) {
 	deadline = s.sendUntilDone(ctx, deadline, splitCalls)
@@ -210,7 +209,7 @@ func (s *Store) failAll(calls []counter.Call) {
 	}
 }
 
-// The method fail counts and, at a bounded rate, logs a failed call.
+// Store.fail counts and, at a bounded rate, logs a failed call.
 func (s *Store) fail(f *Failure) error {
 	s.reporter.recordFailures(time.Now(), f, 1)
 	return f
@@ -220,11 +219,11 @@ func (s *Store) fail(f *Failure) error {
 // time.
 func (s *Store) Patience() time.Duration { return s.settings.patience }
 
-// The method clock returns the time since the store was created, which is never 0. The result is
-// the time by which the store orders calls and batches.
+// Store.clock returns the time since the store was created, which is never 0. The result is the
+// time by which the store orders calls and batches.
 func (s *Store) clock() time.Duration { return max(1, time.Since(s.reporter.start)) }
 
-// The method rediscover starts a round of discovery, unless one is already requested.
+// Store.rediscover starts a round of discovery, unless one is already requested.
 func (s *Store) rediscover() {
 	select {
 	case s.rediscoverNow <- struct{}{}:
@@ -232,7 +231,7 @@ func (s *Store) rediscover() {
 	}
 }
 
-// The method nodes returns the servers that currently receive calls.
+// Store.nodes returns the servers that currently receive calls.
 func (s *Store) nodes() []*node {
 	if s.cluster != nil {
 		return s.cluster.all()
@@ -288,7 +287,7 @@ func onlyUnsafe(problems []error) (left []error) {
 	return left
 }
 
-// The method named unknown returns the failure of a call when no server is known for it.
+// Store.unknown returns the failure of a call when no server is known for it.
 func (s *Store) unknown() *Failure {
 	if s.ctx.Err() != nil {
 		return errClosed

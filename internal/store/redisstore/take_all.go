@@ -42,7 +42,7 @@ func (n *node) takeAll(ctx context.Context, calls []counter.Call) {
 	}
 }
 
-// The method fitting returns how many of the calls fit into one batch.
+// node.fitting returns how many of the calls fit into one batch.
 func (n *node) fitting(calls []*call) int {
 	most, checks := int(n.pace.most.Load()), 0
 	for i, c := range calls {
@@ -63,8 +63,8 @@ func setFailure(call *counter.Call, failure *Failure) {
 	}
 }
 
-// The method end waits for the end of a call and returns its failure. If the caller sent the call
-// itself, it has already ended.
+// node.end waits for the end of a call and returns its failure. If the caller sent the call itself,
+// the call has already ended.
 func (n *node) end(ctx context.Context, c *call, sent bool, call *counter.Call) *Failure {
 	var failure *Failure
 	if sent {
@@ -79,7 +79,7 @@ func (n *node) end(ctx context.Context, c *call, sent bool, call *counter.Call) 
 	return n.read(c, call.Checks, call.Results)
 }
 
-// The method begin creates the command for a call. The method returns nil if there is none to send;
+// node.begin creates the command for a call. The method returns nil if there is nothing to send;
 // call.Err then holds the error, if any.
 func (n *node) begin(ctx context.Context, call *counter.Call) *call {
 	call.Err = counter.ValidateChecks(call.Checks, call.Results)

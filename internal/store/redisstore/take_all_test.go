@@ -102,8 +102,8 @@ func TestTakeAllFailsCallByCall(t *testing.T) {
 	})
 }
 
-// BenchmarkTakeAll compares 64 items in one call with 64 goroutines. The metric named servers is
-// the CPU time of Redis.
+// BenchmarkTakeAll compares one TakeAll of 64 calls with 64 goroutines that make one call each. The
+// metric named servers is the CPU time of Redis.
 func BenchmarkTakeAll(b *testing.B) {
 	const questions = 64
 	server := redistest.Start(b)

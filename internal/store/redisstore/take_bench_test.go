@@ -76,7 +76,7 @@ func benchKey(client int, ending string) string {
 	return fmt.Sprintf("rl1:shop:api:{user:u_%07d}:60s:%s", client, ending)
 }
 
-// The method run sends a pipeline of calls, half of them to existing counters.
+// contender.run sends a pipeline of calls, half of them to existing counters.
 func (c *contender) run(b *testing.B, s *redistest.Server, sha string, from int) {
 	ctx := context.Background()
 	pipe := s.Client().Pipeline()

@@ -241,7 +241,7 @@ func TestLostSum(t *testing.T) {
 	ask(1, 4) // the log itself was deleted: its contents are lost, and so is the sum
 }
 
-// TestMemory checks the memory of a token bucket in Redis against its limit.
+// TestMemory checks that a token bucket takes no more memory in Redis than documented.
 func TestMemory(t *testing.T) {
 	const counters, allowed = 100_000, 210
 	s := redistest.Start(t)

@@ -32,7 +32,7 @@ func newAuthority(t *testing.T) *authority {
 
 func (a *authority) file(name string) string { return filepath.Join(a.dir, name) }
 
-// The method issue writes a certificate and its key to the files NAME.crt and NAME.key.
+// authority.issue writes a certificate and its key to the files NAME.crt and NAME.key.
 func (a *authority) issue(name string, template *x509.Certificate) {
 	a.t.Helper()
 	a.Issue(a.t, a.file(name+".crt"), a.file(name+".key"), template)

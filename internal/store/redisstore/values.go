@@ -70,8 +70,9 @@ type holder struct {
 }
 
 // valuesFrom reads the keys with the given indexes from their holder, and from the servers to which
-// it redirects. While a slot moves, its server redirects for each key that it does not have. So a
-// client with a made-up name in that slot would otherwise make the read fail for all other clients.
+// it redirects. While a slot moves, its server redirects for each key that it does not have. If
+// these redirects were not followed, a client with a made-up name in that slot would make the read
+// fail for all other clients.
 func (s *Store) valuesFrom(ctx context.Context, from holder, of []int, keys []string, values [][]byte, redirects int) error {
 	commands, sent := make([]*redis.StringCmd, len(of)), s.clock()
 	_, _ = from.node.values.Pipelined(ctx, func(pipe redis.Pipeliner) error {
@@ -117,7 +118,7 @@ func (s *Store) valuesFrom(ctx context.Context, from holder, of []int, keys []st
 }
 
 // redirected returns the server to which a reply redirects. The result named ok is false for other
-// replies, and if that server is not called.
+// replies, and if that server must not be called.
 func (s *Store) redirected(asked *node, reply error) (to holder, ok bool) {
 	asks := redis.HasErrorPrefix(reply, "ASK")
 	if s.cluster == nil || !asks && !redis.HasErrorPrefix(reply, "MOVED") {
@@ -178,7 +179,7 @@ func (s *Store) DoAll(ctx context.Context, keys []string, commands [][]any) (rep
 	return replies, errs, err
 }
 
-// The method named answered returns the reply to a command, as DoFor describes it.
+// Store.answered returns the reply to a command, as DoFor describes it.
 func (s *Store) answered(command *redis.Cmd) (reply any, err error) {
 	reply, err = command.Result()
 	var refused redis.Error
