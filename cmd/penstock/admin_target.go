@@ -181,7 +181,7 @@ func overSocket(path string) *http.Client {
 	}}}
 }
 
-// The method failure returns the error for an answer with another status than 200.
+// The method failure returns the error for an answer whose status is not 200.
 func (p *process) failure(status string, body []byte) error {
 	var denial struct{ Error, Reason string }
 	if json.Unmarshal(body, &denial) != nil || denial.Error == "" {

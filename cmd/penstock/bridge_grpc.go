@@ -31,9 +31,9 @@ const (
 	// grpcStreamsMax is how many requests of one connection may run at once. For more requests,
 	// Envoy opens another connection.
 	grpcStreamsMax = 1024
-	// grpcBytesMax bounds the size of a message. If the message is too large, Envoy admits the
-	// request, which a client could exploit, because it controls part of the size. So the bound
-	// allows for 64 descriptors, each with the 60 KiB of headers that Envoy accepts.
+	// grpcBytesMax bounds the size of a message. If a message is larger, Envoy admits the request.
+	// A client could exploit that, because it controls part of the size. So the bound allows for 64
+	// descriptors, each with the 60 KiB of headers that Envoy accepts.
 	grpcBytesMax = 4 << 20
 	// keepaliveMin is the shortest interval at which Envoy may ping the bridge.
 	keepaliveMin = time.Second
@@ -60,7 +60,7 @@ func (o *grpcServers) stop() {
 	}
 }
 
-// The method leave announces that the bridge will stop, and continues to answer.
+// The method leave announces that the bridge will stop. The servers continue to answer.
 func (o *grpcServers) leave() {
 	for _, leave := range o.leaves {
 		leave()
@@ -115,9 +115,9 @@ func (s *serveArgs) serveEnvoy(b *bridge.Bridge, ended chan<- error, logger *slo
 // busy, each further request gets a new goroutine.
 const grpcWorkers = 64
 
-// serveGRPC serves gRPC at an entrance. The parameter patience is the maximum duration of a
-// request, measured from the arrival of its headers; 0 means no limit. Later errors are sent to the
-// channel ended.
+// serveGRPC serves gRPC at an address. The parameter patience is the maximum duration of a request,
+// measured from the arrival of its headers; 0 means no limit. Later errors are sent to the channel
+// ended.
 func (s *serveArgs) serveGRPC(at listen.Address, register func(*grpc.Server), patience time.Duration, ended chan<- error, logger *slog.Logger,
 	options ...grpc.ServerOption) (*grpc.Server, error) {
 	listener, err := s.open(at, grpcConnectionsMax, logger)
@@ -228,7 +228,7 @@ func (g *grpcGuard) callUnary(ctx context.Context, request any, _ *grpc.UnarySer
 	return next(ctx, request)
 }
 
-// The method stream does the same for streams.
+// The method stream recovers from a panic in a stream, as callUnary does for other requests.
 func (g *grpcGuard) stream(server any, s grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
 	defer g.rescue(&err)
 	return next(server, pendingStream{s})

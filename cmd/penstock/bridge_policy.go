@@ -62,7 +62,7 @@ func (f *publishedFlags) check(policy string) error {
 }
 
 // The method source returns the source of a published policy. If there is no Redis, store is nil.
-// The parameter told is the control plane that is told what happens.
+// The parameter told holds the flags of the control plane to which events and usage are sent.
 func (f *publishedFlags) source(policy string, store *redisstore.Store, told *feedFlags, logger *slog.Logger) (*follow.Source, error) {
 	kind, name, _ := strings.Cut(policy, ":")
 	if len(f.keys) == 0 {
@@ -87,7 +87,7 @@ func (f *publishedFlags) source(policy string, store *redisstore.Store, told *fe
 	return source, nil
 }
 
-// The method origin returns where the policy is.
+// The method origin returns the origin of the policy.
 func (f *publishedFlags) origin(policy, name string, store *redisstore.Store, told *feedFlags, logger *slog.Logger) (follow.Origin, error) {
 	if strings.HasPrefix(policy, redisPrefix) {
 		if store == nil {

@@ -41,8 +41,8 @@ func TestFlagsOfPublishedPolicies(t *testing.T) {
 	}
 }
 
-// TestThePolicyIsThatOfControl tests that --control is the default of --policy-url, and that its
-// token is not sent to another URL.
+// TestThePolicyIsThatOfControl tests that --control is the default of --policy-url, and that the
+// token for --control is not sent to another URL.
 func TestThePolicyIsThatOfControl(t *testing.T) {
 	f := publishedFlags{keys: []string{"ed25519:C7rIEtVPXA4AbgVTZJzOjZtT7U0HeOqkCeymZLmfqnM"}, folder: t.TempDir(), node: "n"}
 	told := &feedFlags{url: "https://control:7070", tokenFile: "token"}

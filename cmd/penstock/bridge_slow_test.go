@@ -132,7 +132,8 @@ func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
 	return near, nil
 }
 
-// runInBubble serves a policy in a bubble, in which time passes when all goroutines wait.
+// runInBubble serves a policy in a bubble of synctest, in which time passes only while all
+// goroutines wait.
 func runInBubble(t *testing.T, text string, story func(t *testing.T, p *pipes)) {
 	synctest.Test(t, func(t *testing.T) {
 		document, err := policyfile.Decode("policy.yaml", policyfile.YAML, []byte(text))

@@ -30,9 +30,9 @@ type regionUnits struct {
 	report usageReport
 }
 
-// The method showUnits prints a client's record, and where the units of its counters are, from the
-// Redis of each region. If some do not answer, it prints what the others have, and returns an
-// error.
+// The method showUnits reads the Redis of each region. It prints a client's record, and where the
+// units of its counters are. If the Redis of a region does not answer, it prints what the others
+// have, and returns an error.
 func (c *clientEdits) showUnits(cmd *cobra.Command, client string, inRegions []string) error {
 	if err := c.checkUnits(cmd.Flags(), client); err != nil {
 		return err

@@ -61,7 +61,7 @@ func newArchiveQuery() *cobra.Command {
 	return cmd
 }
 
-// fieldOf are the names of columns in the API, where they differ.
+// fieldOf maps the columns whose names differ in the API to those names.
 var fieldOf = map[string]string{"limited": "limit", "events": "count"}
 
 // printRow prints the values of a row that are not empty, under the names of the API.

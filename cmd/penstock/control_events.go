@@ -61,8 +61,8 @@ func newControlEvents() *cobra.Command {
 	return cmd
 }
 
-// newControlForget returns the command that removes a client's name from what happened. The command
-// calls the API.
+// newControlForget returns the command that removes a client's name from events, usage and denials.
+// The command calls the API.
 func newControlForget() *cobra.Command {
 	c := new(controlCommand)
 	cmd := c.addReasonFlag(c.command("forget CLIENT", "Remove a client's name from events, usage and denials; sums stay", cobra.ExactArgs(1),

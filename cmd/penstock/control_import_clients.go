@@ -191,7 +191,7 @@ func (c *clientImport) put(ctx context.Context, client string, record *directory
 	return nil
 }
 
-// hasTier makes a tier unless there is a tier with the name.
+// hasTier creates a tier unless one with that name exists.
 func (c *clientImport) hasTier(ctx context.Context, tier string) error {
 	if tier == "" || c.tiers[tier] {
 		return nil

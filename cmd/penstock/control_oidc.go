@@ -71,7 +71,8 @@ func (f *oidcFlags) open(logger *slog.Logger) (io.Closer, api.People, error) {
 	return people, people, nil
 }
 
-// chooseRole returns a function that returns the greatest role of the members of groups, or "".
+// chooseRole returns a function that returns the greatest role that a person has by the given
+// groups, or "" for none.
 func chooseRole(pairs []string) (func(groups []string) string, error) {
 	if len(pairs) == 0 {
 		return nil, errors.New("--oidc-issuer gives nobody a role: write --oidc-role admin=GROUP for a group of the issuer")

@@ -43,7 +43,7 @@ type follower struct {
 	out, err io.Writer
 
 	told  map[string]bool // the notes that were printed
-	nodes string          // those whose events are printed
+	nodes string          // the nodes whose events are printed
 	table bool            // the head of the table was printed
 }
 

@@ -185,8 +185,8 @@ func TestExplainLooksAtAllShards(t *testing.T) {
 	}
 }
 
-// TestExplainReachesRedisWithoutSecretsInArguments reads a user and a password of any characters
-// from the environment or a file, and never prints them.
+// TestExplainReachesRedisWithoutSecretsInArguments tests that explain reads a user and a password,
+// of any characters, from the environment or a file, and never prints them.
 func TestExplainReachesRedisWithoutSecretsInArguments(t *testing.T) {
 	const password = "p@ss/{w}:?"
 	server := redistest.Start(t)

@@ -66,8 +66,8 @@ func readPolicy(path string, in io.Reader) (*policyfile.Document, error) {
 	return policyfile.Decode("standard input", format, data)
 }
 
-// readRedisPolicy reads a policy whose counters are in Redis, with their namespace and with the
-// limits of the region.
+// readRedisPolicy reads a policy whose counters are in Redis. It sets the namespace of the
+// counters, and the region whose limits apply.
 func readRedisPolicy(path, name string, region regionFlag, in io.Reader) (*policyfile.Document, error) {
 	d, err := readPolicy(path, in)
 	if err != nil {
@@ -77,8 +77,8 @@ func readRedisPolicy(path, name string, region regionFlag, in io.Reader) (*polic
 }
 
 // setName sets the namespace of a policy's counters to the one of the flag --name. The parameter
-// required is true if the counters are read in Redis, where other counters would be read without
-// the right namespace.
+// required is true if the counters are read in Redis: without the right namespace, other counters
+// would be read.
 func setName(d *policyfile.Document, name string, required bool) error {
 	switch {
 	case name != "" && d.Name != "" && name != d.Name:

@@ -177,8 +177,8 @@ func TestExplainWaitsForKeysOnlyOfATokenThatIsThere(t *testing.T) {
 	}
 }
 
-// TestSecretsOverlap: while a secret is rotated, tokens of both secrets are valid, and a token
-// signed with neither is invalid.
+// TestSecretsOverlap: while a secret is rotated, tokens signed with either of the two are valid,
+// and a token signed with neither is invalid.
 func TestSecretsOverlap(t *testing.T) {
 	secrets := map[string]string{"new": strings.Repeat("n", 32), "old": strings.Repeat("o", 32), "another": strings.Repeat("x", 32)}
 	policy := file(t, "policy.yaml", "identify:\n  - jwt: {secret: "+secrets["new"]+", claim: sub}\n  - jwt: {secret: "+secrets["old"]+
@@ -365,7 +365,7 @@ func TestClientCommandsSayWhatIsNotKnown(t *testing.T) {
 	}
 }
 
-// TestTopIsATable: the table shows the range of the true number.
+// TestTopIsATable: the table shows the range in which the true number of denials is.
 func TestTopIsATable(t *testing.T) {
 	answer := `{"clients":[{"policy":"shop","client":"user:ann","refused":120,"over":0},{"policy":"api","client":"ip:192.0.2.7","refused":30,"over":4}]}`
 	caddy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(answer)) }))

@@ -49,8 +49,8 @@ func escapeLines(text string) string {
 	return out.String()
 }
 
-// jsonWriter writes JSON with the control characters in its texts escaped, which encoding/json does
-// for those of ASCII only. Each call of Write must pass whole characters.
+// jsonWriter writes JSON. It escapes the control characters beyond ASCII in the texts, which
+// encoding/json leaves as they are. Each call of Write must pass whole characters.
 type jsonWriter struct{ out io.Writer }
 
 func (w jsonWriter) Write(p []byte) (int, error) {

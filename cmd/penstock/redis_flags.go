@@ -45,7 +45,7 @@ func addRedis(flags *pflag.FlagSet, o *redisstore.Options, usage string) {
 }
 
 // openRedis opens the Redis that the flags or the environment name. The parameter missing is the
-// error if neither does, without the remedy.
+// text of the error if neither names one, without the remedy.
 func openRedis(o redisstore.Options, missing string, logger *slog.Logger) (*redisstore.Store, error) {
 	said, err := redisVariables(&o, os.Getenv)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// TestEveryModeIsLookedAt: the bridge's flags and variables find the counters of requests in a
-// sentinel's master, a cluster and a ring, and change nothing.
+// TestEveryModeIsLookedAt: with the flags and variables of the bridge, the commands find the
+// counters of requests in a sentinel's master, a cluster and a ring. They change nothing.
 func TestEveryModeIsLookedAt(t *testing.T) {
 	for mode, start := range map[string]func(t *testing.T) redisstore.Options{
 		redisstore.ModeSentinel: func(t *testing.T) redisstore.Options {

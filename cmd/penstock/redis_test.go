@@ -50,7 +50,7 @@ func TestRedisCommandsRejectMeaninglessArguments(t *testing.T) {
 
 func TestRedisDoctor(t *testing.T) {
 	s := redistest.Start(t)
-	// for a busy machine
+	// The timeout is long, because the machine may be busy.
 	out, _, err := run(t, "", "redis", "doctor", "--redis", s.URL(), "--redis-timeout", "10s")
 	if err != nil || !strings.Contains(out, "ok     script") {
 		t.Errorf("%v\n%s", err, out)

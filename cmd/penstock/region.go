@@ -184,7 +184,7 @@ func (f *regionFlags) serve(ctx context.Context, agents *regionAgents, listener 
 const (
 	// regionConnectionsMax bounds the connections of agents of other regions, which need one each.
 	regionConnectionsMax = 256
-	// regionStreamsMax is above the questions that an agent asks at once.
+	// regionStreamsMax is above the number of questions that an agent asks at once.
 	regionStreamsMax = 128
 	// regionHeaderBytesMax bounds the header of a call, whose values are in its body.
 	regionHeaderBytesMax = 16 << 10

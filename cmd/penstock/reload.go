@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// reloadCommand returns the command that reloads policies. reloadCommand prints one line on
-// success, or with --json the policies in force, as "rules" does.
+// reloadCommand returns the command that reloads policies. The command prints one line on success,
+// or with --json the policies in force, as "rules" does.
 func (a *admin) reloadCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "reload", Short: "Read the policy files again", Args: noArgs}
 	asJSON := cmd.Flags().Bool("json", false, "print the policies now in force as JSON")

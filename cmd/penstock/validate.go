@@ -147,8 +147,8 @@ func loggedCredentials(d *policyfile.Document, fronts []lint.Front) string {
 		"docs/guides/tiers-and-keys.md", strings.Join(places, ", "))
 }
 
-// busiestFrom is the number of limits of a request from which validate describes that request.
-// busiestFrom is half of the maximum for one call of the store.
+// The function validate describes a request that meets busiestFrom limits or more. This number is
+// half of the maximum for one call of the store.
 const busiestFrom = counter.ChecksMax / 2
 
 // The function busiestSample describes a sample request that has nearly too many limits to be
