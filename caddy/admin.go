@@ -23,7 +23,7 @@ func init() { caddy.RegisterModule(Admin{}) }
 //	GET  /penstock/client    a client's counters and penalty, charging nothing (client=user:u_42)
 //	POST /penstock/reset     forget a client's counters
 //	POST /penstock/lift      lift a client's penalty
-//	GET  /penstock/top       the rules and clients with most denials of all nodes, approximately
+//	GET  /penstock/top       the rules and clients with the most denials on all nodes, approximately
 //	                         (n=20)
 //	GET  /penstock/nodes     the nodes that count in the same Redis
 //	GET  /penstock/events    the latest events of all nodes
@@ -47,9 +47,9 @@ func (Admin) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{ID: "admin.api.penstock", New: func() caddy.Module { return new(Admin) }}
 }
 
-// Provision registers the metrics with the admin endpoint of a configuration. After Caddy has
-// rejected a configuration, the previous one continues to run, but Caddy serves the registry of the
-// rejected one, to which no app may have added metrics.
+// Provision registers the metrics with the admin endpoint of a configuration. If Caddy rejects a
+// configuration, the previous one continues to run, but Caddy serves the registry of the rejected
+// one. The app may not have registered the metrics there.
 func (*Admin) Provision(ctx caddy.Context) error { return registerMetrics(ctx.GetMetricsRegistry()) }
 
 // Routes returns the endpoints.

@@ -124,8 +124,8 @@ func TestAdminSelectsClients(t *testing.T) {
 	}
 }
 
-// TestAdminKnowsTheTierOfAKey: an API key has the counters of its tier, even if the operator does
-// not name the tier, and a reset finds them.
+// TestAdminKnowsTheTierOfAKey: an API key has the counters of its tier. The operator finds and
+// resets these counters without naming the tier.
 func TestAdminKnowsTheTierOfAKey(t *testing.T) {
 	const key = "pk_an_example_key_for_tests"
 	sum := sha256.Sum256([]byte(key))
@@ -284,7 +284,7 @@ func TestAdminRejectsInvalidParameters(t *testing.T) {
 }
 
 // TestMetricsSurviveARejectedConfiguration: if Caddy rejects a configuration, because of Penstock's
-// part or another, no metric of the running configuration is lost.
+// part or of another part, no metric of the running configuration is lost.
 func TestMetricsSurviveARejectedConfiguration(t *testing.T) {
 	s := start(t, adminSite)
 	s.statuses(3, "/")

@@ -52,7 +52,7 @@ const answeringRules = `:PORT {
 	respond "ok"
 }`
 
-// startExhausted is a server on which every rule is exhausted.
+// startExhausted starts a server and exhausts every rule on it.
 func startExhausted(t *testing.T, more string) *server {
 	t.Helper()
 	s := start(t, more+strings.Replace(answeringRules, "LONG", strings.Repeat("calm ", 2000), 1))
@@ -191,7 +191,7 @@ func TestErrorRoutesSeeTheRulesStatus(t *testing.T) {
 	r.wantField(t, "Grpc-Status", "8")
 }
 
-// twoSites share an app policy and have one policy each.
+// twoSites is a configuration of two sites that share the app's policy and have one policy each.
 const twoSites = `{
 		penstock {
 			name quotas

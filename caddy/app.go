@@ -37,8 +37,8 @@ type App struct {
 	// Where counters are kept. Default: in memory.
 	Store *Store `json:"store,omitempty"`
 
-	// A directory of clients, whose tiers, limits, blocks and exemptions operators change while the
-	// server runs. Default: none.
+	// A directory of clients. Operators change the tiers, limits, blocks and exemptions in it while
+	// the server runs. Default: none.
 	Directory *Directory `json:"directory,omitempty"`
 
 	// Where the events that policies report are written: `stdout`, the path of a file, with a
@@ -153,14 +153,15 @@ func (a *App) completePolicy(d *policyfile.Document) error {
 	return a.name(d)
 }
 
-// addSourced opens the app's policy that comes from elsewhere, if there is one.
+// addSourced opens the app's policy from a file, from Redis or from an API, if one of them is
+// named.
 func (a *App) addSourced() error {
 	policies, tried, err := a.openSourced(&policyPlaces{a.Policy, a.PolicyRedis, a.PolicyHTTP}, appPlace, a.completePolicy)
 	a.policies, a.tried = append(a.policies, policies...), append(a.tried, tried...)
 	return err
 }
 
-// openSourced opens a policy in a file, in Redis or of an API, if one of them is named.
+// openSourced opens a policy from a file, from Redis or from an API, if one of them is named.
 func (a *App) openSourced(from *policyPlaces, place string, complete func(*policyfile.Document) error) (
 	policies, tried []*live.Policy, err error,
 ) {
@@ -195,7 +196,7 @@ func (a *App) openPolicy(d *policyfile.Document) error {
 	return err
 }
 
-// The method name gives the name of the app to an app policy that has no name.
+// App.name gives the name of the app to a policy of the app that has no name.
 func (a *App) name(d *policyfile.Document) error {
 	d.Name = cmp.Or(d.Name, a.Name)
 	if d.Name == "" {
@@ -212,8 +213,7 @@ var errNameMissing = errors.New("a name is missing: counters in a shared store n
 
 // Start logs the rules whose counters start at zero and begins to follow policy files. The store
 // already works after Provision, because Caddy may call handlers before it starts the apps. All
-// handlers are provisioned by now, and their policies determine which properties of clients can be
-// identified.
+// handlers are provisioned by now, so checkLists can look at their policies.
 func (a *App) Start() error {
 	if err := a.checkLists(); err != nil {
 		return err
@@ -238,7 +238,7 @@ func (a *App) Cleanup() error {
 	if a.storeKey != "" {
 		a.store.finishBodies() // while usage is still counted and reported
 	}
-	// The field stays set because requests of this configuration may still be running.
+	// The field shadows stays set because requests of this configuration may still be running.
 	if a.shadows != nil {
 		a.shadows.Stop()
 	}
@@ -260,7 +260,7 @@ func (a *App) forgetPolicies() (problems []error) {
 	policies := slices.Collect(maps.Values(a.policiesByText))
 	clear(a.policiesByText)
 	a.mu.Unlock()
-	for _, p := range policies { // this happens without the lock, because an edit in progress may wait for it
+	for _, p := range policies { // the lock is not held here, because an edit in progress may wait for it
 		problems = append(problems, p.Close())
 	}
 	return problems

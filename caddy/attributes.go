@@ -48,14 +48,14 @@ func (a *attributes) reset(r *http.Request) {
 	a.peer = clientAddr(r)
 }
 
-// servesTarget reports whether Caddy will serve the path and host of the request's target as they
-// appear here. A target that the server could not parse as a path is opaque. The path of an opaque
-// target is empty here, but proxies forward the target unchanged.
+// servesTarget reports whether Caddy will serve the same path and host that the attributes show. A
+// target that the server could not parse as a path is opaque. For an opaque target, the attributes
+// show an empty path, but proxies forward the target unchanged.
 func (a *attributes) servesTarget() bool {
 	return !a.opaque && core.ServesTarget(a.r.Method, a.path, a.r.Host)
 }
 
-// sentPath returns the path that Caddy forwards, from a URL that has not been modified. The result
+// sentPath returns the path that Caddy forwards for a URL that no handler has modified. The result
 // is the path as the client sent it, if every byte in it is allowed in a path. Otherwise Go encodes
 // the decoded path anew: "\" becomes "%5C", and "%2F" becomes "/". Other servers may or may not
 // treat these as separators. A path over the length limit is returned unescaped, because escaping a
@@ -93,8 +93,8 @@ var isPathByte = func() (table [256]bool) {
 
 func (a *attributes) release() { *a = attributes{} }
 
-// clientAddr returns Caddy's client_ip: the address from a trusted proxy, or else the address of
-// the connection.
+// clientAddr returns Caddy's client_ip: the address that a trusted proxy reports, or else the
+// address of the connection.
 func clientAddr(r *http.Request) netip.Addr {
 	text, _ := caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string)
 	if text == "" {
@@ -126,8 +126,9 @@ func (a *attributes) Method() string {
 	return a.r.Method
 }
 
-// opensWebSocket reports whether a CONNECT request is an extended one for a WebSocket. Go's HTTP/3
-// server stores the :protocol field in Proto, and its HTTP/2 server stores it in the header.
+// opensWebSocket reports whether a CONNECT request is an extended CONNECT that opens a WebSocket.
+// Go's HTTP/3 server stores the :protocol field in Proto, and its HTTP/2 server stores it in the
+// header.
 func opensWebSocket(r *http.Request) bool {
 	const protocol = "websocket"
 	return r.ProtoMajor == 3 && r.Proto == protocol || r.ProtoMajor == 2 && r.Header.Get(":protocol") == protocol
@@ -148,7 +149,7 @@ func (a *attributes) Began() counter.Micros { return a.began }
 func (a *attributes) Now() counter.Micros { return counter.Micros(time.Now().UnixMicro()) }
 
 // Header returns the values of a header field, trimmed and joined into one, as upstreams read them.
-// Go's server keeps one space for each folded line after a value. Without trimming, clients could
+// For each folded line after a value, Go's server keeps one space. Without trimming, clients could
 // vary the number of spaces to get different values.
 func (a *attributes) Header(name string) (string, bool) {
 	switch values := a.r.Header[name]; len(values) {

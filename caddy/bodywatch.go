@@ -30,8 +30,8 @@ const (
 	bodyDone
 )
 
-// watchBody wraps the request's body in a bodyWatch and returns it. watchBody returns nil if there
-// is no body.
+// watchBody wraps the request's body in a bodyWatch and returns the bodyWatch, or nil if there is
+// no body.
 func watchBody(r *http.Request) *bodyWatch {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil
@@ -48,7 +48,7 @@ func (b *bodyWatch) Read(p []byte) (int, error) {
 	switch {
 	case err == io.EOF:
 		b.state.CompareAndSwap(uint32(bodyBegun), uint32(bodyDone))
-	case errors.Is(err, http.ErrBodyReadAfterClose): // this is not an error of the client
+	case errors.Is(err, http.ErrBodyReadAfterClose): // the client did not cause this error
 	case err != nil:
 		b.state.CompareAndSwap(uint32(bodyBegun), uint32(bodyBroken))
 	}
@@ -60,8 +60,8 @@ func (w *responder) clientAborts(ctx context.Context) bool {
 	return ctx.Err() != nil || w.body != nil && bodyState(w.body.state.Load()) == bodyBroken
 }
 
-// narrowCodings removes content codings from Accept-Encoding if a cost must be read from the
-// response body and Penstock cannot decode them.
+// If a cost must be read from the response body, narrowCodings removes from Accept-Encoding the
+// content codings that Penstock cannot decode.
 func (w *responder) narrowCodings(r *http.Request) {
 	reads := false
 	for s := w.settlement; s != nil; s = s.next {

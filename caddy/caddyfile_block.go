@@ -181,7 +181,7 @@ func (b *block) policyFile(word string, file *string) {
 	b.noBlock(word)
 }
 
-// filePath takes the arguments that name a file.
+// filePath stores in file the path in args, which must be the only argument.
 func (b *block) filePath(word string, args []string, file *string) {
 	switch {
 	case len(args) != 1:
@@ -193,9 +193,9 @@ func (b *block) filePath(word string, args []string, file *string) {
 	}
 }
 
-// The function resolveInCaddyfile resolves a path relative to the Caddyfile, as import does. The
-// working directory of a service is rarely where its files are, and "caddy reload" may run in a
-// different one.
+// The function resolveInCaddyfile resolves a path relative to the Caddyfile, as the directive
+// import does. The working directory of a service is rarely where its files are, and "caddy reload"
+// may run in a different one.
 func resolveInCaddyfile(d *caddyfile.Dispenser, path string) string {
 	if filepath.IsAbs(path) || strings.HasPrefix(path, "{") {
 		return path
@@ -237,7 +237,7 @@ func (b *block) extend(into *syntax.Node, word string, items *syntax.Node, at st
 	into.Set(word, at, items)
 }
 
-// The method merge reads "key value..." pairs or a block of them into the named map.
+// The method merge reads "key value..." pairs, or a block of them, into the map named word.
 func (b *block) merge(into *syntax.Node, word string) {
 	known := into.Get(word)
 	if known == nil {
@@ -293,14 +293,14 @@ func (b *block) matchWord(into *syntax.Node) {
 	named.Set(args[0], at, values)
 }
 
-// The variable flags are the settings that mean true without a value.
+// The variable flags lists the settings that mean true without a value.
 var flags = []string{"enabled", "unverified", "expose", "quota", "case_sensitive", "bearer"}
 
-// The variable files are the settings whose value is a file path.
+// The variable files lists the settings whose value is a file path.
 var files = []string{"jwks_file", "secret_file", "keys_file"}
 
-// The method readSetting reads any setting with its values. internal/policyfile decides whether it
-// exists.
+// The method readSetting reads any setting with its values. internal/policyfile decides whether the
+// setting exists.
 func (b *block) readSetting(into *syntax.Node) {
 	d := b.d
 	word, at := d.Val(), place(d)
@@ -316,7 +316,7 @@ func (b *block) readSetting(into *syntax.Node) {
 	switch {
 	case len(inner.Entries) > 0:
 		value = inner
-	case len(args) == 0 && (word == "penalty" || word == "events"): // every part of them has a default
+	case len(args) == 0 && (word == "penalty" || word == "events"): // all fields of these have defaults
 		value = inner
 	case len(args) == 0 && slices.Contains(flags, word):
 		value = syntax.Text(at, "true")

@@ -178,8 +178,8 @@ func (b *block) cost(rule *syntax.Node) {
 	b.extend(rule, "cost", syntax.List(at, entry), at)
 }
 
-// costHeader reads the rest of "cost header NAME { ... }". The block may contain match besides the
-// settings of a cost.
+// costHeader reads the rest of "cost header NAME { ... }". The block may contain "match" in
+// addition to the settings of a cost.
 func (b *block) costHeader(at string) *syntax.Node {
 	d := b.d
 	entry := syntax.Map(at)

@@ -26,7 +26,7 @@ type Control struct {
 	// The address of the API of `penstock control`, such as `https://control:7070`.
 	URL string `json:"url,omitempty"`
 
-	// A file that holds a token of the role node. TokenFile is read before each call.
+	// A file that holds a token with the role "node". TokenFile is read before each call.
 	TokenFile string `json:"token_file,omitempty"`
 
 	// The folder in which batches wait until the control plane has stored them. No other process
@@ -64,7 +64,7 @@ func (c *Control) check(eventsTo string) error {
 	return errors.Join(twice, token)
 }
 
-// The variable feeds holds the feeds of all running configurations, by their spool.
+// The variable feeds holds the feeds of all running configurations, keyed by spool.
 var feeds = caddy.NewUsagePool()
 
 // pooledFeed is a feed that one or several configurations use.
@@ -79,7 +79,7 @@ func (p *pooledFeed) Destruct() error {
 	return p.Close()
 }
 
-// The method report starts to send events and usage to the control plane. The spool is opened when
+// The method report starts sending events and usage to the control plane. The spool is opened when
 // a configuration starts, because only one process may have it open.
 func (a *App) report() error {
 	if a.Control == nil {

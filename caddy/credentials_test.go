@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// keysFile writes a file of API keys. Each entry has a key, and the lines of the file that belong
-// to it besides its hash.
+// keysFile writes a file of API keys. The map entries holds, for each key, the lines of its entry
+// besides its hash.
 func keysFile(t *testing.T, entries map[string]string) string {
 	t.Helper()
 	var text strings.Builder

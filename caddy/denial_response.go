@@ -41,7 +41,8 @@ func (s *scratchSpace) responseTo(r *http.Request, d *core.Decision) answer {
 	return a
 }
 
-// rejectsRequest answers a request that cannot be decided by rules, and reports whether it did.
+// rejectsRequest answers a request that the rules cannot decide. It reports whether it has answered
+// the request.
 func (h *Handler) rejectsRequest(w http.ResponseWriter, r *http.Request, a *attributes) bool {
 	switch {
 	case !a.servesTarget(), opensTunnel(r):
@@ -82,7 +83,8 @@ func rejectEarly(w http.ResponseWriter) {
 	_, _ = io.WriteString(w, earlyData)
 }
 
-// guessedLengthMax is the longest body whose Content-Length the server computes itself.
+// guessedLengthMax is the length of the longest body whose Content-Length the server computes
+// itself.
 const guessedLengthMax = 2048
 
 // The method write sends the response. A gRPC client gets a gRPC status. A failed write is not
@@ -101,8 +103,8 @@ func (a *answer) write(w http.ResponseWriter, r *http.Request) {
 	}
 	header["Content-Type"] = []string{a.contentType} // handlers may replace elements of the slice
 	// The server adds Content-Length. A Content-Length that is set here would be wrong after an
-	// outer handler, such as intercept, replaces the body. The server cannot compute the length of
-	// a long body that HEAD does not send.
+	// outer handler, such as intercept, replaces the body. For HEAD, the server cannot compute the
+	// length of a long body, because the body is not sent.
 	if r.Method == http.MethodHead && len(a.body) > guessedLengthMax {
 		header["Content-Length"] = []string{strconv.Itoa(len(a.body))}
 	}
@@ -110,8 +112,8 @@ func (a *answer) write(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(a.body)
 }
 
-// writeGRPC sends a trailers-only response. HTTP reports 200, and a single header block carries the
-// gRPC status and ends the stream.
+// writeGRPC sends a trailers-only response. The HTTP status is 200, and a single header block
+// carries the gRPC status and ends the stream.
 func (a *answer) writeGRPC(w http.ResponseWriter) {
 	header := w.Header()
 	header["Content-Type"] = []string{a.grpcType}

@@ -17,9 +17,10 @@ import (
 )
 
 // Directory configures the directory of clients: tiers, limits, blocks and exemptions that
-// operators set while the server runs (`penstock client …`). The records are in the store: in
-// Redis, shared by all processes that use it, or else in the memory of this process. A client's
-// credential and the policy take precedence over its record, except for a block.
+// operators set while the server runs (`penstock client …`). The records are kept in the store: in
+// Redis, where all its processes share them, or in the memory of this process. A client's
+// credential and the policy take precedence over its record, except that a block in the record
+// always applies.
 type Directory struct {
 	// The maximum number of clients that are remembered, with or without a record. The same number
 	// of API keys is remembered in addition. Clients beyond this number are read from Redis again
@@ -28,7 +29,7 @@ type Directory struct {
 	ClientsMax int `json:"clients_max,omitempty"`
 }
 
-// The method check returns what is wrong with the settings, or nil.
+// The method check returns an error if the settings are not valid.
 func (d *Directory) check() error {
 	if d.ClientsMax < 0 {
 		return fmt.Errorf("directory: clients_max %d is negative; leave it out for the default", d.ClientsMax)

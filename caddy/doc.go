@@ -9,7 +9,7 @@
 // The handler decides a request by the app's policy and by the site's own rules in a single store
 // call. The handler charges each rule once per request, even if the request passes the handler
 // several times through rewrites, subroutes or error routes. Counters survive a reload. A store
-// outage never causes a 5xx response unless the policy says deny.
+// outage never causes a 5xx response unless the policy has on_error: deny.
 //
 // # Price
 //
@@ -29,6 +29,6 @@
 // request_record.go holds the per-request state.
 //
 // caddyfile.go, the other caddyfile files and json.go read a configuration. app.go and handler.go
-// set it up with store.go, live_policy.go and live_watch.go. metrics.go, status_handler.go,
-// shadow.go and the admin files report what happens.
+// put the configuration into effect, with store.go, live_policy.go and live_watch.go. metrics.go,
+// status_handler.go, shadow.go and the admin files report what happens.
 package penstockcaddy

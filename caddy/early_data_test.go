@@ -145,8 +145,8 @@ func (s *server) quicTransport(from net.IP, sessions tls.ClientSessionCache, isD
 	return client
 }
 
-// deafConn drops every packet that it receives, like a host whose address is forged by another
-// host.
+// deafConn drops every packet that it receives. An attacker who forges an address does not receive
+// the packets that are sent to it either.
 type deafConn struct{ net.PacketConn }
 
 // ReadFrom implements [net.PacketConn].

@@ -16,8 +16,8 @@ import (
 	"github.com/penstock/penstock/core/response"
 )
 
-// Denial is the error within the [caddyhttp.HandlerError] of a denied request that error routes
-// may answer.
+// Denial is the error that a [caddyhttp.HandlerError] wraps if a request is denied and error routes
+// may answer it.
 type Denial struct {
 	Status int    // 429, 403, 401, 414, 431 or 503, or the status that the rule sets
 	Rule   string // the rule that denied the request; "" if clients must not see its name
@@ -33,8 +33,8 @@ func (r *Denial) Error() string {
 }
 
 // delegateErrors reports whether error routes surround a handler. delegateErrors appends the answer
-// handler to these routes, for requests that they leave unanswered, such as those denied in another
-// site or under handle_errors 404.
+// handler to these routes. The answer handler answers denied requests that the routes leave
+// unanswered, such as those of another site, or all of them under handle_errors 404.
 //
 // Without error routes, a handler writes the response itself. Otherwise the server would send an
 // empty response, and would prepare a log entry that costs more than the request. Caddy sets up
@@ -96,11 +96,12 @@ func endsWithResponse(route *caddyhttp.Route) bool {
 func init() { caddy.RegisterModule(Answer{}) }
 
 // Answer is the last handler of error routes. The handler answers requests that a `penstock`
-// handler denied and no error route answered, and passes others on. Handlers add it automatically.
+// handler denied and no error route answered, and passes others on. The `penstock` handlers add it
+// automatically.
 type Answer struct {
-	// Whether this is the first handler of error routes instead. The first handler merges the rate
-	// limit fields with those that error routes add, such as those of an upstream that serves the
-	// error page.
+	// Whether this is the first handler of error routes instead of the last. The first handler
+	// merges the rate limit fields with those that error routes add, such as those of an upstream
+	// that serves the error page.
 	Merge bool `json:"merge,omitempty"`
 }
 
@@ -109,8 +110,8 @@ func (Answer) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{ID: "http.handlers.penstock_answer", New: func() caddy.Module { return new(Answer) }}
 }
 
-// ServeHTTP writes the response to a request that was denied, and passes on any other. With Merge,
-// it passes on every request, with the rate limit fields to be merged: see mergeFields.
+// ServeHTTP answers a request that was denied, and passes on any other. If Merge is set, ServeHTTP
+// passes on every request, and merges the rate limit fields: see mergeFields.
 func (a Answer) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	if a.Merge {
 		return mergeFields(w, r, next)
@@ -124,8 +125,8 @@ func (a Answer) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp
 	return nil
 }
 
-// mergeFields removes from the header the rate limit fields that were set before the error. When
-// the error response is written, mergeFields merges them back.
+// mergeFields removes from the header the rate limit fields that were set before the error. They
+// are merged back when the error response is written.
 func mergeFields(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	vars, _ := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)
 	rec, ok := vars[recordVar].(*record)

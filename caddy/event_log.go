@@ -97,7 +97,7 @@ type caddyLog struct{ logger *zap.Logger }
 // Write implements [events.Sink].
 func (c *caddyLog) Write(all []events.Event) (written int, err error) {
 	defer func() {
-		if reason := recover(); reason != nil { // a log writer of another module
+		if reason := recover(); reason != nil { // a log writer of another module may panic
 			err = errors.New("the log writer has panicked")
 		}
 	}()

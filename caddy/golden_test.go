@@ -17,8 +17,8 @@ import (
 
 var update = flag.Bool("update", false, "write what the adapter says into testdata")
 
-// TestCaddyfiles adapts each testdata/*.caddyfiletest: a Caddyfile, a line of dashes, and the JSON
-// or the error.
+// TestCaddyfiles adapts each testdata/*.caddyfiletest. Such a file consists of a Caddyfile, a line
+// of dashes, and the JSON or the error that is expected.
 func TestCaddyfiles(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.caddyfiletest")
 	if err != nil || len(files) == 0 {

@@ -24,8 +24,8 @@ func init() { caddy.RegisterModule(new(Handler)) }
 // handlers, or the same one several times.
 //
 // A request over a limit is answered 429 with an `application/problem+json` body, unless error
-// routes (`handle_errors`) provide a response. Every response carries the rate limit fields, errors
-// included.
+// routes (`handle_errors`) provide a response. Every response carries the rate limit fields, even
+// an error.
 //
 // A rule may define its own response to denied requests. A gRPC request is answered with HTTP 200
 // and a `grpc-status`.
@@ -42,9 +42,9 @@ func init() { caddy.RegisterModule(new(Handler)) }
 // admitted nor denied. The request is charged nothing, and the log records status 499. The handler
 // notices the disconnect as soon as the request body has been read, or else at the end of the wait.
 type Handler struct {
-	// The namespace of the counters of this handler's rules. In memory, each site has a namespace
-	// by default. With a shared store the default is the name of the app, and it is an error if the
-	// app has no name.
+	// The namespace of the counters of this handler's rules. If the counters are in memory, each
+	// site has its own namespace by default. With a shared store, the default is the name of the
+	// app, which is then required.
 	Name string `json:"name,omitempty"`
 
 	// The identifier of this site. Handlers of one site that have no name share a namespace, and
@@ -123,7 +123,7 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 
 // warnOfAccessLog warns if the server has an access log that shows credentials of the handler's
 // policies. Caddy leaves out only Authorization and Cookie. The handler does not know the formats
-// of the logs.
+// of the logs, so it may warn without need.
 func (h *Handler) warnOfAccessLog(server *caddyhttp.Server) {
 	if server == nil || server.Logs == nil || server.Logs.ShouldLogCredentials { // the operator has set ShouldLogCredentials on purpose
 		return
@@ -151,14 +151,15 @@ func (h *Handler) fillDefaults(d *policyfile.Document) error {
 	return h.name(d)
 }
 
-// addSourced opens the handler's policy that comes from elsewhere, if there is one.
+// addSourced opens the handler's policy from a file, from Redis or from an API, if one of them is
+// named.
 func (h *Handler) addSourced() error {
 	policies, tried, err := h.app.openSourced(h.from(), h.place(), h.fillDefaults)
 	h.policies, h.tried = append(h.policies, policies...), append(h.tried, tried...)
 	return err
 }
 
-// The method from says where the handler's policy comes from.
+// Handler.from returns the places from which the handler's policy may come.
 func (h *Handler) from() *policyPlaces {
 	return &policyPlaces{h.Policy, h.PolicyRedis, h.PolicyHTTP}
 }
@@ -180,8 +181,8 @@ func (h *Handler) openPolicy(d *policyfile.Document) error {
 	return err
 }
 
-// The method place returns a name for the place of the handler's policies. Equal policies in the
-// same place are shared.
+// Handler.place returns a name for the place of the handler's policies. Equal policies in the same
+// place are shared.
 func (h *Handler) place() string {
 	if h.Name != "" {
 		return fmt.Sprintf("site %q", cmp.Or(h.server, h.Site))
@@ -189,7 +190,7 @@ func (h *Handler) place() string {
 	return fmt.Sprintf("site %q", h.Site)
 }
 
-// The method name sets the namespace of a handler policy that has none.
+// Handler.name sets the namespace of a policy of the handler that has none.
 func (h *Handler) name(d *policyfile.Document) error {
 	d.Name = cmp.Or(d.Name, h.Name)
 	if d.Name == "" && h.app.shared {

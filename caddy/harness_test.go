@@ -27,15 +27,16 @@ import (
 	"github.com/penstock/penstock/internal/test/freeport"
 )
 
-// server is a Caddy in this process. There is one at a time, so tests that use it are not parallel.
+// server is a Caddy in this process. Only one can run at a time, so tests that use it are not
+// parallel.
 type server struct {
 	t     testing.TB
 	port  int
 	admin int
 }
 
-// The function start runs a Caddy on a Caddyfile. PORT is replaced by a free port and ADMIN by the
-// port of its admin endpoint, which is off by default.
+// The function start runs a Caddy on a Caddyfile. In the Caddyfile, PORT stands for a free port,
+// and ADMIN for the port of the admin endpoint, which is off by default.
 func start(t testing.TB, caddyfile string) *server {
 	t.Helper()
 	s := &server{t: t, port: freePort(t), admin: freePort(t)}
@@ -99,7 +100,7 @@ type reply struct {
 
 var client = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 
-// The method do sends a request. The fields are alternating header names and values.
+// server.do sends a request. The fields are alternating header names and values.
 func (s *server) do(method, path string, fields ...string) reply {
 	s.t.Helper()
 	r, err := http.NewRequest(method, "http://127.0.0.1:"+strconv.Itoa(s.port)+path, nil)

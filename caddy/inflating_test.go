@@ -22,7 +22,7 @@ import (
 	"github.com/penstock/penstock/internal/usage/inflate"
 )
 
-// gzipOf returns the text compressed at the level.
+// gzipOf returns the text compressed by gzip at the given level.
 func gzipOf(t *testing.T, text string, level int) string {
 	t.Helper()
 	var compressed bytes.Buffer
@@ -47,7 +47,7 @@ type inflatingTest struct {
 	start chan bool
 }
 
-// runInflating runs a scenario in a bubble.
+// runInflating runs a scenario in a synctest bubble.
 func runInflating(t *testing.T, story func(*inflatingTest)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -62,7 +62,7 @@ func runInflating(t *testing.T, story func(*inflatingTest)) {
 	})
 }
 
-// The method respond passes a request of the address.
+// The method respond passes a request from the address to the handler.
 func (i *inflatingTest) respond(address string) {
 	i.Helper()
 	text := gzipOf(i.T, `{"usage":3}`, gzip.DefaultCompression)
@@ -78,8 +78,9 @@ func (i *inflatingTest) respond(address string) {
 }
 
 // TestResponsesDoNotWaitForDecompression tests that a response with a cost in a compressed body
-// ends although other bodies still wait to be decompressed, and that its cost is charged in the
-// end. A body beyond the places of its address is not read, and one of another address is.
+// ends while other bodies still wait to be decompressed, and that the cost is charged later. If
+// SourceMax bodies of one address wait, its next body is not read, but a body of another address
+// is.
 func TestResponsesDoNotWaitForDecompression(t *testing.T) {
 	runInflating(t, func(i *inflatingTest) {
 		for range inflate.SourceMax {
@@ -144,8 +145,8 @@ func TestAProcessExitsAfterItsBodies(t *testing.T) {
 	}
 }
 
-// TestBodiesDoNotWaitForAStoreThatCloses tests that the last body of a store that a reload removed
-// does not keep other bodies waiting while the store closes.
+// TestBodiesDoNotWaitForAStoreThatCloses removes a store, as a reload does. The store closes after
+// its last body, and other bodies do not wait until it is closed.
 func TestBodiesDoNotWaitForAStoreThatCloses(t *testing.T) {
 	runInflating(t, func(i *inflatingTest) {
 		store := i.h.app.store

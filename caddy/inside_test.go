@@ -15,7 +15,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 )
 
-// newProvisioned returns a handler with the given configuration, in memory.
+// newProvisioned returns a handler with the given configuration that counts in memory.
 func newProvisioned(t testing.TB, config string) *Handler {
 	t.Helper()
 	run, err := caddy.ProvisionContext(&caddy.Config{Admin: &caddy.AdminConfig{Disabled: true}})
@@ -207,7 +207,8 @@ func TestFlushAndReadFromCarryTheFields(t *testing.T) {
 	}
 }
 
-// TestSecondCookieLineHidesNothing: the upstream reads a second Cookie field too.
+// TestSecondCookieLineHidesNothing: the upstream reads a second Cookie field, so the attributes
+// contain it.
 func TestSecondCookieLineHidesNothing(t *testing.T) {
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.Header["Cookie"] = []string{"a=1", "session=s-1"}

@@ -40,8 +40,9 @@ type ownSetting struct {
 	into any
 }
 
-// readWords reads the module's own settings into the parameter owns and the others as a policy. It
-// reads rules one by one because a rule needs no name here, unlike in a policy file.
+// readWords reads the settings that owns lists into their variables, and all other settings as a
+// policy. It reads the rules one by one because here, unlike in a policy file, a rule needs no
+// name.
 func readWords(data []byte, owns ...ownSetting) (*policyfile.Document, error) {
 	var words map[string]json.RawMessage
 	if err := json.Unmarshal(data, &words); err != nil {

@@ -78,7 +78,7 @@ func (a *App) open(source live.Source, place string, complete func(*policyfile.D
 	return p.Policy, nil
 }
 
-// knownPolicy returns the policy with a place and text, or nil.
+// knownPolicy returns the policy with the given key, which contains its place and text, or nil.
 func (a *App) knownPolicy(key string) *placedPolicy {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -102,9 +102,9 @@ func (a *App) nameRules(d *policyfile.Document, p *placedPolicy) {
 	})
 }
 
-// claimRules makes the policy the owner of exactly the rules of its next version and of the
-// version's candidate. The error names the rules that another policy owns; nothing changes in that
-// case.
+// claimRules makes the policy p the owner of the rules of its next version and of that version's
+// candidate, and of no other rules. If another policy owns some of them, claimRules changes nothing
+// and returns an error that names these rules.
 func (a *App) claimRules(p *placedPolicy, next *live.Version) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

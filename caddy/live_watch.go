@@ -27,7 +27,7 @@ func (a *App) watch() error {
 	return errors.Join(problems...)
 }
 
-// The method unwatch ends following the policy files, and removes the policies from the metrics.
+// The method unwatch stops following the policy files, and removes the policies from the metrics.
 func (a *App) unwatch() {
 	for _, p := range a.files() {
 		_ = p.Unfollow() // for a policy in a file, Unfollow returns no error

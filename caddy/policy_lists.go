@@ -10,7 +10,7 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// clientList is one field of an entry of exempt or block, such as the users.
+// clientList is one field of an entry of "exempt" or "block", such as "user".
 type clientList struct {
 	word string
 	of   func(*policyfile.Listed) *policyfile.Words
@@ -36,8 +36,8 @@ func (c *clientList) isKnownTo(d *policyfile.Document) bool {
 	return byKey || c.source != nil && (byToken || len(c.source(d)) > 0)
 }
 
-// knownLists returns the entries without the fields for which the policy has no source. Another
-// handler may have one, so such a field is not an error in this policy.
+// knownLists returns the entries without the fields for which the policy has no source. The policy
+// of another handler may have a source for it, so such a field is not an error in this policy.
 func knownLists(all policyfile.Lists, d *policyfile.Document) (known policyfile.Lists) {
 	for _, entry := range all {
 		said, dropped := false, false
@@ -68,8 +68,8 @@ func (a *App) checkSettings() error {
 	return d.Check()
 }
 
-// checkLists returns an error for each field in the app's exempt and block for which no policy of
-// the configuration has a source.
+// checkLists returns an error for each field in the app's settings exempt and block for which no
+// policy of the configuration has a source.
 func (a *App) checkLists() error {
 	var problems []error
 	policies := a.inForce()

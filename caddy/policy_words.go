@@ -75,12 +75,13 @@ type PolicyWords struct {
 	// override it.
 	Lease string `json:"lease,omitempty"`
 
-	// The regions that the policy is enforced in, each with its share of the limits, in proportion
-	// to the shares of the others. The server's own region is `region` of the app. Default: none.
+	// The regions in which the policy is enforced, each with its share of the limits, relative to
+	// the shares of the others. The setting `region` of the app names the server's own region.
+	// Default: none.
 	Regions policyfile.Regions `json:"regions,omitempty"`
 
-	// How limits hold over all regions: `share` gives each region its part of a limit, and with
-	// `lease` regions also borrow units from each other. With `gossip`, each region has the whole
+	// How limits hold over all regions. With `share`, each region has its part of a limit. With
+	// `lease`, regions also borrow units from each other. With `gossip`, each region has the whole
 	// limit, and the regions tell each other what they have counted. Rules may override it.
 	// Required with `regions`, here or in each rule with a limit.
 	Across string `json:"across,omitempty"`
@@ -111,7 +112,7 @@ func (w *PolicyWords) document(name string) *policyfile.Document {
 		Lease: w.Lease, Regions: w.Regions, Across: w.Across, Headers: w.Headers, Events: w.Events}
 }
 
-// The method empty reports whether no setting is given.
+// The method empty reports whether w has no settings.
 func (w *PolicyWords) empty() bool { return reflect.ValueOf(*w).IsZero() }
 
 // fillFromBlock copies to d, the policy file of a block, those settings of the block that d omits.
@@ -128,7 +129,7 @@ func fillFromApp(d *policyfile.Document, from *PolicyWords) {
 	if d.Identify == nil {
 		d.Identify = from.Identify
 	}
-	if d.TrustedProxies == nil && d.TrustedHops == nil { // alternatives for one setting
+	if d.TrustedProxies == nil && d.TrustedHops == nil { // these two settings are alternatives
 		d.TrustedProxies, d.TrustedHops = from.TrustedProxies, from.TrustedHops
 	}
 	if d.User == nil {
@@ -140,8 +141,8 @@ func fillFromApp(d *policyfile.Document, from *PolicyWords) {
 	if d.Tier == nil {
 		d.Tier = from.Tier
 	}
-	// Skip inherited settings that have no effect on this policy. Such settings would be errors in
-	// a policy.
+	// Inherited settings that have no effect on this policy are left out. A policy that contained
+	// them would be invalid.
 	if d.Exempt == nil {
 		d.Exempt = knownLists(from.Exempt, d)
 	}

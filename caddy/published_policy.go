@@ -47,8 +47,8 @@ type HTTPPolicy struct {
 	// of `control`.
 	URL string `json:"url,omitempty"`
 
-	// A file that holds a token of the role node. TokenFile is read before each call. Default: that
-	// of `control`, if `url` is left out.
+	// A file that holds a token with the role "node". TokenFile is read before each call. Default:
+	// that of `control`, if `url` is left out.
 	TokenFile string `json:"token_file,omitempty"`
 }
 
@@ -59,7 +59,7 @@ type policyPlaces struct {
 	http  *HTTPPolicy
 }
 
-// The method count returns how many places are given.
+// The method count returns the number of places that are given.
 func (p *policyPlaces) count() (n int) {
 	for _, given := range []bool{p.file != "", p.redis != nil, p.http != nil} {
 		if given {
@@ -69,8 +69,8 @@ func (p *policyPlaces) count() (n int) {
 	return n
 }
 
-// The method source returns the source of a policy of an origin or, if trial is set, of its
-// candidate.
+// PublishedPolicy.source returns a source that reads the policy from the given origin. If trial is
+// set, the source reads the policy's candidate.
 func (p *PublishedPolicy) source(a *App, origin follow.Origin, trial bool) (live.Source, error) {
 	o := follow.Options{Origin: origin, Policy: p.Name, ByClient: true, Trial: trial, Logger: a.slogger()}
 	settings := follow.Settings{Keys: p.Keys, Folder: p.StateDir, Node: p.Node}
@@ -83,7 +83,7 @@ func (p *PublishedPolicy) source(a *App, origin follow.Origin, trial bool) (live
 	return follow.New(o)
 }
 
-// The method origin returns the policy in the Redis of the store.
+// PublishedPolicy.origin returns the origin that reads the policy from the store's Redis.
 func (p *PublishedPolicy) origin(a *App) (follow.Origin, error) {
 	if a.store.opened.Redis == nil {
 		return nil, errors.New("the counters are in memory, and the policy is to come from Redis; write store redis redis://localhost:6379 in the " +
@@ -92,7 +92,7 @@ func (p *PublishedPolicy) origin(a *App) (follow.Origin, error) {
 	return &redispolicy.Origin{Store: a.store.opened.Redis, Policy: p.Name}, nil
 }
 
-// The method origin returns the policy in the API of the control plane.
+// HTTPPolicy.origin returns the origin that reads the policy from the API of the control plane.
 func (p *HTTPPolicy) origin(a *App) (follow.Origin, error) {
 	url, err := fillIn(p.URL, nil)
 	if err != nil {
@@ -114,7 +114,7 @@ func (p *HTTPPolicy) origin(a *App) (follow.Origin, error) {
 	return httppolicy.New(httppolicy.Options{Target: controlcall.Target{URL: url, Token: controlcall.TokenFile(file)}, Policy: p.Name, Logger: a.slogger()})
 }
 
-// openPublished puts a published policy into force. The argument tried is the policy's candidate,
+// openPublished puts a published policy into force. The result tried is the policy's candidate,
 // which is evaluated but not enforced.
 func (a *App) openPublished(from *policyPlaces, place string, complete func(*policyfile.Document) error) (policy, tried *live.Policy, err error) {
 	p, word, open := from.redis, "redis", from.redis.origin
@@ -143,8 +143,8 @@ func (a *App) openPublished(from *policyPlaces, place string, complete func(*pol
 
 var errTwoPolicies = errors.New("policy names two of a file, Redis and HTTP: keep one")
 
-// The function isDisabled reports whether a candidate is disabled, so that there is nothing to
-// evaluate.
+// The function isDisabled reports whether a candidate is disabled. A disabled candidate is not
+// evaluated.
 func isDisabled(candidate *live.Policy) bool {
 	enabled := candidate.Current().Document.Enabled
 	return enabled != nil && !*enabled

@@ -18,8 +18,8 @@ import (
 	"github.com/penstock/penstock/internal/test/freeport"
 )
 
-// TestAPolicyOverHTTP tests that a server without Redis takes the policy of a control plane, by
-// the URL of its own or that of the block control, and that each mistake is described.
+// TestAPolicyOverHTTP tests that a server without Redis takes its policy from a control plane, by
+// the URL in the policy's own block or in the block control, and that each mistake is described.
 func TestAPolicyOverHTTP(t *testing.T) {
 	signer := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{1}, ed25519.SeedSize))
 	d := &policyfile.Document{Name: "shop", Rules: []policyfile.Rule{{Name: "api", Limit: policyfile.Words{"7/1m"}}}}

@@ -85,7 +85,7 @@ func TestReferenceIsTheSameInACaddyfile(t *testing.T) {
 	}
 }
 
-// TestReferenceCaddyfiles: every Caddyfile in the documents runs and limits.
+// TestReferenceCaddyfiles: every Caddyfile in the documents runs and limits requests.
 func TestReferenceCaddyfiles(t *testing.T) {
 	folder, redis := t.TempDir(), redistest.Start(t)
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

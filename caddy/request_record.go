@@ -43,7 +43,7 @@ type record struct {
 type clientDetails struct{ client, user, tenant, tier string }
 
 // The type verdict holds the part of a decision that the placeholders need. Every request keeps a
-// verdict, so a verdict has less than half of the decision's size.
+// verdict, so a verdict is less than half as large as a decision.
 type verdict struct {
 	outcome    core.Outcome
 	rule       string
@@ -69,8 +69,8 @@ func recordOf(r *http.Request) *record {
 	return rec
 }
 
-// The method begin records that the policy charges the request. The method returns false if the
-// policy already did.
+// The method begin records that the policy charges the request. It returns false if the policy has
+// already charged the request.
 func (rec *record) begin(e *live.Policy) bool {
 	if slices.Contains(rec.done, e) {
 		return false
@@ -167,7 +167,7 @@ func (a *clientDetails) clientText(name string) string {
 	return map[string]string{"client": a.client, "user": a.user, "tenant": a.tenant, "tier": a.tier}[name]
 }
 
-// retryAfterSeconds returns the wait in whole seconds, rounded up, or "" if there is none or
+// retryAfterSeconds returns the wait in whole seconds, rounded up, or "" if there is no wait or
 // waiting does not help.
 func retryAfterSeconds(wait counter.Micros) any {
 	if wait <= 0 || wait == counter.Never {

@@ -27,7 +27,7 @@ const (
 // upstream, the file server or the error handler has set its own fields.
 type responder struct {
 	caddyhttp.ResponseWriterWrapper
-	values    response.Fields // the header's slices point into it
+	values    response.Fields // the slices in the header point into this field
 	remaining int64
 	applied   bool
 	record    *record
@@ -48,11 +48,11 @@ func (w *responder) setFields(f response.Fields, remaining int64) {
 	w.values, w.remaining = f, remaining
 }
 
-// correctCost replaces the estimated cost by the actual cost.
+// correctCost replaces the estimated cost with the actual cost.
 func (w *responder) correctCost(cost int64) { w.values.Correct(cost) }
 
-// applyFields merges the fields into the header, once. If an inner penstock handler denied the
-// request, its fields take precedence.
+// applyFields merges the fields into the header. Later calls do nothing. If an inner penstock
+// handler denied the request, its fields take precedence.
 func (w *responder) applyFields() {
 	if w.applied {
 		return
@@ -90,7 +90,7 @@ func (w *responder) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// ReadFrom keeps sendfile possible if no settlement reads the body.
+// ReadFrom allows the use of sendfile if no settlement reads the body.
 func (w *responder) ReadFrom(r io.Reader) (int64, error) {
 	w.begin(http.StatusOK)
 	w.applyFields()

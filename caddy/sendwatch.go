@@ -12,7 +12,7 @@ import (
 
 // Placeholders that reverse_proxy and error routes set.
 const (
-	proxyRetries = "http.reverse_proxy.retries"          // the attempts after the first
+	proxyRetries = "http.reverse_proxy.retries"          // the number of attempts after the first
 	proxyLatency = "http.reverse_proxy.upstream.latency" // the time until an upstream answered
 	routeError   = "http.error"                          // the error that error routes handle
 )
@@ -25,7 +25,7 @@ type sendWatch struct {
 	trace     httptrace.ClientTrace
 	replacer  *caddy.Replacer
 	latency   any  // the value of proxyLatency before the request was passed on
-	failed    bool // whether routeError was set before
+	failed    bool // whether routeError was set before the request was passed on
 }
 
 // watchSending adds a sendWatch to the context of a request and returns it.
@@ -41,7 +41,8 @@ func watchSending(r *http.Request) *sendWatch {
 	return watch
 }
 
-// marks returns the placeholders that change when another reverse_proxy handles the request.
+// marks returns the values of the placeholders that change when another reverse_proxy handles the
+// request.
 func (w *sendWatch) marks() (latency any, failed bool) {
 	latency, _ = w.replacer.Get(proxyLatency)
 	_, failed = w.replacer.Get(routeError)

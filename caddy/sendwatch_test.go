@@ -43,7 +43,7 @@ func TestARetriedRequestIsNotRefunded(t *testing.T) {
 }
 
 // TestAnUnreachableUpstreamRefunds tests that a request is refunded if no attempt could connect.
-// The FastCGI transport does not report its attempts, so there a request with retries counts.
+// The FastCGI transport does not report its attempts, so a request with retries counts there.
 func TestAnUnreachableUpstreamRefunds(t *testing.T) {
 	ok := func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }
 	for name, c := range map[string]struct{ proxy, statuses string }{

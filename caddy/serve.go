@@ -81,7 +81,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	d, gone := h.decide(r, s)
 	if gone {
 		s.release()
-		w.WriteHeader(statusClientGone) // the status is for the log, since the client has disconnected
+		w.WriteHeader(statusClientGone) // the status is for the log, because the client has disconnected
 		return nil
 	}
 	if d.Rule == "" {
@@ -133,8 +133,7 @@ func (h *Handler) askStore(s *scratchSpace, checks []counter.Check) (d core.Deci
 	return d, s.failure == nil
 }
 
-// The method deny answers a denied request or leaves that to error routes. The method releases the
-// scratch.
+// The method deny answers a denied request or leaves the answer to error routes. It releases s.
 func (h *Handler) deny(w *responder, r *http.Request, s *scratchSpace, d *core.Decision) error {
 	defer s.release()
 	h.emit(r, d)

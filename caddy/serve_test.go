@@ -69,8 +69,8 @@ func TestErrorRoutesForSomethingElseLeaveTheProblem(t *testing.T) {
 	equal(t, "b's own", s.get("/", "Host", "b.test").body, "b")
 }
 
-// TestAHandlerInErrorRoutesKeepsThem uses a power of two handlers, so that appending to the list
-// must reallocate it.
+// TestAHandlerInErrorRoutesKeepsThem uses eight handlers. Because eight is a power of two,
+// appending to their list must reallocate it.
 func TestAHandlerInErrorRoutesKeepsThem(t *testing.T) {
 	const count = 8
 	var sites strings.Builder
@@ -202,7 +202,7 @@ func TestReloadKeepsCountersAndChangesLimits(t *testing.T) {
 func TestMetricsAfterARejectedReload(t *testing.T) {
 	s := start(t, ":PORT {\n penstock 3/30d\n respond ok\n}")
 	equal(t, "before", s.statuses(1, "/"), "200")
-	// The listener is checked last, after the handler has opened its store and registered its
+	// Caddy checks the listener last, after the handler has opened its store and registered its
 	// metrics.
 	if err := s.loadJSON([]byte(`{"apps":{"penstock":{"store":{"counters_max":77}},"http":{"servers":{"a":{"listen":[":99999"],
 		"routes":[{"handle":[{"handler":"penstock","rules":[{"limit":"1/1m"}]}]}]}}}}}`)); err == nil {

@@ -29,21 +29,21 @@ import (
 type settlement struct {
 	core.Settlement
 	next   *settlement     // the next settlement of the same response
-	store  *pooledStore    // it has the charges; nil for a trial
-	client enforce.Client  // its usage is corrected together with its charges
+	store  *pooledStore    // the store of the charges; nil for a trial
+	client enforce.Client  // the client whose usage is corrected with the charges
 	trial  *shadow.Trial   // the trial to start when the response is known; nil for policies in force
 	ctx    context.Context // the context of the request
 	checks []counter.Check
 
 	head   bool // a HEAD request, whose response has no body
-	tunnel bool // a CONNECT request, after whose response another protocol follows
+	tunnel bool // a CONNECT request; after its response, another protocol follows
 	begun  bool
 	status int         // 0 if there was no usable response
-	header http.Header // the header of the response when it began
-	later  http.Header // the header of the response at its end, for trailers
-	tap    *usage.Tap  // it reads costs in the body; nil if not needed
+	header http.Header // the header when the response began
+	later  http.Header // the header when the response ended; it contains the trailers
+	tap    *usage.Tap  // reads costs in the body; nil if not needed
 	unread bool        // the body contains a cost that cannot be read
-	cut    bool        // the client did not wait for the end
+	cut    bool        // the client did not wait for the end of the response
 }
 
 var settlements = sync.Pool{New: func() any { return new(settlement) }}
@@ -70,7 +70,7 @@ func newSettler(store counter.Store) *settle.Queue {
 }
 
 // settlementOf returns a settlement if the request's charges may need corrections, and nil
-// otherwise. The caller owns it.
+// otherwise. The caller owns the settlement.
 func (s *scratchSpace) settlementOf(d *core.Decision) *settlement {
 	if d.Denied() {
 		return nil
@@ -86,8 +86,8 @@ func (s *scratchSpace) settlementOf(d *core.Decision) *settlement {
 	return due
 }
 
-// The method pass passes the request on and settles its charges as soon as the cost is known. The
-// method settles at the latest when the inner handlers return or panic.
+// The method pass passes the request on and settles its charges as soon as the cost is known.
+// Charges that are still pending when the inner handlers return or panic are settled then.
 func (w *responder) pass(r *http.Request, next caddyhttp.Handler) (err error) {
 	if w.settlement == nil {
 		return next.ServeHTTP(w, r)
@@ -216,8 +216,8 @@ func (s *settlement) endResponse(w *responder, err error, panics bool) {
 }
 
 // isLostResponse reports whether an error of reverse_proxy means that a request was sent to the
-// upstream, but that the proxy could not accept a response. A client can cause that: for instance,
-// the upstream can repeat so much of the request that its response header is too large. A client
+// upstream, but that the proxy could not accept a response. A client can cause that. For instance,
+// the upstream may repeat so much of the request that the response header is too large. A client
 // cannot make the upstream unreachable. But reverse_proxy and Go's transport may send a request
 // several times. If the last attempt could not connect, an earlier one may have reached the
 // upstream.
@@ -231,9 +231,9 @@ func isLostResponse(err error, sending *sendWatch) bool {
 var inflating inflate.Queue
 
 // The method settle sends the corrections to the store's queue, or starts the trial that waits for
-// the response. A compressed body is decompressed in the background, so that its response does not
-// wait and many of them do not occupy all processors. A body for which there is no room there is
-// not read.
+// the response. A compressed body is queued and decompressed in the background. So the response
+// does not wait, and many such bodies do not occupy all processors. If the queue has no room, the
+// body is not read.
 func (s *settlement) settle() {
 	compressed := s.tap != nil && s.tap.Compressed()
 	if s.trial != nil || compressed {
@@ -253,8 +253,8 @@ func (s *settlement) settle() {
 	}
 }
 
-// correctLater decompresses the body of the response and sends the corrections. It ends the hold on
-// the store. After a panic, the settlement is not reused.
+// correctLater decompresses the body of the response and sends the corrections. It then ends the
+// body's hold on the store. After a panic, the settlement is not reused.
 func (s *settlement) correctLater() {
 	store, tap := s.store, s.tap
 	defer store.releaseBody()

@@ -98,7 +98,7 @@ func headers(fields ...string) answeringUpstream {
 	}
 }
 
-// failingUpstream returns an upstream whose request ends with an error that has a status.
+// failingUpstream returns an upstream that fails with an error of the given status.
 func failingUpstream(code int) answeringUpstream {
 	return func(http.ResponseWriter, *http.Request) error { return caddyhttp.Error(code, errors.New("upstream")) }
 }
@@ -220,7 +220,8 @@ func TestTheCostIsReported(t *testing.T) {
 	}
 }
 
-// TestTheCostOfAnErrorIsReported: if the upstream is down, error routes or the server answer.
+// TestTheCostOfAnErrorIsReported: if the upstream is down, error routes or the server answer, and
+// their response reports the final cost.
 func TestTheCostOfAnErrorIsReported(t *testing.T) {
 	away := func(http.ResponseWriter, *http.Request) error {
 		return caddyhttp.Error(http.StatusBadGateway, reverseproxy.NewDialError(errors.New("away")))
@@ -234,8 +235,7 @@ func TestTheCostOfAnErrorIsReported(t *testing.T) {
 }
 
 // TestAnAbandonedBody: a successful response to HEAD, a 304 and a part of a document cost the
-// maximum, because the whole document is not there to read. A 204, or a 404 to HEAD, costs the
-// default.
+// maximum, because the whole document cannot be read. A 204, or a 404 to HEAD, costs the default.
 func TestAnAbandonedBody(t *testing.T) {
 	part := func(status int, fields ...string) answeringUpstream {
 		return func(w http.ResponseWriter, _ *http.Request) error {

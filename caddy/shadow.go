@@ -19,7 +19,7 @@ import (
 
 var shadowTotal = shadow.NewTotal()
 
-// The variable readers holds attributes for reuse, through which trials read requests.
+// The variable readers holds attributes for reuse. Trials read requests through them.
 var readers = sync.Pool{New: func() any { return new(attributes) }}
 
 func startShadows(store counter.Store) *shadow.Runner {
@@ -57,8 +57,8 @@ func (rec *record) passObserved(w http.ResponseWriter, r *http.Request, waiting 
 
 // tryRequest reads the request and leaves the rest of the trial to a worker, because the request
 // must not be read after its handler has returned. If the candidate charges by the response,
-// tryRequest returns the settlement that starts the trial. The client is known at this point,
-// unless no policy in force applies.
+// tryRequest returns the settlement that starts the trial. The directory knows the client at this
+// point, unless no policy in force applies.
 func (a *App) tryRequest(candidate *live.Policy, r *http.Request, denied bool) (waiting *settlement) {
 	attrs := readers.Get().(*attributes)
 	attrs.reset(r)
@@ -94,8 +94,8 @@ func (a *App) openShadowFile(path, place string, complete func(*policyfile.Docum
 	return a.openShadow(live.File(resolved), place, complete)
 }
 
-// openShadow opens a candidate for an app or a handler. openShadow first calls the function
-// complete, which the owner passes.
+// openShadow opens a candidate for an app or a handler. It completes the document with the function
+// complete, and appends [shadow.Suffix] to the document's name.
 func (a *App) openShadow(source live.Source, place string, complete func(*policyfile.Document) error) (*live.Policy, error) {
 	if a.shadows == nil {
 		a.shadows = startShadows(a.store)

@@ -15,9 +15,9 @@ import (
 
 // siteOf returns the addresses of the site block that contains a directive, as written, or "".
 //
-// Caddy gives directives no public access to these addresses, which are needed to recognize a
-// second penstock directive in one site, and the same site after a reload. siteOf therefore uses
-// reflection. If Caddy renames the field, sites of one server share a namespace, and a test fails.
+// The addresses are needed to recognize a second penstock directive in the same site, and the same
+// site after a reload. Caddy gives directives no public access to them, so siteOf uses reflection.
+// If Caddy renames the field, sites of one server share a namespace, and a test fails.
 func siteOf(h httpcaddyfile.Helper) string {
 	block := reflect.ValueOf(h).FieldByName("parentBlock")
 	if !block.IsValid() || block.Kind() != reflect.Struct {

@@ -35,7 +35,7 @@ func TestOneAddressAsksForItsLimitsABoundedNumberOfTimes(t *testing.T) {
 	defer connection.Close()
 	const requests = 1000
 	begin := time.Now().Unix()
-	go func() { // all at once, for a machine that sends fewer than 50 a second one by one
+	go func() { // all at once, because a slow machine sends fewer than 50 a second one by one
 		_, _ = io.WriteString(connection, strings.Repeat("GET /quota HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: 198.51.100.1\r\n\r\n", requests))
 	}()
 	replies, counts := bufio.NewReader(connection), map[int]int{}
@@ -57,7 +57,7 @@ func TestOneAddressAsksForItsLimitsABoundedNumberOfTimes(t *testing.T) {
 		t.Errorf("%v in at most %d seconds", counts, seconds)
 	}
 	others := 0
-	for i := range 3 { // few addresses share a bound
+	for i := range 3 { // addresses can share a bound, but few do
 		if s.get("/quota", "X-Forwarded-For", "192.0.2."+strconv.Itoa(i)).StatusCode == 200 {
 			others++
 		}

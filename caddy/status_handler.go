@@ -35,15 +35,15 @@ func init() {
 // `reset` is the same time as X-RateLimit-Reset. A client that has exhausted a limit gets
 // `retry_after`, and one with a penalty gets `penalized`, both in seconds. The response omits
 // limits that are hidden from clients, and limits whose key needs a property that the status
-// request lacks. Status reads at most 64 counters of each policy, apart from further shards of the
-// last rule among them.
+// request lacks. Status reads at most 64 counters of each policy. If the last of them is a shard,
+// the other shards of its rule are read as well.
 //
 // Each status request costs one store call for each policy, and more calls for many shards. One
-// address (IPv6: 64 bits) gets at most 50 answers a second, and 429 to further requests. At most 64
-// requests are answered at a time, and further ones get 503.
+// address (IPv6: 64 bits) gets at most 50 answers a second; further requests get 429. At most 64
+// requests are answered at a time; further requests get 503.
 type Status struct {
-	// The site whose handlers to report, with the same value as in those handlers. The Caddyfile
-	// writes the addresses of the site here. Default: the name of the server.
+	// The site whose handlers are reported. The value is the same as in those handlers. The
+	// Caddyfile writes the addresses of the site here. Default: the name of the server.
 	Site string `json:"site,omitempty"`
 
 	app *App

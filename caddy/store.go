@@ -42,8 +42,8 @@ type Store struct {
 
 	// For `memory`: the maximum total size of the counters in bytes, at least 16777216. A counter
 	// takes 100 bytes for a client name of 8 bytes, and up to 1,050 bytes for a name of 255. Beyond
-	// the maximum, new clients share counters. Default: 256 for each of `counters_max`, but at
-	// least 268435456.
+	// the maximum, new clients share counters. Default: 256 bytes for each of `counters_max`, but
+	// at least 268435456.
 	BytesMax int `json:"bytes_max,omitempty"`
 
 	// The server: `redis://user:password@host:6379/0`, `rediss://` for TLS, or
@@ -124,7 +124,7 @@ func (s *Store) isShared() bool { return s.Type == storeRedis }
 var storeSpelling = store.Spelling{Redis: "store redis URL", URL: "store redis redis://localhost:6379",
 	Types: "store memory, or store redis redis://localhost:6379"}
 
-// The method settings returns the settings of the store, with their placeholders.
+// Store.settings returns the settings of the store. Their placeholders are not replaced yet.
 func (s *Store) settings() *store.Settings {
 	return &store.Settings{Type: cmp.Or(s.Type, storeMemory), CountersMax: s.CountersMax, BytesMax: s.BytesMax,
 		RememberDenials: s.RememberDenials,

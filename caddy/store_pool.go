@@ -23,15 +23,15 @@ import (
 // reload that does not change the settings keeps the store and its counters.
 var stores = caddy.NewUsagePool()
 
-// The variable outages lets the stores of all configurations that keep their counters in the same
-// place count together while Redis does not answer. So a reload that changes other settings forgets
-// nothing.
+// Through the variable outages, stores that keep their counters in the same place count together
+// while Redis does not answer, even if they belong to different configurations. So a reload that
+// changes other settings forgets nothing.
 var outages store.Pool
 
 // pooledStore is a store that one or several configurations use. A pooledStore stays open until no
-// configuration uses it, and the requests of those that used it have ended. Caddy lets requests
-// continue after a reload, and some of them wait in a throttle queue or serve a stream. The body of
-// a response can wait to be decompressed after its request has ended.
+// configuration uses it and the requests of all configurations that used it have ended. Caddy lets
+// requests continue after a reload, and some of them wait in a throttle queue or serve a stream.
+// The body of a response can wait to be decompressed after its request has ended.
 type pooledStore struct {
 	counter.Store
 	opened   *store.Store // the layers of the store, for metrics
@@ -40,12 +40,12 @@ type pooledStore struct {
 	directory *directory.Directory
 	close     func() error
 	settler   *settle.Queue
-	inflating *inflate.Queue // it decompresses bodies that contain a cost
-	exiting   func() bool    // whether the process exits
+	inflating *inflate.Queue // decompresses bodies that contain a cost
+	exiting   func() bool    // reports whether the process exits
 	counting  counting
-	statuses  *status.Bounds // on the requests of clients for their own limits
+	statuses  *status.Bounds // bounds on the requests by which clients ask for their own limits
 
-	member *fleet.Member // it is nil before join
+	member *fleet.Member // nil before join
 	joined sync.Once
 
 	requests atomic.Int64 // requests being served and bodies in the queue
@@ -64,8 +64,9 @@ func (s *pooledStore) release() {
 	}
 }
 
-// The method releaseBody ends the hold of a body in the queue. A goroutine closes the store, since
-// bodies of other stores wait meanwhile. But a process that exits waits only for the queue.
+// The method releaseBody ends the hold of a body in the queue. If the store must be closed, a new
+// goroutine closes it, because other bodies wait for the caller. A process that exits does not wait
+// for such a goroutine, so then the caller closes the store.
 func (s *pooledStore) releaseBody() {
 	switch {
 	case !s.releaseOne():
@@ -94,7 +95,7 @@ func (s *pooledStore) finishBodies() {
 }
 
 // Destruct is called when no configuration uses the store. Destruct closes the store, or leaves
-// that to its last request or body. A process that exits has waited for its requests, at most
+// that to its last request or body. A process that exits has waited for its requests, for at most
 // Caddy's grace period, and then for their bodies. Destruct does not wait for the rest.
 func (s *pooledStore) Destruct() error {
 	s.removed.Store(true)

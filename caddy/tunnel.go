@@ -9,7 +9,7 @@ import (
 
 // opensTunnel reports whether a request is a CONNECT that opens no WebSocket. The reverse proxy
 // sends the body of such a request as it is. If the body has no length, as over HTTP/2, a server
-// such as Go's reads further requests in it, which are neither counted nor matched by rules.
+// such as Go's reads further requests from it. These are neither counted nor matched by rules.
 func opensTunnel(r *http.Request) bool { return r.Method == http.MethodConnect && !opensWebSocket(r) }
 
 // keepHTTP removes the header field Upgrade if it asks the upstream for another version of HTTP, or
@@ -27,7 +27,8 @@ func keepHTTP(r *http.Request) {
 	}
 }
 
-// namesHTTP reports whether a list of protocols in the field Upgrade has a version of HTTP, or TLS.
+// namesHTTP reports whether a list of protocols in the field Upgrade contains TLS or a version of
+// HTTP.
 func namesHTTP(list string) bool {
 	for protocol := range strings.SplitSeq(list, ",") {
 		name, _, _ := strings.Cut(strings.TrimSpace(protocol), "/")

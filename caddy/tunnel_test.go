@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestConnectOpensNoTunnel tests that the body of a CONNECT does not reach the upstream, where a
-// server would read further requests in it.
+// TestConnectOpensNoTunnel tests that the body of a CONNECT does not reach the upstream, which
+// would read further requests from it.
 func TestConnectOpensNoTunnel(t *testing.T) {
 	var received atomic.Int64
 	s := start(t, `{

@@ -223,8 +223,8 @@ func (s *server) countUnreadable() (n int) {
 }
 
 // TestACostThatATrustedPeerDoesNotSay: if a trusted peer sends no cost, or one that is not valid,
-// the request costs the policy's number, never zero. A metric counts the costs that are not valid.
-// A cost header from an untrusted peer is ignored.
+// the request costs the number that the policy sets, never zero. A metric counts the costs that are
+// not valid. A cost header from an untrusted peer is ignored.
 func TestACostThatATrustedPeerDoesNotSay(t *testing.T) {
 	s := overRedis(t, `rule r 1000/30d {
 		cost header X-Cost {
@@ -260,7 +260,8 @@ func TestACostThatATrustedPeerDoesNotSay(t *testing.T) {
 	}
 }
 
-// TestAnUpgradedConnection: a websocket passes both ways, and is settled when it begins.
+// TestAnUpgradedConnection: messages of a WebSocket pass both ways, and its request is settled when
+// the WebSocket begins.
 func TestAnUpgradedConnection(t *testing.T) {
 	s := overRedis(t, `rule ws 10/30d {
 		refund_on status 101
