@@ -23,7 +23,7 @@ func init() { caddy.RegisterModule(Admin{}) }
 //	GET  /penstock/client    a client's counters and penalty, charging nothing (client=user:u_42)
 //	POST /penstock/reset     forget a client's counters
 //	POST /penstock/lift      lift a client's penalty
-//	GET  /penstock/top       the rules and clients with the most denials on all nodes, approximately
+//	GET  /penstock/top       the rules and clients with most denials on all nodes, approximately
 //	                         (n=20)
 //	GET  /penstock/nodes     the nodes that count in the same Redis
 //	GET  /penstock/events    the latest events of all nodes

@@ -17,8 +17,8 @@ import (
 )
 
 // Directory configures the directory of clients: tiers, limits, blocks and exemptions that
-// operators set while the server runs (`penstock client …`). The records are kept in the store: in
-// Redis, where all its processes share them, or in the memory of this process. A client's
+// operators set (`penstock client …`) while the server runs. The records are kept in the store:
+// in Redis, where all its processes share them, or in the memory of this process. A client's
 // credential and the policy take precedence over its record, except that a block in the record
 // always applies.
 type Directory struct {

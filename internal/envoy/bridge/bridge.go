@@ -39,7 +39,7 @@ const (
 	// store's deadline, and uses about 100 KB. Further calls are answered 503.
 	CallsMaxDefault = 1024
 	// questionsMax bounds the questions that are being decided in all calls together. Each uses 4
-	// KB. Further questions are answered StatusBusy.
+	// KB. Further questions are answered with StatusBusy.
 	questionsMax = 1 << 15
 	// WaitersMaxDefault is the default of Options.WaitersMax. Each waiting request uses 20 KB.
 	// Further requests are denied.
@@ -52,14 +52,14 @@ type Options struct {
 	Policy     *policyfile.Document // a policy that does not change
 	Source     live.Source          // any other source of a policy
 	// ShadowPolicyFile is the file of a policy that is evaluated beside the policy in force. The
-	// file is followed in the same way. "" means none.
+	// bridge follows the file in the same way. "" means none.
 	ShadowPolicyFile string
 	// Region is the region of the bridge, which must be one of the policy's regions. Region may be
 	// "" if the policy has none.
 	Region string
-	// Store charges requests. The caller closes it after the bridge.
+	// Store charges requests. The caller closes the store after the bridge.
 	Store counter.Store
-	// Loans lets requests wait for units of other regions. Nil means that none waits.
+	// Loans lets requests wait for units of other regions. Nil means that no request waits.
 	Loans *regionstore.Store
 	// Corrections corrects charges after a response is known. Nil means Store.
 	Corrections counter.Store
@@ -76,12 +76,12 @@ type Options struct {
 	Reachable func(context.Context) error
 	// Token is the bearer token that callers must send. "" admits every caller that can connect.
 	Token string
-	// AdminToken is the bearer token of operators. With it, [Bridge.Handler] serves their routes.
-	// "" leaves them to [Bridge.AdminHandler].
+	// AdminToken is the bearer token of operators. If it is set, [Bridge.Handler] also serves the
+	// routes of operators. If it is "", only [Bridge.AdminHandler] serves them.
 	AdminToken string
-	// Others returns the reports of all nodes that share the store, and Follow their events.
-	// Problems returns the problems of the store. Nil means that there are no other nodes, or no
-	// problems.
+	// Others returns the reports of all nodes that share the store, and Follow returns their
+	// events. Problems returns the problems of the store. Nil means that there are no other nodes,
+	// or no problems.
 	Others   func(context.Context) (*fleet.Reading, error)
 	Follow   fleet.FollowFunc
 	Problems func() []string
@@ -97,7 +97,7 @@ type Options struct {
 	// The argument known is true if the caller sent the token or if none is required; otherwise the
 	// call only requests the health. Nil means that calls are not reported.
 	Called func(ctx context.Context, known bool)
-	// Forgetful forbids filters to remember denials, except those of leased limits.
+	// Forgetful forbids filters to remember denials, except denials by leased limits.
 	Forgetful bool
 	// CallsMax and WaitersMax replace their defaults. If a value is 0, the default applies.
 	CallsMax, WaitersMax int
@@ -145,7 +145,7 @@ type Bridge struct {
 	clients      *sources.Counts // the number of calls in JSON being decided, by the client's address
 	sealer       *sealer
 	receiptsRoam bool        // whether other bridges can open the receipts and count in the same store
-	namesClients atomic.Bool // whether all bridges that can open the receipts read a client in them
+	namesClients atomic.Bool // whether all bridges that can open the receipts can read a client in them
 	settling     *settle.Queue
 	lines        *throttle.Queues
 	ending       context.Context // a context that is done when waiting calls must end
@@ -163,7 +163,7 @@ type Bridge struct {
 	guard        listen.Guard
 }
 
-// New returns a bridge with the policy in force. The error describes the problems of the policy
+// New returns a bridge whose policy is in force. The error describes the problems of the policy,
 // with their places.
 func New(o Options) (*Bridge, error) {
 	switch {
@@ -243,7 +243,7 @@ func (o *Options) sources() (n int) {
 	return n
 }
 
-// Reload reads the policy file now, and that of the shadow policy. If a file has an error, Reload
+// Reload reads the files of the policy and of the shadow policy now. If a file has an error, Reload
 // returns it and the previous policy stays in force.
 func (b *Bridge) Reload() error { return errors.Join(b.policy.Reload(), b.candidate.reload()) }
 
@@ -251,8 +251,9 @@ func (b *Bridge) Reload() error { return errors.Join(b.policy.Reload(), b.candid
 // Calls are answered as before. Over HTTP/1.1, each response closes its connection.
 func (b *Bridge) Leave() { b.leaving.Store(true) }
 
-// Dismiss ends the wait of all calls. Those that wait for throttle rules are answered as
-// unavailable, and those that wait for loans are decided. Dismiss is called when the bridge stops.
+// Dismiss ends the wait of all calls. Calls that wait for throttle rules are answered with
+// StatusUnavailable, and calls that wait for loans are decided. Dismiss is called when the bridge
+// stops.
 func (b *Bridge) Dismiss() { b.end() }
 
 // Close completes the queued settlements and stops following the policy file. Close must be called

@@ -25,8 +25,8 @@ import (
 // Requests that a filter decides by itself are not tried out.
 
 // triedBytesMax is the greatest total length of the values of a request that is kept for a trial.
-// The queue of trials takes at most 64 MB, and so do the trials that wait for a response. A larger
-// request counts as untried.
+// So the queue of trials takes at most 64 MB, and the trials that wait for a response take at most
+// 64 MB, too. A larger request counts as untried.
 const triedBytesMax = 16 << 10
 
 // candidate is a policy that is tried out beside the one in force.
@@ -73,8 +73,8 @@ func (c *candidate) close() error {
 	return c.closePolicy()
 }
 
-// closePolicy closes the policy and then hides it in the metrics, because an edit before Close
-// returned could have shown it again.
+// closePolicy closes the policy first and hides it in the metrics afterwards, because an edit can
+// show the policy again until Close returns.
 func (c *candidate) closePolicy() error {
 	err := c.policy.Close()
 	c.bridge.metrics.Policies.Hide(c)
@@ -112,8 +112,8 @@ func (c *candidate) prepare(v *live.Version) error {
 	return err
 }
 
-// The method showChange shows a version that replaces another. The first one is shown by
-// openCandidate, because the policy is assigned only after it is open.
+// The method showChange shows a version that replaces another. openCandidate shows the first
+// version, because the field policy is set only after the policy has been opened.
 func (c *candidate) showChange(before, now *live.Version) {
 	if before != nil {
 		c.show(now)
@@ -191,7 +191,7 @@ func keep(c *candidate, request policy.Attributes) *requestCopy {
 		if view.Ask != nil {
 			return &requestCopy{candidate: c, request: view, reads: from.Inputs}
 		}
-	case *described: // the copy belongs to no call
+	case *described: // this is kept without a copy, because it belongs to no call
 		if from.size() <= triedBytesMax {
 			return &requestCopy{candidate: c, request: from}
 		}
@@ -223,7 +223,7 @@ func (k *requestCopy) Plan(t *shadow.Trial) bool {
 // Release implements [shadow.Source].
 func (k *requestCopy) Release() {}
 
-// The function missingInputs returns the inputs that the first argument has and the second lacks.
+// The function missingInputs returns the inputs in needs that are missing from sent.
 func missingInputs(needs, sent *core.Inputs) (missing []string) {
 	for _, name := range needs.Headers {
 		if !slices.Contains(sent.Headers, name) {

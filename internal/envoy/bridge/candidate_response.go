@@ -56,7 +56,8 @@ func (c *candidate) responded(number uint64, response *wire.Settle, asked *core.
 	t.Start()
 }
 
-// cloneSettle copies the values of a report. cloneSettle returns nil if they are too large.
+// cloneSettle copies the values of a report. cloneSettle returns nil if the values are too large
+// together.
 func cloneSettle(from *wire.Settle) *wire.Settle {
 	size := 0
 	clone := func(from []wire.Field) []wire.Field {
@@ -91,7 +92,7 @@ type parkedAt struct {
 	until  counter.Micros
 }
 
-// The method park keeps a trial until unpark, or until its receipt has expired.
+// The method park keeps a trial until unpark removes it, or until its receipt has expired.
 func (p *parkedTrials) park(number uint64, t *shadow.Trial, now counter.Micros) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -21,8 +21,8 @@ import (
 // sent again.
 const verifyTime = 8 * counter.Millisecond
 
-// answerTime is [wire.AnswerTime]. The store is called with that deadline, so the questions that it
-// has not answered by then fail as an overload, and the filter denies them. The other questions of
+// answerTime is [wire.AnswerTime]. It bounds the call of the store. Questions that the store has
+// not answered by then fail as in an overload, and the filter denies them. The other questions of
 // the call keep their answers. What the store charges for a late question stays charged, as for a
 // caller that has left.
 const answerTime = time.Duration(wire.AnswerTime) * time.Microsecond
@@ -32,7 +32,7 @@ type call struct {
 	body      []byte
 	held      int64 // the number of bytes of the body that are counted in Bridge.bodies
 	reply     []byte
-	questions []*question // all questions of this call and earlier ones, for reuse
+	questions []*question // all questions of this call and of earlier calls, for reuse
 	used      int         // the number of questions of the current call
 	taking    []counter.Call
 	asked     []*question    // the questions for which the store is called
@@ -58,7 +58,7 @@ var (
 	loansHeader     = http.CanonicalHeaderKey(wire.LoansHeader)
 )
 
-// serveCheck answers a call. Filters use the compact form, other callers JSON. A call counts
+// serveCheck answers a call. Filters use the compact form, other callers use JSON. A call counts
 // towards CallsMax while it is decided, but not while it is received or its reply is sent.
 func (b *Bridge) serveCheck(w http.ResponseWriter, r *http.Request) {
 	c := b.calls.Get().(*call)
@@ -85,7 +85,7 @@ func (b *Bridge) serveCheck(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(c.reply) // the caller may have left
 }
 
-// serveFilter decides a filter's questions and makes the reply.
+// serveFilter decides a filter's questions and builds the reply.
 func (b *Bridge) serveFilter(w http.ResponseWriter, r *http.Request, c *call) error {
 	if !b.enter() {
 		return errFull
@@ -188,8 +188,8 @@ func (c *call) next() *question {
 	return c.questions[c.used]
 }
 
-// The method read reads the questions of a call and returns the version of the policy that they are
-// about, or nil if it is unknown.
+// Bridge.read reads the questions of a call. It returns the version of the policy that the call
+// names, or nil if that version is unknown.
 func (b *Bridge) read(c *call) (*live.Version, error) {
 	reader, err := wire.ReadCall(c.body)
 	if err != nil {
@@ -210,8 +210,8 @@ func (b *Bridge) read(c *call) (*live.Version, error) {
 	}
 }
 
-// The method answer answers all questions of a call. The method reports false if the caller has
-// disconnected in the meantime.
+// Bridge.answer answers all questions of a call. It returns false if the caller has disconnected in
+// the meantime.
 func (b *Bridge) answer(w http.ResponseWriter, r *http.Request, c *call, v *live.Version) bool {
 	defer b.asking.Add(int64(-c.used))
 	c.left = verifyTime
@@ -247,9 +247,9 @@ func (b *Bridge) answer(w http.ResponseWriter, r *http.Request, c *call, v *live
 	return true
 }
 
-// The method take calls the store for all questions of a call together, and decides them. The
-// method returns at the deadline at the latest. A store in memory needs no deadline, because it
-// does not wait.
+// The method take calls the store for all questions of a call together, and decides them. It
+// returns no later than the deadline. A store in memory needs no deadline, because it does not
+// wait.
 func (b *Bridge) take(c *call, deadline time.Time) {
 	c.taking, c.asked = c.taking[:0], c.asked[:0]
 	for _, q := range c.questions[:c.used] {
@@ -284,9 +284,9 @@ func (b *Bridge) take(c *call, deadline time.Time) {
 // Panicked implements [enforce.Batch].
 func (c *call) Panicked(i int, reason any) { c.asked[i].panicked(reason) }
 
-// The method wait answers a question when its request is admitted or finally denied. The method
-// reports false if the caller has disconnected in the meantime. A waiting call does not count
-// towards CallsMax: it uses memory but no processor.
+// The method wait answers a question when its request is admitted or finally denied. It returns
+// false if the caller has disconnected in the meantime. A waiting call does not count towards
+// CallsMax: it uses memory but no processor.
 func (b *Bridge) wait(w http.ResponseWriter, r *http.Request, q *question) (answered bool) {
 	b.under.Add(-1)
 	b.asking.Add(-1)

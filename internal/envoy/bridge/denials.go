@@ -10,13 +10,13 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// A filter denies many requests without a call: those of clients that were denied a moment ago, and
-// those of clients that the policy blocks. If the policy reports denials, the bridge asks its
-// filters to report these denials once a second, by client and rule. A hostile filter may report
-// denials that did not happen, but it could also cause real denials by its questions.
+// A filter denies many requests without a call: requests of clients that were denied a moment ago,
+// and requests of clients that the policy blocks. If the policy reports denials, the bridge asks
+// its filters to report these denials once a second, by client and rule. A hostile filter may
+// report denials that did not happen, but it could also cause real denials by its questions.
 //
-// If usage is counted, filters also report the requests that they admit without a call: from leased
-// units, and those that no limit counts.
+// If usage is counted, filters also report the requests that they admit without a call: requests
+// admitted from leased units, and requests that no limit counts.
 
 var (
 	denialsHeader = http.CanonicalHeaderKey(wire.DenialsHeader)
@@ -24,11 +24,11 @@ var (
 	usageWanted   = []string{wire.WantsUsage}
 )
 
-// admissionsMax bounds the requests of one report.
+// admissionsMax bounds the number of requests in one report.
 const admissionsMax = 1 << 40
 
 // askForDenials asks the filter to report its denials, if the policy in force reports any. If usage
-// is counted, askForDenials asks for its admissions, too.
+// is counted, askForDenials also asks the filter to report its admissions.
 func (b *Bridge) askForDenials(header http.Header) {
 	switch {
 	case b.options.Meter.On():
@@ -38,9 +38,9 @@ func (b *Bridge) askForDenials(header http.Header) {
 	}
 }
 
-// reportDenials reports the denials of a filter as events, or plans the request of a report of
-// admissions. The argument left is the remaining verification time of the call, and traced reports
-// whether the question contains the trace of its request.
+// reportDenials reports the denials of a filter as events, or plans the request that a report of
+// admissions describes. The argument left is the remaining verification time of the call, and
+// traced reports whether the question contains the trace of its request.
 func (q *question) reportDenials(left *counter.Micros, traced bool) {
 	defer q.rescue()
 	ask := &q.item.Ask

@@ -17,11 +17,11 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// A policy with directory: true is decided with the records of clients, and one with keys:
-// directory also with those of API keys. Before the bridge decides any question of a call, the
-// directory reads the unknown clients and keys of all its questions together. All questions of the
-// call wait for that read. The client of a new key is known only after the key is read, so the
-// clients of new keys are read in a second round.
+// Under a policy with directory: true, requests are decided with the records of clients. With keys:
+// directory, they are also decided with the records of API keys. Before the bridge decides any
+// question of a call, the directory reads the unknown clients and keys of all the call's questions
+// together. All questions of the call wait for that read. The client of a new key is known only
+// after the key is read, so the clients of new keys are read in a second round.
 //
 // A filter makes the same plan as the bridge, so it needs the same records. The bridge sends the
 // records of a question with its verdict, in the order in which the plan looks them up, unless the
@@ -153,7 +153,7 @@ func (q *question) addTo(p *core.Plan, clients *lookups) {
 // Replan implements [throttle.Asker].
 func (q *question) Replan(p *core.Plan) {
 	clients := &q.clients
-	if p != &q.plan { // the question keeps the records of its plan
+	if p != &q.plan { // q.clients keeps only the records of q.plan
 		clients = &lookups{directory: q.clients.directory}
 	}
 	q.addTo(p, clients)
@@ -214,7 +214,7 @@ func (b *Bridge) readRound(ctx context.Context, asking []*question, last bool) (
 	return next
 }
 
-// The method planAgain plans a request again after its clients were read. In an overload, their
+// The method planAgain plans a request again after its clients were read. If overload is set, the
 // records were not read or have been evicted already, and the request is denied.
 func (q *question) planAgain(overload bool) {
 	defer q.rescue()

@@ -22,8 +22,8 @@ type domains struct {
 	begin   []string // prefixes of further domains
 }
 
-// RulesetOf returns the policy in force and whether it covers a domain. A policy covers the domain
-// of its own name and the domains that its rules match.
+// RulesetOf returns the policy in force, and reports whether the policy covers a domain. A policy
+// covers the domain of its own name and the domains that its rules match.
 func (o *Observer) RulesetOf(domain string) (rs *core.Ruleset, known bool) {
 	now := o.b.policy.Current()
 	d := o.domains.Load()

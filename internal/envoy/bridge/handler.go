@@ -13,8 +13,8 @@ import (
 )
 
 // Handler serves filters and the JSON API. /healthz and /readyz only report whether the bridge
-// works. All other paths need the token; those of operators need the token of operators. Requests
-// of browser pages are rejected.
+// works. All other paths need the token, except that the paths of operators need the token of
+// operators. Requests of browser pages are rejected.
 func (b *Bridge) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/check", b.requireToken(b.sendNodes(b.serveCheck)))

@@ -30,7 +30,7 @@ type description struct {
 	Attrs   map[string]string `json:"attrs"`
 }
 
-// jsonDecision is the JSON form of a decision. Seconds are whole, as in the header fields.
+// jsonDecision is the JSON form of a decision. Seconds are whole numbers, as in the header fields.
 type jsonDecision struct {
 	Outcome    string            `json:"outcome"`
 	Status     int               `json:"status,omitempty"` // the status of the denial
@@ -42,7 +42,7 @@ type jsonDecision struct {
 	Wait       string            `json:"wait,omitempty"`        // how long a throttle rule would delay the request, as a Go duration
 	Client     *client           `json:"client,omitempty"`
 	Headers    map[string]string `json:"headers,omitempty"` // the header fields of the response
-	Body       json.RawMessage   `json:"body,omitempty"`    // of the denial
+	Body       json.RawMessage   `json:"body,omitempty"`    // the body of the denial
 	Version    string            `json:"policy_version"`
 	Degraded   bool              `json:"degraded,omitempty"` // whether the store did not answer, and on_error decided
 }

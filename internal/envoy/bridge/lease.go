@@ -12,7 +12,7 @@ import (
 
 // A filter may lease units of a limit and admit requests from them without a call. The limit and
 // its key follow from the request that the filter describes; the filter chooses only the number of
-// units. The bridge grants at most a node's share, and nothing from limits that the rule does not
+// units. The bridge grants at most a node's share, and no units of limits that the rule does not
 // lease.
 //
 // A filter need not prove how it used leased units: the filter itself blocks requests, so it could
@@ -23,7 +23,7 @@ import (
 // The type leaseUnits holds the units that a question asks for in addition to its request's cost.
 type leaseUnits struct {
 	taken   []takenCheck
-	fetch   [1]counter.Check // of KindFetch
+	fetch   [1]counter.Check // the check of a question of KindFetch
 	fetched [1]counter.Result
 }
 
@@ -111,7 +111,7 @@ func (q *question) granted(err error) {
 	}
 }
 
-// handOut returns to the filter the units that a check was granted.
+// handOut adds to the question's answer the units that a check was granted.
 func (q *question) handOut(t takenCheck, c *counter.Check, r *counter.Result) {
 	back := counter.Check{Key: c.Key, ScopeLen: c.ScopeLen, Limit: c.Limit, Bounds: c.Bounds, Cost: r.Granted - t.own,
 		Receipt: r.Receipt, Age: 1}

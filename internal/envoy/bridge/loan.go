@@ -11,9 +11,9 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// A request that lacks units waits until other regions lend some, in a call of its own. In a call
-// with other questions, it is answered [wire.StatusLoan] at once, and the filter asks again. So the
-// other requests of a call never wait for it.
+// A request that lacks units waits in a call of its own until other regions lend some. In a call
+// with other questions, such a request is answered with [wire.StatusLoan] at once, and the filter
+// asks again. So the other requests of a call never wait for it.
 
 // loanWait bounds the wait of a question for a loan.
 const loanWait = time.Duration(wire.LoanWait) * time.Microsecond
@@ -27,13 +27,13 @@ func (q *question) postpones(taken bool) bool {
 }
 
 // The method take calls the store for a question that may wait. The result gone reports whether ctx
-// has ended during the wait. Nothing is charged then.
+// has ended during the wait. If so, nothing is charged.
 func (q *question) take(ctx context.Context) (gone bool, err error) {
 	return q.bridge.enforcer.TakeOrWait(ctx, context.Background(), enforce.Times{Wait: time.Now().Add(loanWait)}, q.first, q.results())
 }
 
-// waitForLoan answers the only question of a call. The context waiting ends when the context
-// caller ends, and when the bridge stops. The method reports false if the caller has disconnected.
+// waitForLoan answers the only question of a call. The context waiting ends when the context caller
+// ends, and when the bridge stops. The method returns false if the caller has disconnected.
 func (q *question) waitForLoan(caller, waiting context.Context) (answered bool) {
 	gone, err := q.take(waiting)
 	switch {

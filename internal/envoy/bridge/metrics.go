@@ -23,14 +23,15 @@ const (
 	callPanic        = "panic"
 )
 
-// bridgeMetrics are the metrics of every front and the bridge's own. No label names a client.
+// bridgeMetrics holds the metrics that every front has, and the bridge's own. No label names a
+// client.
 type bridgeMetrics struct {
 	*metrics.Metrics
 	calls                      *prometheus.CounterVec // by result
 	questions                  prometheus.Histogram
 	answers                    *prometheus.CounterVec // by status
 	statuses                   [wire.StatusLate + 1]prometheus.Counter
-	answered                   prometheus.Counter     // of calls
+	answered                   prometheus.Counter     // answered calls
 	rls                        *prometheus.CounterVec // by result
 	unitsLeased, unitsReturned prometheus.Counter
 	tried                      *prometheus.CounterVec // labeled by policy, and by the decisions of the policy in force and of the candidate

@@ -23,7 +23,7 @@ type Observer struct {
 	domainLoggedAt atomic.Int64
 }
 
-// Observer returns the one observer of a bridge.
+// Observer returns an observer of the bridge.
 func (b *Bridge) Observer() *Observer { return &Observer{b: b, limits: b.metrics.rls} }
 
 // Decided counts a request that was decided, and ends its span.
@@ -39,8 +39,8 @@ func (o *Observer) Decided(plan *core.Plan, d *core.Decision, span *enforce.Span
 	}
 }
 
-// countForeign counts the outcome of a limit that Envoy sends, which is a rule of no version of the
-// policy. All such limits are counted under one rule name.
+// countForeign counts the outcome of a limit that Envoy sends. Such a limit is not a rule of any
+// version of the policy. All of these limits are counted under one rule name.
 func (o *Observer) countForeign(one core.RuleOutcome) {
 	if one.Index >= 0 && one.Outcome != core.OutcomeNone {
 		o.b.metrics.Requests.WithLabelValues(one.Ruleset.Name(), one.Ruleset.RuleName(one.Index), one.Outcome.String()).Inc()

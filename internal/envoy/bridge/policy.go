@@ -60,8 +60,8 @@ func (b *Bridge) openPolicy() (err error) {
 	return nil
 }
 
-// closePolicy closes the policy. Then the function hides the policy in the metrics, because an edit
-// before Close returned could have shown the policy again.
+// closePolicy closes the policy first and hides it in the metrics afterwards, because an edit can
+// show the policy again until Close returns.
 func (b *Bridge) closePolicy() error {
 	err := b.policy.Close()
 	b.metrics.Policies.Hide(b)
@@ -74,8 +74,9 @@ const unnamed = "default"
 var errNameMissing = errors.New("the policy has no name: others that count in the same store would share its counters by " +
 	"accident; write name: shop, and the same name wherever the same counters are meant")
 
-// The method fillDefaults names a policy that has no name and turns the directory on for keys.
-// fillDefaults rejects a policy that needs a directory if the bridge has none.
+// The method fillDefaults names a policy that has no name, and turns the directory on if the
+// policy's keys are in it. fillDefaults rejects a policy that needs a directory if the bridge has
+// none.
 func (b *Bridge) fillDefaults(d *policyfile.Document) error {
 	if d.Name == "" && b.options.Shared {
 		return errNameMissing
@@ -84,7 +85,7 @@ func (b *Bridge) fillDefaults(d *policyfile.Document) error {
 	return b.directed(d)
 }
 
-// liveOptions returns how the bridge keeps a policy in force.
+// liveOptions returns the options with which the bridge keeps a policy in force.
 func (b *Bridge) liveOptions(source live.Source) live.Options {
 	o := &b.options
 	return live.Options{Source: source, FormerMin: formerMin, FormerMax: formerMax, FormerAge: formerAge,
@@ -113,8 +114,8 @@ func (b *Bridge) prepare(v *live.Version) error {
 	return err
 }
 
-// The method showChange reports a version that has taken effect. The first one is shown by
-// openPolicy, because the policy is assigned only after it is open.
+// The method showChange reports a version that has taken effect. openPolicy shows the first version
+// in the metrics, because the field policy is set only after the policy has been opened.
 func (b *Bridge) showChange(before, now *live.Version) {
 	form := formOf(now)
 	b.options.Changed(form.version, form.compact)

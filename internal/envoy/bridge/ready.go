@@ -13,8 +13,8 @@ import (
 const (
 	// readyTime bounds a check of the store.
 	readyTime = 500 * time.Millisecond
-	// readyAge is how long the result of a check is reused. Any caller may request /readyz, and
-	// must not cause a call to the store each time.
+	// readyAge is how long the result of a check is reused. Any caller may request /readyz, so not
+	// every request may cause a call to the store.
 	readyAge = time.Second
 )
 

@@ -20,12 +20,12 @@ import (
 )
 
 // receiptTTL is how long a receipt can be redeemed. If a response takes longer, nothing is
-// refunded, since most refunds would be for a window that has ended. A further charge is made
+// refunded, because most refunds would be for a window that has ended. A further charge is made
 // nevertheless.
 const receiptTTL = 10 * counter.Minute
 
 // clocksApart bounds the difference between the clocks of bridges. A receipt is not redeemed if it
-// expires later than a receipt that this bridge issues now could expire.
+// expires more than clocksApart after a receipt that this bridge would issue now.
 const clocksApart = counter.Minute
 
 // onceInTime is the limit of the counter of a receipt that several bridges can redeem. onceInTime
@@ -64,7 +64,7 @@ var (
 	errRedeemed = errors.New("redeemed") // the receipt was redeemed before, or the memory for redeemed receipts is full
 )
 
-// sealer issues receipts and redeems each once. Safe for concurrent use.
+// sealer issues receipts and redeems each of them once. Safe for concurrent use.
 type sealer struct {
 	process  process
 	secrets  atomic.Pointer[secrets]
@@ -179,12 +179,12 @@ type receiptContent struct {
 	id      receiptID
 	version string
 	expires counter.Micros
-	client  enforce.Client // of a receipt that names it
+	client  enforce.Client // the client, if the receipt names it
 	plain   []byte         // a settlement or a refund, depending on the form
 }
 
-// The method open returns the content of a receipt of the given form. Receipts of receiptForm may
-// also be of namedForm. The method does not redeem the receipt.
+// The method open returns the content of a receipt of the given form. If form is receiptForm, a
+// receipt of namedForm is opened as well. The method does not redeem the receipt.
 func (s *sealer) open(receipt string, form byte, now counter.Micros) (o receiptContent, err error) {
 	if len(receipt) < receiptHeadMin || receipt[0] != form && (receipt[0] != namedForm || form != receiptForm) {
 		return o, errForeign
@@ -224,7 +224,7 @@ func (s *sealer) open(receipt string, form byte, now counter.Micros) (o receiptC
 	return o, nil
 }
 
-// The method redeem reports whether an opened receipt is redeemed now for the first time.
+// The method redeem redeems an opened receipt, and reports whether it has not been redeemed before.
 func (s *sealer) redeem(o *receiptContent, now counter.Micros) bool {
 	return s.redeemed.redeem(o.id, o.expires, now)
 }

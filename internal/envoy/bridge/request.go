@@ -38,8 +38,8 @@ type question struct {
 	settlement core.Settlement
 	lease      leaseUnits
 	span       enforce.Span
-	loans      bool  // whether it may be answered [wire.StatusLoan]
-	lates      bool  // whether it may be answered [wire.StatusLate]
+	loans      bool  // whether the answer may be [wire.StatusLoan]
+	lates      bool  // whether the answer may be [wire.StatusLate]
 	failure    error // the error of the store, or nil
 	bridge     *Bridge
 	version    *live.Version
@@ -148,7 +148,7 @@ func (q *question) decide(err error) core.Decision {
 	}
 	switch {
 	case d.Denied() && q.postpones(true):
-		q.answer.Status = wire.StatusLoan // it is counted with its later call
+		q.answer.Status = wire.StatusLoan // the request is counted with its later call
 	case answered:
 		q.fillDecided(&d)
 	}
@@ -232,7 +232,7 @@ func (q *question) late() wire.Status {
 // The method fillDecided fills in the answer of a decided request.
 func (q *question) fillDecided(d *core.Decision) {
 	if q.plan.Unchecked() {
-		// The filter cannot tell that a credential was not verified for lack of time.
+		// The filter cannot know that a credential was not verified for lack of time.
 		q.answer.Status = wire.StatusBusy
 		q.count(d)
 		q.tryOut(d)

@@ -68,7 +68,8 @@ func (b *Bridge) nameClients() {
 }
 
 // awaitReaders waits until every other bridge reads receipts with a client, or ctx is done. A
-// bridge of an earlier release would reject them. Until then, corrections count without a client.
+// bridge of an earlier release would reject such receipts. Until then, corrections count without a
+// client.
 func (b *Bridge) awaitReaders(ctx context.Context) {
 	for {
 		reading, err := b.options.Others(ctx)
@@ -95,8 +96,8 @@ func allReadClients(r *fleet.Reading) bool {
 	return r.Unreadable == 0
 }
 
-// The type corrections holds by how much a response changes the units of its request. They are
-// counted when the store has made the settlement.
+// The type corrections holds by how much a response changes the units of its request. The
+// corrections are counted when the store has made the settlement.
 type corrections struct {
 	enforcer *enforce.Enforcer
 	client   enforce.Client

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package ecds serves the filter's configuration, including the policy, to Envoy, and sends a new
-// one whenever the policy changes. The package implements Envoy's extension config discovery
-// service with one resource.
+// configuration whenever the policy changes. The package implements Envoy's extension config
+// discovery service with one resource.
 //
 // # Promise
 //

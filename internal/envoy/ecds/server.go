@@ -81,7 +81,7 @@ func (s *Server) now() (edition, <-chan struct{}) {
 	return s.current, s.changed
 }
 
-// envoy is one stream.
+// envoy is the stream of one Envoy.
 type envoy struct {
 	server *Server
 	stream extension.ExtensionConfigDiscoveryService_StreamExtensionConfigsServer

@@ -31,9 +31,9 @@ func ReadsOf(inputs core.Inputs) Reads {
 }
 
 // Request holds the parts of one request that the policy reads. A Request is filled once, from the
-// headers. The zero Request is ready, and so is one after [Request.Release].
+// headers. The zero Request is ready for use, and so is a Request after [Request.Release].
 type Request struct {
-	View        wire.View // of Ask
+	View        wire.View // presents Ask
 	Ask         wire.Ask
 	ContentType string
 	ID          string   // the x-request-id

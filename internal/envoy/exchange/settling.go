@@ -58,7 +58,7 @@ func (d *Settling) Begin(b *Beginning) (due bool) {
 		}
 	}
 	if usage.Withheld(b.Head, b.Status, hasHeader(b.Headers, "content-range")) {
-		d.unread = true // the failure does not concern a cost in a header
+		d.unread = true // a cost in a header can still be read
 	}
 	return d.tap == nil && !d.awaits
 }
@@ -76,13 +76,13 @@ func (d *Settling) Cost() (cost int64, known bool) {
 // Listens reports whether Body must see the body.
 func (d *Settling) Listens() bool { return d.tap != nil && d.tap.Readable() }
 
-// Compressed reports whether a compressed body was kept, which the settlement decompresses.
+// Compressed reports whether a compressed body was kept for the settlement to decompress.
 func (d *Settling) Compressed() bool { return d.tap != nil && d.tap.Compressed() }
 
 // GiveUp makes a compressed body unreadable, because there is no room to decompress it.
 func (d *Settling) GiveUp() { d.tap.GiveUp() }
 
-// Body reads a piece of the body, which it does not keep unless it is compressed.
+// Body reads a piece of the body. It keeps the piece only if the body is compressed.
 //
 //go:noinline
 func (d *Settling) Body(piece []byte) {
@@ -94,7 +94,7 @@ func (d *Settling) Body(piece []byte) {
 // Trailers reads the trailers.
 func (d *Settling) Trailers(trailers [][2]string) { d.learn(trailers) }
 
-// Cut notes that the response ended before its end was read.
+// Cut records that the response was truncated.
 func (d *Settling) Cut() {
 	d.cut = true
 	d.learn(nil)

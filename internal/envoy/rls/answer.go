@@ -84,7 +84,7 @@ var units = []struct {
 	{counter.Second, pb.RateLimitResponse_RateLimit_SECOND},
 }
 
-// unitOf returns a limit's window in the protocol's units, UNKNOWN if the window is not in whole
+// unitOf returns a limit's window in the protocol's units, or UNKNOWN if the window is not in whole
 // seconds.
 func unitOf(l *counter.Limit) (unit pb.RateLimitResponse_RateLimit_Unit, several uint32) {
 	if l.Calendar() == counter.CalendarYear {
@@ -98,7 +98,7 @@ func unitOf(l *counter.Limit) (unit pb.RateLimitResponse_RateLimit_Unit, several
 	return pb.RateLimitResponse_RateLimit_UNKNOWN, 1
 }
 
-// spanOf returns the span of a unit, 0 for a year and for unknown units. The units of a request
+// spanOf returns the span of a unit, or 0 for a year and for unknown units. The units of a request
 // have the same numbers as those of a response, but lack a name for a week.
 func spanOf(asked envoytype.RateLimitUnit) counter.Micros {
 	for _, u := range units {
@@ -135,8 +135,8 @@ func (c *call) fields(d *core.Decision) []*envoycore.HeaderValue {
 	return list
 }
 
-// The function uncached returns [response.Uncached]. Envoy answers a gRPC request with the status
-// 200.
+// The function uncached returns [response.Uncached] as a field. Envoy answers a gRPC request with
+// the status 200, which a cache could store.
 func uncached() *envoycore.HeaderValue {
 	return &envoycore.HeaderValue{Key: response.Uncached[0], Value: response.Uncached[1]}
 }

@@ -115,7 +115,7 @@ func (d *description) Host() string {
 	return value
 }
 
-// Header returns the entry with the header's name, in any case.
+// Header returns the value of the entry whose key is the header's name, in upper or lower case.
 func (d *description) Header(name string) (value string, ok bool) {
 	for _, e := range d.entries {
 		if strings.EqualFold(e.GetKey(), name) {

@@ -14,11 +14,12 @@
 // delay a request for longer than Envoy's timeout. Use the filter instead where Envoy can load it.
 //
 // A request that lacks units which other regions might lend waits for at most a second, and for at
-// most three quarters of the time that Envoy gives it. Then it is answered. If Envoy leaves before,
-// nothing is charged.
+// most three quarters of the time that Envoy gives it. Then it is answered. If Envoy ends the call
+// before that, nothing is charged.
 //
 // Under a policy with a directory of clients, each descriptor is decided with the records of its
-// client. A client that cannot be read in time, because too many wait, is over its limit.
+// client. If a record cannot be read in time, because too many clients wait for theirs, the
+// descriptor is answered OVER_LIMIT.
 //
 // # How a descriptor becomes a request
 //

@@ -17,7 +17,8 @@ import (
 // overrideRule is the rule name of a limit that Envoy sends, in keys, metrics and header fields.
 const overrideRule = "envoy-override"
 
-// overridesMax bounds the remembered limits of Envoy. Compiling one takes a few microseconds.
+// overridesMax bounds the number of Envoy's limits that are remembered. Compiling one takes a few
+// microseconds.
 const overridesMax = 1024
 
 // The type overrides caches rulesets for the limits that Envoy sends. The zero value is ready to

@@ -48,8 +48,8 @@ type places struct {
 
 func newPlaces() places { return places{seed: maphash.MakeSeed(), sources: sources.New()} }
 
-// The method take takes a place for a request. The result ok is false if there is none. In both
-// cases the caller must call leave with the source.
+// places.take takes a place for a request. The result ok is false if there is none. In both cases
+// the caller must call leave with the source.
 func (p *places) take(request *pb.RateLimitRequest, most int) (from sources.Source, ok bool) {
 	from = p.sourceOf(request)
 	all, own := p.all.Add(1), from.Enter(most)
@@ -61,8 +61,8 @@ func (p *places) leave(from sources.Source) {
 	p.all.Add(-1)
 }
 
-// sourceOf returns the source of a request: the client's address, of IPv6 the first 64 bits, or all
-// of its descriptors.
+// sourceOf returns the source of a request: the client's address (for IPv6, its first 64 bits), or
+// all descriptors of the request if they contain no address.
 func (p *places) sourceOf(request *pb.RateLimitRequest) sources.Source {
 	var h maphash.Hash
 	h.SetSeed(p.seed)

@@ -56,9 +56,9 @@ func (s *Service) reportLater(c *call) {
 	}
 }
 
-// The method reportApart does the same for a request that has no plan, or whose plan has no checks
-// because its token has expired. The argument verify is the time for unknown tokens. Records of
-// clients are not read.
+// The method reportApart does what reportLater does, for a request that has no plan, or whose plan
+// has no checks because its token has expired. The argument verify is the time for unknown tokens.
+// Records of clients are not read.
 func (s *Service) reportApart(rs *core.Ruleset, clients *directory.Directory, request *pb.RateLimitRequest, verify counter.Micros) {
 	c := s.calls.Get().(*call)
 	defer s.free(c)
@@ -78,13 +78,14 @@ func (s *Service) reportApart(rs *core.Ruleset, clients *directory.Directory, re
 
 // The method deniesExpired reports whether the request is denied because its token has expired,
 // which can happen during a stream. If the policy identifies the client in another way instead,
-// that client is charged, because a stream could have begun with the expired token.
+// that client is charged, because the token may already have been expired when the stream began.
 func (c *call) deniesExpired() bool {
 	return len(c.plan.Checks()) == 0 && slices.ContainsFunc(c.plan.Credentials(),
 		func(u core.CredentialUse) bool { return u.State == policy.CredentialExpired })
 }
 
-// The function named reports reports whether a descriptor has hits that have already happened.
+// The function named reports reports whether a descriptor of the request has hits that have already
+// happened.
 func reports(request *pb.RateLimitRequest) bool {
 	for _, d := range request.GetDescriptors() {
 		if d.GetHitsAddend().GetValue() > 0 && !d.GetIsNegativeHits() {

@@ -51,9 +51,9 @@ const RequestsMaxDefault = 1 << 12
 
 // Options configures [New].
 type Options struct {
-	// Ruleset returns the policy in force and whether its rules cover the domain. If the rules do
-	// not cover the domain, only descriptors with their own limits are limited, in the policy's
-	// namespace. Ruleset is called concurrently, for every request.
+	// Ruleset returns the policy in force, and reports whether its rules cover the domain. If the
+	// rules do not cover the domain, only descriptors with their own limits are limited, in the
+	// policy's namespace. Ruleset is called concurrently, for every request.
 	Ruleset func(domain string) (rs *core.Ruleset, known bool)
 	// Directory returns the directory of clients for a policy that Ruleset returned, or nil if the
 	// policy has none. A nil Directory means that no policy has one.
@@ -61,21 +61,21 @@ type Options struct {
 	// Trial begins a trial of a request by a candidate policy, or returns nil if there is none. The
 	// trial's directory is that of Directory. A nil Trial means that there is no candidate.
 	Trial func(denied bool) *shadow.Trial
-	// Store charges requests. The caller closes it after the service.
+	// Store charges requests. The caller closes the store after the service.
 	Store counter.Store
 	// Corrections charges, in the background, past usage that was not charged with its request. Nil
 	// means Store. The caller closes it after the service.
 	Corrections counter.Store
 	// Metrics counts store calls and corrections. Nil means new metrics that are not exported.
 	Metrics *metrics.Metrics
-	// Outages logs outages of the store. Nil logs none.
+	// Outages logs outages of the store. Nil means that no outages are logged.
 	Outages *enforce.Outages
-	// Loans lets requests wait for units of other regions. Nil means that none waits.
+	// Loans lets requests wait for units of other regions. Nil means that no request waits.
 	Loans *regionstore.Store
 	// RequestsMax is the greatest number of requests that are answered concurrently. If RequestsMax
 	// is 0, RequestsMaxDefault applies.
 	RequestsMax int
-	// Tracer makes the spans of checks. Nil makes none.
+	// Tracer makes the spans of checks. Nil means no spans.
 	Tracer *enforce.Tracer
 	// Observer observes the outcomes of requests. Nil means no observer.
 	Observer Observer
@@ -105,7 +105,7 @@ type Observer interface {
 	Panicked(reason any)
 }
 
-// Service answers ShouldRateLimit. Make one with [New]. A Service is safe for concurrent use.
+// Service answers ShouldRateLimit. Use [New] to create one. A Service is safe for concurrent use.
 type Service struct {
 	pb.UnimplementedRateLimitServiceServer
 	options   Options
@@ -209,7 +209,7 @@ type call struct {
 	reports      []counter.Check
 	results      []counter.Result
 	body         []byte
-	left         counter.Micros // what is left of the time for tokens
+	left         counter.Micros // the remaining time for verifying tokens
 	span         enforce.Span
 }
 
@@ -362,8 +362,8 @@ func (s *Service) read(c *call, rs *core.Ruleset, request *pb.RateLimitRequest) 
 // blocked even if the descriptor has a limit of its own.
 //
 // The result timely is false if the time for the request is over before the store or the directory
-// was called. The caller must then deny the request. Clients can make the machine that busy, so
-// on_error, which may admit the request, must not apply.
+// was called. The caller must then deny the request. Clients can cause such a delay, so on_error,
+// which may admit the request, must not apply.
 func (c *call) resolve(ctx context.Context, clients *directory.Directory) (timely bool) {
 	c.add(clients)
 	if ctx.Err() != nil {
@@ -384,9 +384,10 @@ func (c *call) add(clients *directory.Directory) {
 }
 
 // The method decide calls the store and returns the response. The argument clients is the policy's
-// directory, or nil. The request waits for a loan if it has to. The error is that of ctx, which is
-// the context of Envoy's call: Envoy has left, because the client has reset its stream. The request
-// is then not counted as decided, and on_error does not apply, since the store may well work.
+// directory, or nil. The request waits for a loan if it has to. The context ctx is that of Envoy's
+// call. The error is that of ctx: Envoy has canceled the call, because the client has reset its
+// stream. The request is then not counted as decided, and on_error does not apply, because the
+// store may work.
 func (s *Service) decide(ctx, until context.Context, c *call, rs *core.Ruleset, clients *directory.Directory,
 	request *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
 	c.plan.Hurry(&c.left)

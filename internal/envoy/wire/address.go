@@ -50,8 +50,8 @@ func (a *Ask) SetAddresses(headers []string, source string, appended bool) {
 }
 
 // AddrOf reads an address with or without a port. The result port is 0 if there is none, and addr
-// is the zero Addr if the text is no address. An IPv6 address has brackets if and only if a port
-// follows.
+// is the zero Addr if the text is not an address. An IPv6 address has brackets if and only if a
+// port follows.
 func AddrOf(text string) (addr netip.Addr, port uint16) {
 	if colon := strings.LastIndexByte(text, ':'); colon > 0 {
 		host, bracketed := text[:colon], false

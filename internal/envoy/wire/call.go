@@ -40,7 +40,7 @@ const ContentType = "application/x-penstock"
 // rejects a call that exceeds them.
 const (
 	ItemsMax = 256 // questions and settlements in one call
-	// bytes of a call; a question is at most 64 KiB if the request's headers are
+	// bytes of a call; a question has at most 64 KiB if the request's headers have at most 64 KiB
 	CallBytesMax = 1 << 20
 	ValuesMax    = 256 // headers or attributes of one question
 )
@@ -67,7 +67,7 @@ const (
 	// them: see [DenialsHeader]. Units has one entry: Check is the check that denied, or -1; Cost
 	// is the number of denials of the request's client; Max is the number of further denials, which
 	// are not reported. For a bridge that wants usage, it also reports admissions: Cost is then
-	// their number, negative, so that a bridge of an earlier release ignores the item.
+	// minus their number, so that a bridge of an earlier release ignores the item.
 	KindDenied
 )
 
@@ -75,7 +75,7 @@ const (
 const DenialsHeader = "x-penstock-denials"
 
 // WantsUsage is the value of [DenialsHeader] by which a bridge requests reports of admissions, too.
-// A bridge that wants denials only sends "1", as bridges of earlier releases do.
+// A bridge that wants only denials sends "1", as bridges of earlier releases do.
 const WantsUsage = "2"
 
 // LoansHeader is the header, in lower case, by which a filter announces that it reads [StatusLoan].
@@ -85,15 +85,15 @@ const LoansHeader = "x-penstock-loans"
 // too. Filters of earlier releases send "1".
 const ReadsLate = "2"
 
-// LoanWait is how long a question of [KindWait] waits for units of other regions, at most. A filter
-// can count on an answer a little later.
+// LoanWait is the longest time for which a question of [KindWait] waits for units of other regions.
+// A filter can rely on an answer a little later.
 const LoanWait = 800 * counter.Millisecond
 
 // SilentMin is the least time without an answer after which a filter treats a bridge as
 // unreachable, and on_error decides.
 const SilentMin = counter.Second
 
-// AnswerTime is how long a bridge takes to answer a call, at most, except questions of [KindWait].
+// AnswerTime is the longest time in which a bridge answers a call, except questions of [KindWait].
 // The rest of [SilentMin] is for the answer's way to the filter.
 const AnswerTime = 800 * counter.Millisecond
 

@@ -4,8 +4,8 @@ package wire
 
 import "strings"
 
-// Clone copies a question with the memory of its values. Clone returns nil if they have more than
-// bytesMax bytes.
+// Clone copies a question and the memory of its values. Clone returns nil if the values have more
+// than bytesMax bytes.
 func (a *Ask) Clone(bytesMax int) *Ask {
 	size := len(a.Path) + len(a.Method) + len(a.Host) + len(a.Query)
 	for _, values := range [][]Value{a.Headers, a.Attrs} {

@@ -15,9 +15,9 @@
 //
 // The format has a version, the first byte after the head. A reader of another version rejects the
 // whole call. Calls about leases, and their replies, are of version 2; all others are of version 1.
-// A bridge that reads both announces it in every reply ([LeasingHeader]), so version 2 is never
-// sent to a bridge that does not. Records of clients are only in answers about policies with a
-// directory. Filters that do not read records reject such a policy.
+// A bridge that reads both announces this in every reply ([LeasingHeader]), so version 2 is never
+// sent to a bridge that reads only version 1. Records of clients are only in answers about policies
+// with a directory. Filters that do not read records reject such a policy.
 //
 // # Price
 //

@@ -7,7 +7,7 @@ import (
 	"github.com/penstock/penstock/core/slim"
 )
 
-// Units requests an amount other than the check's own cost, or units in advance. The fields are
+// Units asks for an amount other than the check's own cost, or for units in advance. The fields are
 // like those of a counter.Check.
 type Units struct {
 	Check int // the check's index in the plan of the request

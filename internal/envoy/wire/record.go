@@ -31,16 +31,16 @@ func AppendRecord(dst []byte, r *policy.ClientRecord) []byte {
 	return appendText(dst, string(compact.AppendIdentity([]byte{flags}, &id)))
 }
 
-// CutRecord returns the text of the first of the records of a verdict, and the others. The result
-// ok is false if there is none.
+// CutRecord returns the text of the first record of a verdict, and the other records. The result ok
+// is false if there is none.
 func CutRecord(records string) (text, others string, ok bool) {
 	c := cursor{rest: records}
 	text = c.text()
 	return text, c.rest, !c.failed
 }
 
-// RecordFingerprint returns the hash of a record's text. A filter adds it to [Ask.Known] for each
-// record that it remembers.
+// RecordFingerprint returns the hash of a record's text. A filter adds the hash of each record that
+// it remembers to [Ask.Known].
 func RecordFingerprint(text string) uint64 { return slim.FNV(text) }
 
 // ReadRecord decodes the text of a record. The record shares no memory with the text.

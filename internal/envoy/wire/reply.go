@@ -38,13 +38,13 @@ const (
 // Answer is the bridge's answer to one item.
 type Answer struct {
 	Status Status
-	// Verdict reports whether the request's credentials are valid; nil if the filter remembers
-	// that, or if there are none.
+	// Verdict reports whether the request's credentials are valid; nil if the filter remembers the
+	// verdict, or if there are no credentials.
 	Verdict *Verdict
 	// Results are those of the plan's checks, in their order, without receipts. A filter whose plan
 	// has a different number of checks must not use them.
 	Results []counter.Result
-	// Receipt is required by the request's settlement; "" if there is nothing to settle.
+	// Receipt is needed for the request's settlement; "" if there is nothing to settle.
 	Receipt string
 	// Leases are the units granted beyond a request's own cost, or in advance. Results then contain
 	// the units granted to the request itself, or all units if they were taken in advance.
@@ -60,11 +60,11 @@ type Verdict struct {
 	Records string
 }
 
-// Way is the verdict of one entry of the policy's identify, whose credential was checked.
+// Way is the verdict on the credential of one entry of the policy's "identify".
 type Way struct {
 	_ slim.Incomparable
 
-	Index    int // in the policy's identify
+	Index    int // the index of the entry in "identify"
 	State    policy.CredentialState
 	Identity policy.Identity // if the state is valid
 }
@@ -135,7 +135,7 @@ func appendResult(dst []byte, r *counter.Result, before counter.Micros) []byte {
 }
 
 // The first byte of a verdict. Verdicts with records are sent only about policies with a directory.
-// Filters of earlier releases read no such policy.
+// Filters of earlier releases cannot read such a policy.
 const (
 	verdictNone = iota
 	verdictPlain
@@ -191,7 +191,7 @@ func ReadReply(data []byte) (*ReplyReader, error) {
 	return &ReplyReader{rest: rest, leasing: leasing}, nil
 }
 
-// Next reads the next answer into a, whose slices are reused, and reports whether there was one.
+// Next reads the next answer into *a, whose slices are reused, and reports whether there was one.
 // The error means that the rest of the reply cannot be read.
 func (r *ReplyReader) Next(a *Answer) (ok bool, err error) {
 	if r.rest.rest == "" {
