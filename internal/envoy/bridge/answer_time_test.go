@@ -46,8 +46,8 @@ func (s *stallingStore) TakeAll(ctx context.Context, calls []counter.Call) {
 }
 
 // TestASlowStoreIsAnsweredInTime: if the store does not answer about one client, the other
-// questions of the call are answered before the filter considers the bridge unreachable, and a
-// question without an answer is denied.
+// questions of the call are answered before the filter considers the bridge unreachable. A question
+// that the store does not answer is denied.
 func TestASlowStoreIsAnsweredInTime(t *testing.T) {
 	const client, other = "192.0.2.1", "192.0.2.2"
 	synctest.Test(t, func(t *testing.T) {
@@ -88,8 +88,8 @@ func (e notSent) Unwrap() error { return e.error }
 func (notSent) Unsent() bool    { return true }
 
 // TestAFilterLearnsWhetherItMayAskAgain: a question that the store may have charged is answered
-// StatusLate, because the filter repeats one that is answered StatusBusy. A filter of an earlier
-// release does not read StatusLate.
+// StatusLate, because the filter would repeat it after StatusBusy. A filter of an earlier release
+// does not read StatusLate.
 func TestAFilterLearnsWhetherItMayAskAgain(t *testing.T) {
 	h := open(t, shop, nil)
 	for _, c := range []struct {
@@ -118,8 +118,8 @@ func TestAFilterLearnsWhetherItMayAskAgain(t *testing.T) {
 	}
 }
 
-// TestAHungServerOfARingDelaysNoOther: one Redis of a ring hangs, and its timeout is long. The
-// questions about counters of the other one are decided, and the rest is denied.
+// TestAHungServerOfARingDelaysNoOther: one Redis of a ring hangs, and its timeout is long.
+// Questions about counters of the other Redis are decided, and all other questions are denied.
 func TestAHungServerOfARingDelaysNoOther(t *testing.T) {
 	servers := []*redistest.Server{redistest.StartTCP(t), redistest.StartTCP(t)}
 	store, err := redisstore.New(redisstore.Options{Mode: redisstore.ModeRing, Addrs: []string{servers[0].Addr, servers[1].Addr},

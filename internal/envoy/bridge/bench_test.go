@@ -75,7 +75,7 @@ func decideAlone(tb testing.TB, h *testBridge) func() {
 	}
 }
 
-// BenchmarkCall measures a question in calls of 1 and 64, compared with core alone.
+// BenchmarkCall measures a question in calls of 1 question and of 64, compared with core alone.
 func BenchmarkCall(b *testing.B) {
 	h := open(b, shelf, nil)
 	b.Run("core alone", func(b *testing.B) {

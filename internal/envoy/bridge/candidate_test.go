@@ -104,8 +104,8 @@ func TestALargeRequestIsNotKept(t *testing.T) {
 	}
 }
 
-// TestAWrongCandidateIsRejected: a wrong candidate is rejected at the start, and by an edit, which
-// leaves the previous candidate unchanged.
+// TestAWrongCandidateIsRejected: a wrong candidate is rejected at the start. An edit that makes the
+// candidate wrong is rejected too, and the previous candidate stays.
 func TestAWrongCandidateIsRejected(t *testing.T) {
 	h := openWithCandidate(t, "rules: [{ name: api, limit: 1/1h }]\n", nil)
 	file := h.b.options.ShadowPolicyFile

@@ -213,7 +213,8 @@ func TestTooManyQuestions(t *testing.T) {
 	}
 }
 
-// TestKeysThatAreNotThere: a bridge starts although its keys cannot be fetched, and reports that.
+// TestKeysThatAreNotThere: a bridge whose keys cannot be fetched starts, and reports that it is not
+// ready.
 func TestKeysThatAreNotThere(t *testing.T) {
 	away := httptest.NewServer(http.NotFoundHandler())
 	defer away.Close()

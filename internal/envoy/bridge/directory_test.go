@@ -35,7 +35,7 @@ rules:
   - { name: hot, match: { path: /hot }, limit: 1000000/1h fixed_window }
 `
 
-// openDirected opens a bridge with the directory of a source.
+// openDirected opens a bridge with a directory that reads from source.
 func openDirected(t testing.TB, policy string, source directory.Source, timeout time.Duration) *testBridge {
 	t.Helper()
 	return open(t, policy, func(o *Options) {
@@ -46,7 +46,7 @@ func openDirected(t testing.TB, policy string, source directory.Source, timeout 
 }
 
 // The type followedSource is a source in memory that reports when the directory begins to follow
-// its changes. The directory then reads again every record that it has read.
+// its changes. The directory then reads every known record again.
 type followedSource struct {
 	*directory.Memory
 	following chan struct{}
@@ -177,7 +177,8 @@ func TestAPolicyThatNeedsADirectory(t *testing.T) {
 }
 
 // TestRedisOfTheDirectoryAway: if Redis does not answer, the records that the bridge has stay in
-// force. A new client is decided without a record, and the filter must not remember that.
+// force. A new client is decided without a record, and the filter must not remember that it has
+// none.
 func TestRedisOfTheDirectoryAway(t *testing.T) {
 	server := redistest.Start(t)
 	source := sourceIn(t, server)
@@ -200,8 +201,8 @@ func TestRedisOfTheDirectoryAway(t *testing.T) {
 // redistestTimeout is long enough for Redis on a busy machine.
 const redistestTimeout = 10 * time.Second
 
-// TestTooManyNewClientsOfOneAddress: new clients of one address beyond the bound are denied as an
-// overload, while a client of another address is read. A blocked client is never admitted.
+// TestTooManyNewClientsOfOneAddress: new clients of one address beyond the bound are denied as in
+// an overload, while a client of another address is read. A blocked client is never admitted.
 func TestTooManyNewClientsOfOneAddress(t *testing.T) {
 	server := redistest.Start(t)
 	source := sourceIn(t, server)
@@ -349,8 +350,8 @@ func openClientele(t *testing.T, source directory.Source) *testBridge {
 }
 
 // TestRecordsHoldInFilters: operators block, exempt and release clients while workers of several
-// Envoys admit them from leased units, deny them by remembered denials, or decide them without a
-// limit. One second after each change, every worker decides by the changed record.
+// Envoys admit requests from leased units, deny requests by remembered denials, or decide requests
+// without a limit. One second after each change, every worker decides by the changed record.
 func TestRecordsHoldInFilters(t *testing.T) {
 	seed := seed.First(t)
 	synctest.Test(t, func(t *testing.T) {

@@ -323,8 +323,8 @@ func TestUnitsOfFiltersComeBack(t *testing.T) {
 	})
 }
 
-// TestUnitsOfFiltersAreInherited: when Envoy replaces a filter, the old one refunds its held units
-// by the new one's calls, and Envoy knows their number.
+// TestUnitsOfFiltersAreInherited: when Envoy replaces a filter, the units that the old filter holds
+// are refunded by calls of the new filter, and Envoy knows the number of these units.
 func TestUnitsOfFiltersAreInherited(t *testing.T) {
 	story(t, "5000/1h fixed_window", seed.First(t), func(w *world) {
 		inherited := 0

@@ -199,7 +199,7 @@ func (h *testBridge) readUsedIn(store counter.Store, path, peer string) int64 {
 	return checks[0].Limit.Count() - plan.Results()[0].Remaining
 }
 
-// The method counted returns the value of a counter in /metrics, 0 if it is missing.
+// The method counted returns the value of a counter in /metrics, or 0 if the counter is missing.
 func (h *testBridge) counted(name string) (n int) {
 	h.t.Helper()
 	r := httptest.NewRequest(http.MethodGet, "/metrics", nil)

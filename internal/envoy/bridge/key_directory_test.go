@@ -34,7 +34,7 @@ rules:
   - { name: hot, match: { path: /hot }, limit: 1000000/1h fixed_window }
 `
 
-// The function secret returns a key that is long enough, by a name.
+// The function secret returns a key that contains a name and is long enough.
 func secret(name string) string { return "key-of-" + strings.Repeat("-", 16) + name }
 
 // editKey makes a change of keys that must succeed.
@@ -71,7 +71,7 @@ func (h *testBridge) questionWith(name, path string) wire.Item {
 	return item
 }
 
-// stateOf returns the state of the key of an answer, which must have one verdict.
+// stateOf returns the state of the key in an answer. The answer must have one verdict.
 func stateOf(t *testing.T, a wire.Answer) policy.CredentialState {
 	t.Helper()
 	if a.Verdict == nil || len(a.Verdict.Ways) != 1 {
@@ -142,8 +142,8 @@ func TestKeysNeedADirectory(t *testing.T) {
 	}
 }
 
-// TestKeysWithoutRedis: while Redis does not answer, a key that the bridge knows stays valid. A
-// key that it has not read is invalid, and the filter must not remember that.
+// TestKeysWithoutRedis: while Redis does not answer, a key that the bridge knows stays valid. A key
+// that the bridge has not read is invalid, and the filter must not remember this verdict.
 func TestKeysWithoutRedis(t *testing.T) {
 	server := redistest.Start(t)
 	source := sourceIn(t, server)
@@ -284,16 +284,16 @@ func (k *keyState) change(t *testing.T, source directory.Source, name string, ra
 	}
 }
 
-// keyState.allows reports whether an answer to a request with the key is right. Within
-// a second after a change, any answer is.
+// keyState.allows reports whether an answer to a request with the key is right. Within a second
+// after a change, any answer is right.
 func (k *keyState) allows(status int) bool {
 	return time.Since(k.since) < time.Second || status == 200 && k.made && !k.off && !k.revoked ||
 		status == 401 && (!k.made || k.off || k.revoked)
 }
 
 // TestKeysHoldInFilters: operators create keys of one client, switch them off and on, and revoke
-// them, while workers of several Envoys admit them without a limit or from leased units, or deny
-// them. One second after each change, every worker decides by it.
+// them, while workers of several Envoys admit requests with these keys, without a limit or from
+// leased units, or deny them. One second after each change, every worker decides by the new state.
 func TestKeysHoldInFilters(t *testing.T) {
 	seed := seed.First(t)
 	synctest.Test(t, func(t *testing.T) {

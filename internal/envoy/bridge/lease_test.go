@@ -231,8 +231,8 @@ func TestOldCallersAreAnsweredAsBefore(t *testing.T) {
 	}
 }
 
-// TestAnyBridgeRedeemsReceipts: bridges with a common token and store redeem each other's receipts,
-// each once.
+// TestAnyBridgeRedeemsReceipts: bridges with a common token and store redeem each other's receipts.
+// Each receipt is redeemed once.
 func TestAnyBridgeRedeemsReceipts(t *testing.T) {
 	shared := func(o *Options) { o.Token, o.Shared = "secret", true }
 	first, second := open(t, leased, shared), open(t, leased, shared)

@@ -108,9 +108,9 @@ func (l *lendingBridge) checkEnd(end func() ([]wire.Answer, time.Duration), deni
 	}
 }
 
-// TestALoanDelaysNoOtherQuestion: a question that lacks units is sent back at once, and so are
-// later questions about its counter. The other questions of their calls are answered at once. The
-// request waits in a call of its own, until units arrive.
+// TestALoanDelaysNoOtherQuestion: a question that lacks units is answered with StatusLoan at once,
+// and so are later questions about its counter. The other questions of their calls are answered at
+// once. The request waits in a call of its own, until units arrive.
 func TestALoanDelaysNoOtherQuestion(t *testing.T) {
 	withRegion(t, func(l *lendingBridge) {
 		a := l.answers(l.send(l.t.Context(), l.of("192.0.2.1"), l.of("192.0.2.2")), 2)
@@ -120,7 +120,7 @@ func TestALoanDelaysNoOtherQuestion(t *testing.T) {
 		first := l.wait(l.t.Context(), "192.0.2.1")
 		q := l.asked()
 		begun := time.Since(l.begin)
-		l.region.Restore(q, 1) // for the first one
+		l.region.Restore(q, 1) // for the first question
 		a = l.answers(l.send(l.t.Context(), l.of("192.0.2.2"), l.of("192.0.2.1")), 2)
 		if a[0].Status != wire.StatusOK || a[0].Results[0].Denied || a[1].Status != wire.StatusLoan || time.Since(l.begin) != begun {
 			l.t.Errorf("behind one that waits: %+v after %v", a, time.Since(l.begin)-begun)
@@ -156,8 +156,8 @@ func TestAnEarlierFilterIsDenied(t *testing.T) {
 	})
 }
 
-// TestAQuestionForUnitsInAdvanceWaits: a question that also leases units is sent back like any
-// other, and nothing is leased with it.
+// TestAQuestionForUnitsInAdvanceWaits: a question that also leases units is answered with
+// StatusLoan like any other, and nothing is leased with it.
 func TestAQuestionForUnitsInAdvanceWaits(t *testing.T) {
 	withRegion(t, func(l *lendingBridge) {
 		leasing := l.wanting(wire.KindLease, "/", func(u *wire.Units) { u.Cost, u.Max, u.Age = 2, 2, 0 })
@@ -220,8 +220,8 @@ func TestPlacesAreBounded(t *testing.T) {
 	})
 }
 
-// TestAJSONCallWaits tests that a call in JSON waits for a loan, and that it is not one of the
-// CallsMax calls while it waits.
+// TestAJSONCallWaits tests that a call in JSON waits for a loan, and that it does not count towards
+// CallsMax while it waits.
 func TestAJSONCallWaits(t *testing.T) {
 	withRegion(t, func(l *lendingBridge) {
 		var asking sync.WaitGroup

@@ -12,8 +12,8 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// TestLimitsOfNoEditionAreCounted: limits sent by Envoy are in no version of the policy, and are
-// counted too.
+// TestLimitsOfNoEditionAreCounted: limits that Envoy sends are counted, although no version of the
+// policy contains them.
 func TestLimitsOfNoEditionAreCounted(t *testing.T) {
 	h := open(t, "name: shop\nrules: [{ name: a, limit: 5/1m }]\n", nil)
 	limit, err := counter.ParseLimit("1/1h")

@@ -51,8 +51,8 @@ func TestClientsSeeTheirOwnLimits(t *testing.T) {
 	})
 }
 
-// TestStatusAwaitsNoBody: a request for limits is answered before its body arrives, because a
-// client can keep the body back, and until the answer the connection has no place for another call.
+// TestStatusAwaitsNoBody: a request for limits is answered before its body arrives. A client can
+// hold the body back, and the connection cannot carry another call before the answer.
 func TestStatusAwaitsNoBody(t *testing.T) {
 	h := open(t, shop, func(o *Options) { o.Token = filterToken })
 	server := httptest.NewServer(h.b.Handler())
@@ -146,7 +146,7 @@ func TestStatusIsBounded(t *testing.T) {
 			}
 		}
 		others := 0
-		for _, peer := range []string{"192.0.2.9:1", "192.0.2.12:1", "192.0.2.13:1"} { // few addresses share a bound
+		for _, peer := range []string{"192.0.2.9:1", "192.0.2.12:1", "192.0.2.13:1"} { // addresses can share a bound, but few do
 			if ask(peer) == 200 {
 				others++
 			}

@@ -38,7 +38,7 @@ func TestNoPageInABrowserAsks(t *testing.T) {
 }
 
 // TestUnknownHostsAreRejected: the bridge rejects calls whose Host is an unknown name. A web page
-// may call the name that it was loaded from, and its owner may make that name resolve to the
+// may call the name that it was loaded from, and the owner of that name may make it resolve to the
 // bridge's address.
 func TestUnknownHostsAreRejected(t *testing.T) {
 	said := new(eventually.Journal)

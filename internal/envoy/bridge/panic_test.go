@@ -90,7 +90,7 @@ func fusedBridge(t *testing.T, change func(*Options)) (*testBridge, *fusedStore,
 }
 
 // TestAPanicOfTheStore: a panic of the store fails only the question or the settlement that caused
-// it, in a batch too, and while a question waits.
+// it, even in a batch or while a question waits.
 func TestAPanicOfTheStore(t *testing.T) {
 	h, store, log := fusedBridge(t, nil)
 	api, slow := h.question("/api/x", "192.0.2.1"), h.question("/slow", "192.0.2.1")

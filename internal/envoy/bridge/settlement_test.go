@@ -64,7 +64,7 @@ func TestSettlement(t *testing.T) {
 	}
 	h.ask(settlementItem(h.admitted(), "3"))
 	h.awaitUsed(38)
-	h.ask(settlementItem(h.admitted(), "51")) // if it is more than max, the default is charged, which is the estimate
+	h.ask(settlementItem(h.admitted(), "51")) // a cost beyond max charges the default, which is the estimate
 	h.awaitUsed(48)
 	old := h.admitted()
 	h.awaitUsed(58)
@@ -121,8 +121,8 @@ func TestForgedReceipts(t *testing.T) {
 	h.awaitUsed(1)
 }
 
-// TestReceiptsExpire: receipts expire, end with a restart, and are valid at other bridges with the
-// token.
+// TestReceiptsExpire: receipts expire, become invalid at a restart, and are valid at other bridges
+// with the same token.
 func TestReceiptsExpire(t *testing.T) {
 	const start = 1_000_000 * counter.Second
 	h := open(t, shop, nil)

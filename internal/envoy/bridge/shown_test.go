@@ -16,9 +16,9 @@ import (
 	"github.com/penstock/penstock/internal/store/memstore"
 )
 
-// The function shadowOptions returns options of a bridge with a candidate, whose metrics are in a
-// separate registry. The candidate has so many rules that loading it takes longer than anything
-// else in these tests.
+// The function shadowOptions returns the options of a bridge with a candidate. The bridge's metrics
+// are in a separate registry. The candidate has so many rules that loading it takes longer than
+// anything else in these tests.
 func shadowOptions(t *testing.T) (o Options, registry *prometheus.Registry) {
 	t.Helper()
 	store, err := memstore.New(memstore.Options{})

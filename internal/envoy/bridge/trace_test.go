@@ -38,7 +38,7 @@ func (h *testBridge) tracedCall(path, traceparent string) []byte {
 }
 
 // TestEveryBridgeReadsEveryFilter: any bridge answers any filter, whether or not the filter sends
-// traces and the bridge records them, since several bridges may serve one Envoy.
+// traces and the bridge records them, because several bridges may serve one Envoy.
 func TestEveryBridgeReadsEveryFilter(t *testing.T) {
 	for _, traces := range []bool{false, true} {
 		var spans *tracetest.SpanRecorder
@@ -64,8 +64,8 @@ func TestEveryBridgeReadsEveryFilter(t *testing.T) {
 	}
 }
 
-// TestPolicyOfABridgeThatTraces: a filter that has the policy of a bridge that does not trace gets
-// another one from a bridge that does.
+// TestPolicyOfABridgeThatTraces: a filter that has the policy from a bridge that does not trace
+// gets a new policy from a bridge that traces.
 func TestPolicyOfABridgeThatTraces(t *testing.T) {
 	fetch := func(h *testBridge, known string) *httptest.ResponseRecorder {
 		r := httptest.NewRequest(http.MethodGet, "/v1/policy", nil)

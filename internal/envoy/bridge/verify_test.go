@@ -17,7 +17,7 @@ import (
 	"github.com/penstock/penstock/internal/test/signer"
 )
 
-// withP384 is a policy that counts users by tokens whose signatures are slow to verify.
+// withP384 returns a policy that counts users by tokens whose signatures are slow to verify.
 func withP384(t *testing.T) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "keys.json")

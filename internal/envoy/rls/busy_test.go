@@ -176,7 +176,7 @@ func (v *patientVerifier) VerifyFor(asker *policy.Asker, _ string) (*policy.Iden
 }
 
 // TestAnUnknownTokenHasTheTimeThatEnvoyGives: on a busy machine, a valid token that is not
-// remembered waits for a processor, and is denied only if Envoy does not give it the time.
+// remembered waits for a processor, and is denied only if Envoy's deadline leaves too little time.
 func TestAnUnknownTokenHasTheTimeThatEnvoyGives(t *testing.T) {
 	v := new(patientVerifier)
 	rs, err := core.Compile(policy.Policy{Name: "n", Rules: []policy.Rule{{Name: "r", Limits: limittest.All(t, "9/1m")}},

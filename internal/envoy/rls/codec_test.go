@@ -104,8 +104,8 @@ func TestMalformedMessagesAreCounted(t *testing.T) {
 	}
 }
 
-// TestTooManyAreNotRead: of a request of 4 MiB, which can have a million descriptors, only as many
-// are kept as are needed to reject it.
+// TestTooManyAreNotRead: a request of 4 MiB can have a million descriptors. Only as many are kept
+// as are needed to reject the request.
 func TestTooManyAreNotRead(t *testing.T) {
 	request := new(pb.RateLimitRequest)
 	data := append(encoded("shop"), bytes.Repeat([]byte{0x12, 0x00}, 1<<20)...)
@@ -121,7 +121,8 @@ func TestTooManyAreNotRead(t *testing.T) {
 	}
 }
 
-// TestNoResponseIsLost: invalid UTF-8 in a response is replaced, because Envoy would reject it.
+// TestNoResponseIsLost: invalid UTF-8 in a response is replaced, because Envoy would reject the
+// response.
 func TestNoResponseIsLost(t *testing.T) {
 	c := New(Options{}).Codec()
 	response := &pb.RateLimitResponse{OverallCode: pb.RateLimitResponse_OVER_LIMIT, RawBody: []byte("\xff"),
@@ -229,7 +230,7 @@ func firstDifference(theirs, ours protoreflect.Message) string {
 	return ""
 }
 
-// FuzzReadRequest: requests are read and rejected like the library would if strings were bytes.
+// FuzzReadRequest: requests are read and rejected as the library would do if strings were bytes.
 func FuzzReadRequest(f *testing.F) {
 	form := inBytes(f)
 	for _, seed := range []*pb.RateLimitRequest{

@@ -77,7 +77,7 @@ func (s *served) awaitAnswer(t *testing.T, what string, want bool, ds ...*rateli
 }
 
 // TestRecordsOfDescriptors: each descriptor is decided by the records of its client, and a change
-// is in force soon.
+// takes effect soon.
 func TestRecordsOfDescriptors(t *testing.T) {
 	d := openDirectory(t, redistest.Start(t))
 	s := serveDirected(t, d)
@@ -122,8 +122,9 @@ func TestDescriptorsWithoutRecords(t *testing.T) {
 	}
 }
 
-// TestDescriptorsInAFlood: a descriptor whose client cannot be read, because too many wait, is over
-// the limit, even if no rule denies it. After an error, Envoy would admit it.
+// TestDescriptorsInAFlood: if the record of a descriptor's client cannot be read, because too many
+// clients wait, the descriptor is over the limit, even if no rule denies it. After an error, Envoy
+// would admit the request.
 func TestDescriptorsInAFlood(t *testing.T) {
 	server := redistest.Start(t)
 	d := openDirectory(t, server)

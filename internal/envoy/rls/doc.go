@@ -26,15 +26,19 @@
 // The domain is the name of the policy, or a name that the policy's rules match as
 // attr:envoy.domain. Each descriptor is one request, with its entries as attributes:
 //
-//	entry KEY = VALUE           attr:KEY, in match: { attr: { KEY: [value, "prefix*"] } } and per: [attr:KEY]
+//	entry KEY = VALUE           attr:KEY, in per: [attr:KEY] and in
+//	                            match: { attr: { KEY: [value, "prefix*"] } }
 //	the second entry of a KEY   attr:KEY#2, the third attr:KEY#3
-//	the keys, in order          attr:envoy.descriptor: "source_cluster/destination_cluster" ("/" and "%" in a key: %2F, %25)
+//	the keys, in order          attr:envoy.descriptor: "source_cluster/destination_cluster"
+//	                            ("/" and "%" in a key: %2F, %25)
 //	the domain                  attr:envoy.domain
-//	remote_address              the client's address, for identify: [ip], per: [ip] and match: { ip: … }
+//	remote_address              the client's address, for identify: [ip], per: [ip] and
+//	                            match: { ip: … }
 //	path, :path                 the path, with its query
 //	method, :method             the method
 //	host, authority, :authority the host
-//	any KEY                     the request header of that name, in any case: x-api-key is X-API-Key
+//	any KEY                     the request header of that name, in any case:
+//	                            x-api-key is X-API-Key
 //
 // One policy serves Caddy and Envoy if the actions use these keys. A rule applies to every
 // descriptor that it matches, whatever other entries the descriptor has. To apply a rule only to

@@ -69,7 +69,7 @@ func (s *served) between(before func(counter.Store) counter.Store) {
 	s.enforcer = enforce.New(s.options.Store, s.metrics)
 }
 
-// The method sum returns the total of a collector's counters and of the number of its observations.
+// The method sum returns the sum of a collector's counters and of the numbers of its observations.
 func (s *served) sum(c prometheus.Collector) (sum int) {
 	s.Helper()
 	registry := prometheus.NewRegistry()

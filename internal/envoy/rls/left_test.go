@@ -30,7 +30,7 @@ func (l *leftStore) Take(ctx context.Context, _ []counter.Check, _ []counter.Res
 }
 
 // TestAResetStreamIsNoOutage: if a client resets its stream, Envoy cancels the call. Although the
-// store has not answered then, on_error does not decide the request, and it is not counted as
+// store has not answered by then, on_error does not decide the request, and it is not counted as
 // decided.
 func TestAResetStreamIsNoOutage(t *testing.T) {
 	local, err := memstore.New(memstore.Options{})

@@ -137,8 +137,8 @@ func TestACallerThatLeavesIsNotCharged(t *testing.T) {
 	})
 }
 
-// TestUsageIsReportedAfterAWait: usage that is reported beside a descriptor that waits is recorded,
-// although the time for the first call of the store is over.
+// TestUsageIsReportedAfterAWait: a request waits for units for one descriptor, and reports usage
+// with another. The usage is recorded, although the time for the first call of the store is over.
 func TestUsageIsReportedAfterAWait(t *testing.T) {
 	withRegion(t, func(l *lendingService) {
 		ctx, cancel := context.WithTimeout(l.Context(), time.Second)

@@ -42,8 +42,8 @@ func (o *overloadedStore) Take(ctx context.Context, checks []counter.Check, resu
 	return o.Store.Take(ctx, checks, results)
 }
 
-// TestLateReportsAreCharged: a client whose streams end at once, on a busy machine, is charged what
-// they have used. Envoy sends each report once, and does not use the answer.
+// TestLateReportsAreCharged: many streams of a client end at the same time, on a busy machine. The
+// client is charged what they have used. Envoy sends each report once, and does not use the answer.
 func TestLateReportsAreCharged(t *testing.T) {
 	used := func(n uint64) *pb.RateLimitRequest {
 		return &pb.RateLimitRequest{Domain: "shop", Descriptors: []*ratelimit.RateLimitDescriptor{
@@ -164,7 +164,7 @@ func (v *expiringVerifier) VerifyFor(asker *policy.Asker, token string) (*policy
 
 // TestReportsOfExpiredTokensAreCharged: a client that keeps its streams open until its token has
 // expired is charged what they have used. If the policy then identifies the client by its address,
-// the address is charged, because a stream could begin with the expired token.
+// the address is charged, because the token may already have been expired when the stream began.
 func TestReportsOfExpiredTokensAreCharged(t *testing.T) {
 	for _, deny := range []bool{true, false} {
 		for _, busy := range []bool{false, true} {

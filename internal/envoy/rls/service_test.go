@@ -123,7 +123,8 @@ func TestListsAndIdentities(t *testing.T) {
 	s.checkAnswer(true, descriptor("x-user", "bob")) // was not charged
 }
 
-// TestAllOrNothing: a descriptor that is over its limit leaves the others of its request uncharged.
+// TestAllOrNothing: if one descriptor is over its limit, the other descriptors of the request are
+// not charged.
 func TestAllOrNothing(t *testing.T) {
 	s := serve(t, rules(t, `{name: shop, rules: [
 		{name: a, match: {attr: {a: []}}, per: [attr:a], limit: 1/1m},

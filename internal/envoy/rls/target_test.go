@@ -10,8 +10,8 @@ import (
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 )
 
-// TestTargetsThatAreNotServed: a request whose path or host servers could read differently is
-// over its limit, if the policy compares paths or hosts. Nothing is charged. Otherwise
+// TestTargetsThatAreNotServed: a request is over its limit if servers could read its path or host
+// differently and the policy compares paths or hosts. Nothing is charged. Otherwise
 // "x@shop.example" would reach the server of shop.example uncounted.
 func TestTargetsThatAreNotServed(t *testing.T) {
 	s := serve(t, rules(t, `{name: shop, rules: [{name: r, match: {host: shop.example, path: /admin/*}, per: [], limit: 1/1m}]}`), nil)
@@ -37,8 +37,8 @@ func TestTargetsThatAreNotServed(t *testing.T) {
 	s.checkAnswer(false, descriptor("path", "/admin/x", "host", "shop.example"))
 }
 
-// TestALongValueIsNotUnlimited: a value that is too long to be compared with a value that has stars
-// is denied, since it might match.
+// TestALongValueIsNotUnlimited: a value that is too long to be compared with a pattern is denied,
+// because it might match.
 func TestALongValueIsNotUnlimited(t *testing.T) {
 	s := serve(t, rules(t, `{name: shop, rules: [{name: api, match: {attr: {envoy.descriptor: path, path: "/api/*/action"}}, per: [], limit: 2/1m}]}`), nil)
 	long := "/api/" + strings.Repeat("a", 9000) + "/action"
@@ -49,8 +49,8 @@ func TestALongValueIsNotUnlimited(t *testing.T) {
 	s.checkAnswer(false, descriptor("path", long))
 }
 
-// TestOtherPathsAndHosts: a policy that does not compare paths or hosts may give their names to
-// values of other kinds.
+// TestOtherPathsAndHosts: if a policy does not compare paths or hosts, the keys path and host may
+// have values of other kinds.
 func TestOtherPathsAndHosts(t *testing.T) {
 	path, host := []string{"path", "path/a"}, []string{"host", "x@y"}
 	for rest, c := range map[string]struct{ path, host bool }{

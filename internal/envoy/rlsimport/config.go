@@ -99,7 +99,7 @@ func (r *reader) file(f File, domains []*domain) []*domain {
 	return domains
 }
 
-// The method words returns the values of a map, whose keys must all be known.
+// The method words returns the values of a map. All keys of the map must be known.
 func (r *reader) words(n *syntax.Node, path string, known ...string) map[string]*syntax.Node {
 	found := map[string]*syntax.Node{}
 	if n.Kind != syntax.KindMap {
@@ -182,8 +182,8 @@ func (r *reader) items(n *syntax.Node, path string) []*syntax.Node {
 	return n.Items
 }
 
-// depthMax is the greatest nesting depth of descriptors, because the rate limit service rejects
-// descriptors with more entries.
+// depthMax is the greatest nesting depth of descriptors. The rate limit service rejects descriptors
+// with more entries.
 const depthMax = 32
 
 // The method entries merges the entries of a list with those at the same place in other files.
@@ -237,7 +237,8 @@ func (r *reader) entry(n *syntax.Node, path string, depth int) *entry {
 	return e
 }
 
-// The method named lost notes the fields of an entry that have no counterpart in a policy.
+// The method named lost adds a note about each field of an entry that has no counterpart in a
+// policy.
 func (r *reader) lost(words map[string]*syntax.Node, path string) {
 	for _, word := range []struct{ name, why, remedy string }{
 		{"detailed_metric", "is left out: metrics are by rule, never by values of a request", "look at the busiest clients instead"},

@@ -19,9 +19,9 @@ import (
 )
 
 // Import converts the configurations to a policy of the given name, in YAML. With sources, the
-// policy is for a proxy, which sees requests. With nil, it is for the rate limit protocol. The
-// result notes names the settings that could not be converted. The error is [policy.Problems]:
-// errors of the configurations, and limits that a policy cannot express.
+// policy is for a proxy, which sees requests. If sources is nil, the policy is for the rate limit
+// protocol. The result notes names the settings that could not be converted. The error is
+// [policy.Problems]: errors of the configurations, and limits that a policy cannot express.
 func Import(name string, files []File, sources Sources) (text []byte, notes policy.Problems, err error) {
 	r := &reader{}
 	var domains []*domain
@@ -66,7 +66,7 @@ const headers = "# Envoy writes X-RateLimit-* itself where its filter has enable
 	"# write the rate limit headers, leave that setting out and remove this line.\n" +
 	"headers: none\n"
 
-// The constant addresses counts each IPv6 address by itself, as the service does.
+// The constant addresses makes the policy count each IPv6 address by itself, as the service does.
 const addresses = "# Each IPv6 address has a counter of its own, as in envoyproxy/ratelimit. A client often has 2^64 of them:\n" +
 	"# remove this line to count the first 64 bits as one client.\n" +
 	"identify: [{ip: {ipv6_prefix: 128}}]\n"
@@ -163,14 +163,15 @@ func (w *writer) rule(domain string, r *rule) {
 		w.out.WriteString("    action: allow\n")
 	case w.sources != nil && r.limit.count == 0:
 		w.out.WriteString("    action: block # requests_per_unit: 0 denies every request\n    response: {status: 429}\n")
-		return // no limit of a denied request counts, so none is left to replace
+		return // a denied request counts for no limit, so there is none to replace
 	default:
 		w.limit(r, per)
 	}
 	w.replaces(r)
 }
 
-// matchDescriptors writes the match of a rule for descriptors, and returns its per.
+// matchDescriptors writes the setting match of a rule for descriptors, and returns the items of
+// per.
 func (w *writer) matchDescriptors(domain string, r *rule) []string {
 	match, per := r.attrs()
 	fmt.Fprintf(&w.out, "    match:\n      attr:\n        %s: %s\n        %s: %s\n", rls.AttrDomain, quoteScalar(domain),
@@ -181,7 +182,8 @@ func (w *writer) matchDescriptors(domain string, r *rule) []string {
 	return per
 }
 
-// matchRequests writes the match of a rule for requests that a proxy sees, and returns its per.
+// matchRequests writes the setting match of a rule for requests that a proxy sees, and returns the
+// items of per.
 func (w *writer) matchRequests(r *rule) []string {
 	m := w.sources.conditions(r)
 	if len(m.fields)+len(m.headers)+len(m.attrs) > 0 {
@@ -201,7 +203,7 @@ func (w *writer) matchRequests(r *rule) []string {
 	return m.per
 }
 
-// The function dimension returns an item of per as a YAML scalar.
+// The function dimension returns an item of the setting per as a YAML scalar.
 func dimension(text string) string {
 	if _, name, named := strings.Cut(text, ":"); named && quoteScalar(name) == name {
 		return text

@@ -74,12 +74,13 @@ func modelChild(tree []*node, pair [2]string) *node {
 	return nil
 }
 
-// model is the service: limits by descriptor, and counters in windows counted from 1970.
+// model behaves like the service. It has limits by descriptor, and counters in windows counted from
+// 1970.
 type model struct {
 	tree     []*node
 	counters map[string]int64
-	// The field always makes the model charge a counter that denies, as envoyproxy/ratelimit does.
-	// If the field is false, a request charges all its counters or none.
+	// If the field named always is true, the model also charges a counter that denies, as
+	// envoyproxy/ratelimit does. If it is false, a request charges all its counters or none.
 	always bool
 }
 

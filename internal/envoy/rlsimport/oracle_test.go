@@ -148,10 +148,10 @@ func compareAnswers(got *pb.RateLimitResponse, verdicts []verdict) string {
 	return ""
 }
 
-// TestImportedDecidesAsTheServiceItself compares with a model that charges counters that deny, like
-// envoyproxy/ratelimit. For requests with one descriptor and one hit, which are the most common,
-// this makes no difference. TestModelDecidesAsTheRealService shows that the model matches the
-// service.
+// TestImportedDecidesAsTheServiceItself compares the imported policy with a model that charges
+// counters that deny, like envoyproxy/ratelimit. For requests with one descriptor and one hit,
+// which are the most common, this makes no difference. TestModelDecidesAsTheRealService shows that
+// the model matches the service.
 func TestImportedDecidesAsTheServiceItself(t *testing.T) {
 	rnd := maker{rand.New(rand.NewPCG(seed.First(t), 2))}
 	over, configurations := 0, max(60, racescale.Fewer(200))

@@ -22,8 +22,8 @@ const testdata = "testdata/service"
 // knownDifference is an intended difference between the imported policy and the service.
 type knownDifference struct {
 	word, why string
-	answers   int // number of recorded answers that differ because of it
-	decisions int // how many of those admit where the other denies
+	answers   int // the number of recorded answers that differ for this reason
+	decisions int // the number of these answers in which only one of the two admits
 }
 
 var knownDifferences = []knownDifference{

@@ -105,9 +105,9 @@ func (a *recorder) start(r *recording) {
 	a.client = pb.NewRateLimitServiceClient(conn)
 }
 
-// The method play sends one sequence with empty counters. The method reports whether each part
-// between waits took place within one second, and whether no window of a minute or more ended in
-// the meantime.
+// The method play sends one sequence with empty counters. The method returns true if each part
+// between waits took place within one second and no window of a minute or more ended in the
+// meantime.
 func (a *recorder) play(s *sequence) (within bool) {
 	a.Helper()
 	longer := time.Minute

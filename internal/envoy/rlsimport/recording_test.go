@@ -16,8 +16,8 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// The type recording contains the answers of the real envoyproxy/ratelimit, in a text format in
-// which people write the requests:
+// The type recording contains the answers of the real envoyproxy/ratelimit. People write the
+// requests in this text format:
 //
 //	configuration examples/config.yaml  of testdata/service; several if the service reads several
 //	setting NAME=VALUE                  of the service's environment
@@ -30,8 +30,8 @@ import (
 //	  because WORD                      why it differs: one of knownDifferences
 //
 // A descriptor may have :hits N, :negative, and :limit N/UNIT or N/SEVERALUNIT, its own limit. The
-// domain "-" is the empty one. Answers are recorded without the window's end, headers and the names
-// of limits.
+// domain "-" is the empty one. Answers are recorded without the end of the window, the headers and
+// the names of limits.
 type recording struct {
 	path           string
 	head           []string // comments, configurations and settings as written

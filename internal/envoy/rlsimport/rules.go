@@ -113,8 +113,8 @@ func sortEntries(key string, entries []*entry) []*entry {
 	return list
 }
 
-// The method named needed reports whether a rule without a limit is needed, because without it a
-// later rule would apply to some descriptor.
+// The method named needed reports whether a rule without a limit is needed. It is needed if a later
+// rule would otherwise apply to some of its descriptors.
 func (g *generator) needed(r *rule, rules []*rule) bool {
 	at := slices.Index(rules, r)
 	return slices.ContainsFunc(rules[at+1:], func(later *rule) bool { return later.limit != nil && g.overlaps(r, later) })

@@ -12,11 +12,11 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// Sources map the keys of descriptors to parts of a request that a proxy sees itself.
+// Sources maps the keys of descriptors to parts of a request that a proxy sees itself.
 type Sources map[string]source
 
-// source is a field of match and per. A constant entry has the value that the configuration names,
-// in every request.
+// source is a part of a request that the settings match and per can name. A constant entry has the
+// value that the configuration names, in every request.
 type source struct {
 	kind string // ip, path, method, host, header, attr or constant
 	name string // the name of the header or attribute
@@ -56,7 +56,7 @@ func ParseSources(texts []string) (Sources, error) {
 	return s, nil
 }
 
-// String returns the name that the source has in match and in per.
+// String returns the name that the source has in the settings match and per.
 func (s source) String() string {
 	if s.name != "" {
 		return s.kind + ":" + s.name
@@ -198,7 +198,7 @@ func (s Sources) rule(r *rule, replaced map[string]bool) (found policy.Problems)
 	return found
 }
 
-// replacedNames returns the names in replaces of all limits.
+// replacedNames returns the names that limits have in the setting replaces.
 func replacedNames(rules [][]*rule) map[string]bool {
 	names := map[string]bool{}
 	for _, r := range slices.Concat(rules...) {
@@ -211,8 +211,8 @@ func replacedNames(rules [][]*rule) map[string]bool {
 	return names
 }
 
-// The type metConditions holds the conditions of a rule, as lines of match, and the items of its
-// per.
+// The type metConditions holds the conditions of a rule, as lines of the setting match, and the
+// items of the setting per.
 type metConditions struct{ fields, headers, attrs, per []string }
 
 // The method conditions returns the conditions under which the rule applies in a proxy, and the
@@ -256,7 +256,7 @@ func (w *writer) noteBroader(rules [][]*rule) {
 }
 
 // The method meet reports whether some request has a value that matches both texts of a key, as
-// [meet] does. In a policy a path ending in a slash and a star matches the path before them, too,
+// [meet] does. In a policy, a path ending in a slash and a star also matches the path without them,
 // and escapes are decoded.
 func (s Sources) meet(key, a, b string) bool {
 	if s[key].kind != "path" {

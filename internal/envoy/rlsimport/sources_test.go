@@ -135,8 +135,8 @@ func TestMappedDecidesAsTheRealService(t *testing.T) {
 	}
 }
 
-// The method replay sends the requests of a sequence that are of the domain, each as often as it
-// has hits.
+// The method replay sends those requests of a sequence that are of the domain. It sends each
+// request as many times as the request has hits.
 func (p *proxy) replay(s *sequence, domain string) (asked int) {
 	p.Helper()
 	for _, step := range s.steps {
@@ -178,7 +178,7 @@ descriptors:
     rate_limit: {unit: minute, requests_per_unit: 1}
 `
 
-// TestMappedText compares the policy's text, which must be readable, and its notes.
+// TestMappedText compares the policy's text, which must be readable, and the notes.
 func TestMappedText(t *testing.T) {
 	sources := sourcesOf(t, "remote_address=ip", "path=path", "generic_key", "api_key=header:X-API-Key")
 	text, notes, err := Import("edge", []File{{Name: "c.yaml", Data: []byte(mappedEdge)}}, sources)
@@ -262,8 +262,8 @@ descriptors:
 	}
 }
 
-// TestMappedPathsOverlap: /api/* of a policy matches /api, so an entry for /api that admits goes
-// before it.
+// TestMappedPathsOverlap: in a policy, /api/* matches /api, so an entry that admits /api must come
+// first.
 func TestMappedPathsOverlap(t *testing.T) {
 	const text = `domain: d
 descriptors:
@@ -281,7 +281,8 @@ descriptors:
 	}
 }
 
-// TestMappedRejects checks that whatever a proxy cannot express is an error, with its place.
+// TestMappedRejects checks that Import returns an error, with its place, for what a proxy cannot
+// express.
 func TestMappedRejects(t *testing.T) {
 	limited := func(entry string) string {
 		return "domain: d\ndescriptors:\n- {" + entry + ", rate_limit: {unit: day, requests_per_unit: 1}}\n"
