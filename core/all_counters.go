@@ -50,8 +50,8 @@ func (p *Plan) AllCountersOf(rs *Ruleset, who policy.Identity, a policy.Attribut
 	})
 }
 
-// The method pages returns the pages of the plan. Before each page it resets the plan and calls
-// add, which takes the position of the page and returns that of the next page, or 0 after the last.
+// Plan.pages returns the pages of the plan. Before each page it resets the plan and calls add,
+// which takes the position of the page and returns that of the next page, or 0 after the last.
 func (p *Plan) pages(add func(from int) (next int)) iter.Seq[[]counter.Check] {
 	return func(yield func([]counter.Check) bool) {
 		for from, more := 0, true; more; more = from != 0 {

@@ -20,7 +20,7 @@ type calendar struct {
 
 func newCalendar(zone *time.Location) boundsFinder { return &calendar{zone: zone} }
 
-// The method bounds returns the boundaries for a limit; nil if its window is not a calendar window.
+// calendar.bounds returns the boundaries for a limit; nil if its window is not a calendar window.
 // They span three periods, with the current one in the middle, so the store's clock can differ from
 // the front's by a period. The method allocates only when a period begins.
 func (c *calendar) bounds(l *counter.Limit, now counter.Micros) *counter.Bounds {

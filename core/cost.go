@@ -36,9 +36,9 @@ func compileCosts(sources []policy.Cost) (costs []ruleCost, ok bool) {
 	return costs, true
 }
 
-// The method cost returns the units that are charged before the request is forwarded: the request's
-// cost under the rule, or the estimate if the response will state the cost. If servers read the
-// path in more than one way, the result is the highest cost of all readings.
+// rule.cost returns the units that are charged before the request is forwarded: the request's cost
+// under the rule, or the estimate if the response will state the cost. If servers read the path in
+// more than one way, the result is the highest cost of all readings.
 func (r *rule) cost(req *match.Request) int64 {
 	if after := r.after.costAfter; after != nil {
 		return after.Estimate

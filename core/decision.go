@@ -214,7 +214,7 @@ func (p *Plan) degrade(overload bool) Decision {
 	return d
 }
 
-// The method deniesUnanswered reports whether the rule denies a request that the store has not
+// ruleUse.deniesUnanswered reports whether the rule denies a request that the store has not
 // answered. If the store is overloaded, a penalty denies the request too, because the client might
 // have caused the overload.
 func (u *ruleUse) deniesUnanswered(overload bool) bool {
@@ -392,7 +392,7 @@ func (p *Plan) showLimit(d *Decision, check int) {
 	d.Cost = p.Cost(check)
 }
 
-// The method respond sets the response that the denying rule defines.
+// Decision.respond sets the response that the denying rule defines.
 func (d *Decision) respond(r *rule) {
 	if d.Response = r.after.response; d.Response != nil && d.Response.Status != 0 {
 		d.Status = d.Response.Status

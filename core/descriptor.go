@@ -80,7 +80,7 @@ func (p *Plan) findReplaced(rs *Ruleset) {
 	p.chooseWinners(rs)
 }
 
-// The method matchRules sets p.matched to the rules that match the request.
+// Plan.matchRules sets p.matched to the rules that match the request.
 func (p *Plan) matchRules(rs *Ruleset) {
 	p.matched = rs.matcher.AppendMatches(p.matched[:0], &p.who.Request)
 	for i, condition := range p.matched {
@@ -88,9 +88,9 @@ func (p *Plan) matchRules(rs *Ruleset) {
 	}
 }
 
-// The method divide assigns to the descriptor the checks that were just added for it. The
-// arguments uses and checks are the indexes at which its uses and checks begin. The method drops
-// checks that another descriptor already has.
+// Plan.divide assigns to the descriptor the checks that were just added for it. The arguments uses
+// and checks are the indexes at which its uses and checks begin. The method drops checks that
+// another descriptor already has.
 func (p *Plan) divide(d *Descriptor, uses, checks int) {
 	d.parts[0] = int32(len(p.parts))
 	used, asked := uses, checks // the numbers of uses and checks that are kept
@@ -261,9 +261,8 @@ func (p *Plan) Status(d *Descriptor) DescriptorStatus {
 	return s
 }
 
-// The method tighter reports whether one check is tighter than another: if deny is true, the
-// tighter check is the one with the longer wait, otherwise the one that allows fewer further
-// requests.
+// Plan.tighter reports whether one check is tighter than another: if deny is true, the tighter
+// check is the one with the longer wait, otherwise the one that allows fewer further requests.
 func (p *Plan) tighter(one, other int, deny bool) bool {
 	if deny {
 		return p.results[one].Wait > p.results[other].Wait

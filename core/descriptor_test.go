@@ -27,8 +27,7 @@ func perAttr(name, limit string, tb testing.TB) policy.Rule {
 		Limits: []counter.Limit{limittest.Parse(tb, limit)}}
 }
 
-// The method describe sends one request with several descriptors to the store, and then the
-// reports.
+// mapStore.describe sends one request with several descriptors to the store, and then the reports.
 func (c *mapStore) describe(t *testing.T, ds []Descriptor) (*Plan, Decision) {
 	t.Helper()
 	plan := new(Plan)

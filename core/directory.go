@@ -70,14 +70,14 @@ func (p *Plan) Known() bool { return p.records.known }
 // last.
 func (p *Plan) Source() uint32 { return p.who.Request.Source() }
 
-// The method reset forgets the records of a request.
+// records.reset forgets the records of a request.
 func (r *records) reset() {
 	clear(r.unresolved) // because the names share the memory of the request
 	r.directory, r.unresolved, r.required = nil, r.unresolved[:0], false
 	r.forget()
 }
 
-// The method forget drops the records that were found for the policy added before.
+// records.forget drops the records that were found for the policy added before.
 func (r *records) forget() {
 	r.blocked, r.exempt, r.known, r.overridden = false, false, false, 0
 	clear(r.overrides[:])

@@ -31,7 +31,7 @@ type regionPart struct {
 // own limit undivided.
 type regionDivider struct{ *policy.RegionPart }
 
-// The method divide prepares the rules that are divided among regions.
+// Ruleset.divide prepares the rules that are divided among regions.
 func (rs *Ruleset) divide(p *policy.Policy) {
 	for i := range rs.rules {
 		r, source := &rs.rules[i], &p.Rules[i]
@@ -47,7 +47,7 @@ func (rs *Ruleset) divide(p *policy.Policy) {
 	}
 }
 
-// The method mark marks the limits whose units the regions lend each other and the limits whose
+// regionDivider.mark marks the limits whose units the regions lend each other and the limits whose
 // counts they tell each other, as the rule and the algorithms allow. The argument whole contains
 // the limits over all regions.
 func (d *regionDivider) mark(limits []ruleLimit, whole []counter.Limit) {
@@ -67,7 +67,7 @@ func (d *regionDivider) tells(l *counter.Limit) bool {
 	return d.Gossip > 0 && policy.Tellable(l, d.Gossip)
 }
 
-// The method lend marks the limits whose units the regions lend each other: see mark.
+// regionDivider.lend marks the limits whose units the regions lend each other: see mark.
 func (d *regionDivider) lend(limits []ruleLimit, whole []counter.Limit) {
 	if !d.Lends || len(whole) != len(limits) {
 		return
@@ -97,8 +97,8 @@ func (r *rule) compileOwn(set *policy.LimitSet) limitSet {
 	return r.region.compile(r.name, *set)
 }
 
-// The method compile divides a set of limits. No limit can be 0. So if the region has no unit of a
-// limit, that limit becomes a limit of one unit that denies every request.
+// regionDivider.compile divides a set of limits. No limit can be 0. So if the region has no unit of
+// a limit, that limit becomes a limit of one unit that denies every request.
 func (d *regionDivider) compile(rule string, set policy.LimitSet) limitSet {
 	sources, none := make([]counter.Limit, len(set.Limits)), make([]bool, len(set.Limits))
 	for i := range sources {
@@ -124,7 +124,7 @@ func (d *regionDivider) compile(rule string, set policy.LimitSet) limitSet {
 	return made
 }
 
-// The method adjust completes a check of the limit with the region's data.
+// ruleLimit.adjust completes a check of the limit with the region's data.
 func (l *ruleLimit) adjust(c *counter.Check) {
 	if l.part == nil {
 		return
@@ -135,7 +135,7 @@ func (l *ruleLimit) adjust(c *counter.Check) {
 	}
 }
 
-// The method closed reports whether no request passes the limit.
+// ruleLimit.closed reports whether no request passes the limit.
 func (l *ruleLimit) closed() bool { return l.part != nil && l.part.none }
 
 // sameRegion reports whether both limits have the same data about their region.
@@ -147,7 +147,7 @@ func (l *ruleLimit) sameRegion(o *ruleLimit) bool {
 	return a.none == b.none && a.told == b.told && (a.whole == b.whole || a.whole != nil && b.whole != nil && *a.whole == *b.whole)
 }
 
-// The method part returns how many units of a grant to the limit l belong to the rule's region.
+// rule.part returns how many units of a grant to the limit l belong to the rule's region.
 func (r *rule) part(l *ruleLimit, units int64) int64 {
 	if r.region == nil || l.told() {
 		return units

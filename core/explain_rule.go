@@ -130,7 +130,7 @@ func (p *Plan) explainWhose(w limitOwner) string {
 	}
 }
 
-// The method explain completes the explanation of a policy with the results of Decide.
+// Plan.explain completes the explanation of a policy with the results of Decide.
 func (p *Plan) explain(t *tracedPolicy) Explanation {
 	e := t.said
 	e.Rules = slices.Clone(e.Rules)

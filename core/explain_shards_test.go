@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// The method look answers the checks that Looks returns for a plan.
+// mapStore.look answers the checks that Looks returns for a plan.
 func (c *mapStore) look(plan *Plan) {
 	results := make([]counter.Result, 0, len(plan.Looks()))
 	for _, one := range plan.Looks() {

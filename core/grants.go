@@ -54,7 +54,7 @@ func compileGrants(g *policy.Grants) any {
 // it.
 const fixedTail = ":fw"
 
-// The method raise returns the limits, raised by the client's grants for the current window.
+// grantRaiser.raise returns the limits, raised by the client's grants for the current window.
 func (grantRaiser) raise(p *Plan, rs *Ruleset, r *rule, limits []ruleLimit) []ruleLimit {
 	if r.sharded || len(limits) > counter.ChecksMax {
 		return limits

@@ -45,8 +45,8 @@ func compareGroupOrder(a, b groupOrder) int {
 	return cmp.Or(cmp.Compare(a.priority, b.priority), cmp.Compare(b.specific, a.specific))
 }
 
-// The method rank orders the rules for competition in their groups: by lower priority, then by
-// higher specificity, then by their order in the policy.
+// Ruleset.rank orders the rules for competition in their groups: by lower priority, then by higher
+// specificity, then by their order in the policy.
 func (rs *Ruleset) rank() {
 	order := slim.Order(len(rs.rules), func(i, j int) int { return compareGroupOrder(rs.precedences[i], rs.precedences[j]) })
 	for rank, i := range order {
@@ -54,8 +54,8 @@ func (rs *Ruleset) rank() {
 	}
 }
 
-// The method chooseWinners reduces p.matched to the rules in play: the rules outside any group, and
-// the winner of each group. A rule that is skipped because the request lacks a dimension does not
+// Plan.chooseWinners reduces p.matched to the rules in play: the rules outside any group, and the
+// winner of each group. A rule that is skipped because the request lacks a dimension does not
 // compete.
 //
 // Servers may read a path in more than one way. A rule that matches only some of the readings does

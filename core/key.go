@@ -169,8 +169,8 @@ func (r *rule) countsPerEndpoint() bool {
 	return slices.ContainsFunc(r.dims, func(d dimension) bool { return d.kind == policy.PerEndpoint })
 }
 
-// The method value returns the request's text for a dimension other than the client and the
-// address; "" if the request has none.
+// Plan.value returns the request's text for a dimension other than the client and the address; ""
+// if the request has none.
 func (p *Plan) value(r *rule, d *dimension) (dimensionText string) {
 	switch d.kind {
 	case policy.PerHost:

@@ -76,9 +76,9 @@ func (p *Plan) inPenalty() bool {
 	return false
 }
 
-// The method violation returns the guard and the number under which a denial by a check of the
-// rule is recorded; 0 and 0 if the denial is not a violation. The argument guard is the number of
-// the client's penalty check, and key is the key of the rule's check.
+// Plan.violation returns the guard and the number under which a denial by a check of the rule is
+// recorded; 0 and 0 if the denial is not a violation. The argument guard is the number of the
+// client's penalty check, and key is the key of the rule's check.
 //
 // Other clients can exhaust a shared limit, so a denial by it is not evidence against this client.
 // Denials by throttle and log_only rules are not a sign of misuse.

@@ -76,7 +76,7 @@ func (c *mapStore) take(checks []counter.Check, results []counter.Result) {
 	}
 }
 
-// The method ask sends a request through the policies and returns the plan with its decision.
+// mapStore.ask sends a request through the policies and returns the plan with its decision.
 func (c *mapStore) ask(t *testing.T, a policy.Attributes, policies ...*Ruleset) (*Plan, Decision) {
 	t.Helper()
 	plan := new(Plan)

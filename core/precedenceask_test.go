@@ -10,7 +10,7 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// The method ask sends METHOD URL [as KIND ID [WORD=VALUE …]] and compares the answer. The method
+// precedence.ask sends METHOD URL [as KIND ID [WORD=VALUE …]] and compares the answer. The method
 // then repeats the request with tracing. The result must be equal, and Explain must report the same
 // rules, numbers and keys.
 func (p *precedence) ask(words []string, want string) {
@@ -92,7 +92,7 @@ func (p *precedence) asClient(kind, id string, words []string, request *client) 
 	p.who = knownClient{identity: who, state: policy.CredentialValid}
 }
 
-// The method answer returns the result of a plan in the notation of the stories.
+// precedence.answer returns the result of a plan in the notation of the stories.
 func (p *precedence) answer(plan *Plan, d *Decision) string {
 	switch {
 	case d.Outcome == OutcomeBlocked && d.Rule != "":

@@ -171,7 +171,7 @@ func (d *drawnCase) precedes(i, j int) bool {
 	return i < j
 }
 
-// The method answer returns the result that docs/reference/policy.md prescribes, in the notation of
+// drawnCase.answer returns the result that docs/reference/policy.md prescribes, in the notation of
 // testdata/precedence.txt.
 func (d *drawnCase) answer() string {
 	who, matching := d.knownIdentity(), []int{}

@@ -29,8 +29,8 @@ func (rs *Ruleset) linkReplaced(p *policy.Policy) {
 	}
 }
 
-// The method replace removes the rules that other matching rules replace. A rule that is itself
-// replaced still replaces others, so the order of rules does not matter.
+// Plan.replace removes the rules that other matching rules replace. A rule that is itself replaced
+// still replaces others, so the order of rules does not matter.
 //
 // Servers may read one path in more than one way. A rule that matches only some of these readings
 // replaces nothing: otherwise a client could choose a spelling of the path that removes a rule for

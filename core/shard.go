@@ -68,7 +68,7 @@ func shardsOf(limits []ruleLimit) uint64 {
 	return uint64(limits[0].shard.count)
 }
 
-// The method wholeLimit returns the limit as clients see it: the whole limit if it is spread over
+// ruleLimit.wholeLimit returns the limit as clients see it: the whole limit if it is spread over
 // shards.
 func (l *ruleLimit) wholeLimit() *counter.Limit {
 	if l.shard != nil {

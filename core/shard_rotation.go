@@ -33,7 +33,7 @@ type shardRotation struct {
 
 var _ sharding = (*shardRotation)(nil)
 
-// The method spread distributes the counters of the rules with shards over the shards.
+// Ruleset.spread distributes the counters of the rules with shards over the shards.
 func (rs *Ruleset) spread(p *policy.Policy) {
 	for i := range rs.rules {
 		r, source := &rs.rules[i], &p.Rules[i]
@@ -62,11 +62,11 @@ func (t *shardRotation) own(o *ownLimits, r *rule, holdsClient bool) *limitSet {
 	return o.separateLimits(r, how, holdsClient)
 }
 
-// The method distribute spreads the limits of a set, all of them over the same number of shards, so
-// that one request's counters are in one slot. Validation ensures that the policy's limits can be
-// divided. A client's own limits might not divide evenly. Such limits are spread over fewer shards.
-// With this number, each limit loses at most one hundredth, and the rule's costs fit into one
-// shard, even as a debt.
+// shardRotation.distribute spreads the limits of a set, all of them over the same number of shards,
+// so that one request's counters are in one slot. Validation ensures that the policy's limits can
+// be divided. A client's own limits might not divide evenly. Such limits are spread over fewer
+// shards. With this number, each limit loses at most one hundredth, and the rule's costs fit into
+// one shard, even as a debt.
 func (t *shardRotation) distribute(how shardSpec, limits []ruleLimit) {
 	if how.shared {
 		how.overShared(limits)
@@ -152,8 +152,8 @@ func (t *shardRotation) selectShard(p *Plan, u *ruleUse) {
 	u.turn = t.next()
 }
 
-// The method next returns the next turn under the rule's limits. The shard is the turn modulo the
-// number of shards.
+// shardRotation.next returns the next turn under the rule's limits. The shard is the turn modulo
+// the number of shards.
 func (t *shardRotation) next() uint64 {
 	if !t.drawn {
 		for back := t.back.Load(); back != 0; back = t.back.Load() {
@@ -176,8 +176,8 @@ func (t *shardRotation) drawTurn(turn uint64) uint64 {
 	return turn + hash>>33
 }
 
-// The method pass releases the turns of the plan's rules that charged nothing because the request
-// is finally denied.
+// shardRotation.pass releases the turns of the plan's rules that charged nothing because the
+// request is finally denied.
 func (*shardRotation) pass(p *Plan) {
 	for i := range p.uses {
 		u := &p.uses[i]
@@ -191,13 +191,13 @@ func (*shardRotation) pass(p *Plan) {
 	p.rotation = nil // so that no turn is released twice
 }
 
-// The method mark inserts the shard into the text at an offset.
+// shardRotation.mark inserts the shard into the text at an offset.
 func (*shardRotation) mark(p *Plan, at int, u *ruleUse) {
 	var scratch [4]byte
 	p.text = slices.Insert(p.text, at, counter.AppendShard(scratch[:0], u.turn%u.shards)...)
 }
 
-// The method violation returns the violation number of a shard's key. All shards of a counter
+// shardRotation.violation returns the violation number of a shard's key. All shards of a counter
 // have the same number.
 func (t *shardRotation) violation(p *Plan, key []byte) int64 {
 	mark := len(p.text)

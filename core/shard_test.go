@@ -35,7 +35,7 @@ func newFleet(t *testing.T, nodes int, r policy.Rule) *fleet {
 	return f
 }
 
-// The method ask sends a request to a node and reports whether it is admitted.
+// fleet.ask sends a request to a node and reports whether it is admitted.
 func (f *fleet) ask(node int, a policy.Attributes) bool {
 	f.plan.Reset()
 	f.plan.Add(f.nodes[node], a)

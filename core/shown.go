@@ -67,10 +67,10 @@ func (p *Plan) Cost(check int) int64 {
 	return p.checks[check].Cost
 }
 
-// The method tightest returns the shown limit that allows the fewest further requests like this
-// one, among policies with one of the header families. If several limits allow equally few
-// requests, the method returns the limit that resets last, or the first of several such limits. The
-// result is -1 if no limit is shown.
+// Plan.tightest returns the shown limit that allows the fewest further requests like this one,
+// among policies with one of the header families. If several limits allow equally few requests, the
+// method returns the limit that resets last, or the first of several such limits. The result is -1
+// if no limit is shown.
 func (p *Plan) tightest(families policy.HeaderFamilies) int {
 	best, fewest := -1, int64(0)
 	for i := range p.asked {

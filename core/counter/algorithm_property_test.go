@@ -50,7 +50,7 @@ func (g *greedyClient) ask(op Op, cost int64, receipt Micros) Result {
 	return r[0]
 }
 
-// The method step sends a request and then waits, usually until the time at which the result
+// greedyClient.step sends a request and then waits, usually until the time at which the result
 // promises more units.
 func (g *greedyClient) step() {
 	cost := min(g.limit.burst, []int64{1, 2, g.rng.Int64N(g.limit.burst) + 1, g.limit.burst, g.limit.burst/2 + 1}[g.rng.IntN(5)])
@@ -73,7 +73,7 @@ func (g *greedyClient) step() {
 	}
 }
 
-// The method refund refunds part of a usage, at most as much as was used.
+// greedyClient.refund refunds part of a usage, at most as much as was used.
 func (g *greedyClient) refund(u *usage) {
 	if u.units <= 0 || u.receipt == 0 {
 		return

@@ -87,7 +87,7 @@ func (b *Bounds) endedBy(i int) Micros {
 	return b[i+1]
 }
 
-// The method period returns the index of the period that contains now. For an instant outside the
+// Bounds.period returns the index of the period that contains now. For an instant outside the
 // boundaries it returns the nearest period; no caller relies on this.
 func (b *Bounds) period(now Micros) int {
 	switch {
@@ -100,8 +100,8 @@ func (b *Bounds) period(now Micros) int {
 	}
 }
 
-// The method areAscending reports whether the boundaries ascend and are all instants that a store
-// can represent.
+// Bounds.areAscending reports whether the boundaries ascend and are all instants that a store can
+// represent.
 func (b *Bounds) areAscending() bool {
 	return 0 < b[0] && b[0] < b[1] && b[1] < b[2] && b[2] < b[3] && int64(b[3]) <= exactMax/2
 }

@@ -35,7 +35,7 @@ func (u CalendarUnit) Bounds(now Micros, loc *time.Location) Bounds {
 	return b
 }
 
-// The method start returns the first instant of the period that is the given number of periods
+// CalendarUnit.start returns the first instant of the period that is the given number of periods
 // after the one that contains the date.
 func (u CalendarUnit) start(year int, month time.Month, day, ahead int, loc *time.Location) Micros {
 	switch u {

@@ -194,7 +194,7 @@ func sinceNow(at, now Micros) Micros {
 	return max(0, at-now)
 }
 
-// The method roll advances the slot to the instant now. The method reports whether the slot must be
+// Check.roll advances the slot to the instant now. The method reports whether the slot must be
 // stored even if nothing is charged.
 //
 // The clock can go back. A counter that is then at most one window ahead continues at its own
@@ -230,7 +230,7 @@ func (l *Limit) windowEnds(s *Slot) Micros {
 	return s.State.At + l.window
 }
 
-// The method room returns the available units. The result is negative if the counter is in debt.
+// Limit.room returns the available units. The result is negative if the counter is in debt.
 func (l *Limit) room(s *Slot) int64 {
 	if l.algorithm == TokenBucket {
 		return floorDiv(l.burst*l.unit-s.State.Used, l.unit)
@@ -270,7 +270,7 @@ func (l *Limit) passesAt(s *Slot, cost int64) Micros {
 	}
 }
 
-// The method describe returns the available units (negative in debt) and the instants for Reset and
+// Limit.describe returns the available units (negative in debt) and the instants for Reset and
 // Next.
 func (l *Limit) describe(s *Slot) (remaining int64, reset, next Micros) {
 	remaining = l.room(s)
@@ -288,7 +288,7 @@ func (l *Limit) describe(s *Slot) (remaining int64, reset, next Micros) {
 	return remaining, reset, reset
 }
 
-// The method charge adds n units and returns the receipt.
+// Check.charge adds n units and returns the receipt.
 func (c *Check) charge(s *Slot, n int64) Micros {
 	l, beyond := c.Limit, int64(0)
 	if c.Age > 0 && n > c.Cost {
@@ -305,8 +305,8 @@ func (c *Check) charge(s *Slot, n int64) Micros {
 	}
 }
 
-// The method refund refunds up to Cost units of the charge that Receipt names. The method returns
-// the number of units refunded.
+// Check.refund refunds up to Cost units of the charge that Receipt names. The method returns the
+// number of units refunded.
 func (c *Check) refund(s *Slot) int64 {
 	if c.Receipt <= 0 {
 		return 0

@@ -87,7 +87,7 @@ func TestFullBucketAheadOfTheClockIsNotFresh(t *testing.T) {
 	}
 }
 
-// The method look performs the check on a copy of the slot, so that the slot does not advance.
+// greedyClient.look performs the check on a copy of the slot, so that the slot does not advance.
 func (g *greedyClient) look() Result {
 	copied := *g
 	copied.slot = []Slot{{State: g.slot[0].State, Marks: append([]Mark(nil), g.slot[0].Marks...)}}

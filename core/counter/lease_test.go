@@ -124,7 +124,7 @@ func (c *lessees) step() {
 	c.move()
 }
 
-// The method lease takes units, uses some of them and holds the rest.
+// lessees.lease takes units, uses some of them and holds the rest.
 func (c *lessees) lease() {
 	need := int64(c.rng.IntN(3))
 	age := c.ages[c.rng.IntN(len(c.ages))]
@@ -147,8 +147,8 @@ func (c *lessees) spendHeld() {
 	}
 }
 
-// The method refund returns units of leases, including leases that have ended. Units that the
-// bucket does not take are lost.
+// lessees.refund returns units of leases, including leases that have ended. Units that the bucket
+// does not take are lost.
 func (c *lessees) refund() {
 	for i := range c.leases {
 		if l := &c.leases[i]; l.units > 0 && c.rng.IntN(2) == 0 {
@@ -159,8 +159,8 @@ func (c *lessees) refund() {
 	}
 }
 
-// The method move advances the clock to an instant that matters: the end of a lease, the next
-// token, a full bucket.
+// lessees.move advances the clock to an instant that matters: the end of a lease, the next token, a
+// full bucket.
 func (c *lessees) move() {
 	c.leases = c.leases[max(0, len(c.leases)-8):]
 	look := c.ask(Check{Op: OpLook})
@@ -182,7 +182,7 @@ func (c *lessees) move() {
 	}
 }
 
-// The method excess returns the number of units by which usage exceeds the limit in the worst span.
+// lessees.excess returns the number of units by which usage exceeds the limit in the worst span.
 func (c *lessees) excess() (most int64, span Micros) {
 	for i := range c.used {
 		units := int64(0)

@@ -114,12 +114,12 @@ func countOutOfBounds(a Algorithm, count, most int64) error {
 //go:noinline
 func decimal(n int64) string { return strconv.FormatInt(n, 10) }
 
-// The method reduce divides a token into the fewest parts for which a tick refills a whole number
-// of parts. If the numbers are too large, reduce makes the tick coarser. That rounds the window up
-// and the rate down, so a bucket never grants more than count per window. A full bucket loses up to
-// the refill of one tick, so a coarser tick must refill less than a thousandth of the burst. If a
-// tick would refill more, the method rounds the rate instead. In both cases the rate is exact to
-// one part in a thousand.
+// Limit.reduce divides a token into the fewest parts for which a tick refills a whole number of
+// parts. If the numbers are too large, reduce makes the tick coarser. That rounds the window up and
+// the rate down, so a bucket never grants more than count per window. A full bucket loses up to the
+// refill of one tick, so a coarser tick must refill less than a thousandth of the burst. If a tick
+// would refill more, the method rounds the rate instead. In both cases the rate is exact to one
+// part in a thousand.
 func (l *Limit) reduce() error {
 	if mulDiv(l.burst, int64(l.window), l.count) > int64(FillMax) {
 		return slim.NewError("burst " + decimal(l.burst) + " takes longer than " + FillMax.String() + " to fill at " +
@@ -140,10 +140,9 @@ func (l *Limit) reduce() error {
 // the burst divided by lossMax.
 const lossMax = 1000
 
-// The method coarsen returns the finest tick, of 1, 2 or 5 times a power of ten, for which the
-// bucket's numbers fit. The method also returns the parts of a token and the parts that a tick
-// adds. Counts and bursts are bounded, so a tick that divides the window into more than 1,600
-// always fits.
+// Limit.coarsen returns the finest tick, of 1, 2 or 5 times a power of ten, for which the bucket's
+// numbers fit. The method also returns the parts of a token and the parts that a tick adds. Counts
+// and bursts are bounded, so a tick that divides the window into more than 1,600 always fits.
 func (l *Limit) coarsen() (tick Micros, unit, refill int64) {
 	for decade := Micros(1); ; decade *= 10 {
 		for _, tick = range [...]Micros{decade, 2 * decade, 5 * decade} {

@@ -33,7 +33,7 @@ func (o *offender) checks() []Check {
 		{Limit: &o.limits[1], Cost: 1, Guard: 1, Violation: 12}}
 }
 
-// The method ask advances the clock by the given time, and sends a request whose checks the given
+// offender.ask advances the clock by the given time, and sends a request whose checks the given
 // functions have modified. The method returns the result for the penalty.
 func (o *offender) ask(later Micros, change ...func(c []Check)) Result {
 	o.now += later

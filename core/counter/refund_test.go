@@ -125,7 +125,7 @@ func (c *refunders) charge() {
 	}
 }
 
-// The method settle refunds some of the used units.
+// refunders.settle refunds some of the used units.
 func (c *refunders) settle() {
 	recent := 8
 	if c.many {

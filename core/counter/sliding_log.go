@@ -36,7 +36,7 @@ func (l *Limit) rollLog(s *Slot) (store bool) {
 	return store
 }
 
-// The method gather moves every future mark to the slot's instant.
+// Limit.gather moves every future mark to the slot's instant.
 func (l *Limit) gather(s *Slot) {
 	first := slices.IndexFunc(s.Marks, func(m Mark) bool { return m.At >= s.now })
 	units := int64(0)

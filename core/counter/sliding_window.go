@@ -6,7 +6,7 @@ package counter
 // in it. A sliding window adds the units of the window before, weighted by the fraction of that
 // window that is covered by a span of one window ending now.
 
-// The method weightedPrevious returns ⌊previous × (window − elapsed) / window⌋.
+// Limit.weightedPrevious returns ⌊previous × (window − elapsed) / window⌋.
 func (l *Limit) weightedPrevious(s *Slot) int64 {
 	return mulDiv(s.State.Aux, int64(l.window-(s.now-s.State.At)), int64(l.window))
 }

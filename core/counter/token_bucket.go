@@ -32,9 +32,9 @@ func (l *Limit) rollBucket(s *Slot) (store bool) {
 	return false
 }
 
-// The method convert restates the missing parts in this limit's unit, rounding against the client.
-// The method also limits a debt to one window. Otherwise a client whose limit was lowered would
-// have to wait for the refill of a debt as large as the higher limit's burst.
+// Limit.convert restates the missing parts in this limit's unit, rounding against the client. The
+// method also limits a debt to one window. Otherwise a client whose limit was lowered would have to
+// wait for the refill of a debt as large as the higher limit's burst.
 func (l *Limit) convert(s *Slot) {
 	deepest := (l.burst + l.count) * l.unit
 	if s.State.Aux != l.unit {
@@ -65,10 +65,10 @@ func (l *Limit) bucketAt(s *Slot, missing int64) Micros {
 	return s.State.At + Micros(ceilDiv(s.State.Used-missing, l.refill))*l.tick
 }
 
-// The method drain takes n tokens out. A bucket that lacks less than the refill of one tick would
-// be full before the tick ends. Such a bucket forfeits the elapsed part of the tick, because
-// otherwise the end of the tick would refill a bucket that was full just before. The argument
-// beyond is the number of parts that the bucket lacks because of a clip.
+// Limit.drain takes n tokens out. A bucket that lacks less than the refill of one tick would be
+// full before the tick ends. Such a bucket forfeits the elapsed part of the tick, because otherwise
+// the end of the tick would refill a bucket that was full just before. The argument beyond is the
+// number of parts that the bucket lacks because of a clip.
 func (l *Limit) drain(s *Slot, n, beyond int64, refundable bool) Micros {
 	if s.State.Used < l.refill {
 		s.State.At = s.now
@@ -80,9 +80,9 @@ func (l *Limit) drain(s *Slot, n, beyond int64, refundable bool) Micros {
 	return s.now
 }
 
-// The method refund restores tokens of a charge, unless the bucket has filled since the charge. For
-// a lease, which has an age, it deducts what was refilled in the meantime. For a refundable charge
-// it restores only the tokens that the bucket still lacks because of the charge.
+// Limit.refund restores tokens of a charge, unless the bucket has filled since the charge. For a
+// lease, which has an age, it deducts what was refilled in the meantime. For a refundable charge it
+// restores only the tokens that the bucket still lacks because of the charge.
 func (l *Limit) refund(s *Slot, c *Check) int64 {
 	n := c.Cost
 	if c.Age > 0 {

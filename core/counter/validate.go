@@ -38,8 +38,8 @@ func ValidateChecks(checks []Check, results []Result) error {
 	return nil
 }
 
-// The method scope returns the part of the key that does not name a client. Errors contain only
-// this part, because they end up in logs.
+// Check.scope returns the part of the key that does not name a client. Errors contain only this
+// part, because they end up in logs.
 func (c *Check) scope() []byte {
 	if c.ScopeLen < 0 || c.ScopeLen > len(c.Key) {
 		return nil
@@ -47,7 +47,7 @@ func (c *Check) scope() []byte {
 	return c.Key[:c.ScopeLen]
 }
 
-// The method flaw describes the first error in the check, or returns "".
+// Check.flaw describes the first error in the check, or returns "".
 func (c *Check) flaw() string {
 	switch {
 	case len(c.Key) == 0:

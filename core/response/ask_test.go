@@ -41,7 +41,7 @@ func (c *mapStore) take(checks []counter.Check, results []counter.Result) {
 	}
 }
 
-// The method ask decides a request under the policies.
+// mapStore.ask decides a request under the policies.
 func (c *mapStore) ask(t *testing.T, a policy.Attributes, policies ...*core.Ruleset) (*core.Plan, core.Decision) {
 	t.Helper()
 	plan := new(core.Plan)

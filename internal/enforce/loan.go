@@ -93,7 +93,7 @@ func (e *Enforcer) AwaitLoan(ctx context.Context, plan *core.Plan, checks []coun
 	return decide(plan, gone, err), gone, err
 }
 
-// The method await waits for a loan. The argument taking is the context of the store calls after a
+// Enforcer.await waits for a loan. The argument taking is the context of the store calls after a
 // wait.
 func (e *Enforcer) await(ctx, taking context.Context, until time.Time, checks []counter.Check, results []counter.Result, taken bool) (gone bool, err error) {
 	end, err := e.loans.Await(ctx, until, checks, results, taken, func() error { return e.Take(taking, checks, results) })

@@ -18,7 +18,7 @@ import (
 // first request. A nil meter counts nothing.
 func (e *Enforcer) Measure(m *meter.Meter) { e.meter = m }
 
-// The method measure counts the units and requests of the plan's client under each rule.
+// Enforcer.measure counts the units and requests of the plan's client under each rule.
 func (e *Enforcer) measure(plan *core.Plan) {
 	client := plan.Identity()
 	outcomes := plan.Outcomes()

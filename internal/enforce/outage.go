@@ -67,7 +67,7 @@ func (o *Outages) Failed(err error) {
 	}
 }
 
-// The method begin logs the beginning of an outage, unless it is under way.
+// Outages.begin logs the beginning of an outage, unless it is under way.
 func (o *Outages) begin(a *outage, text string, err error) {
 	if a.under.Load() {
 		return
@@ -88,7 +88,7 @@ func (o *Outages) begin(a *outage, text string, err error) {
 	o.events.Note(events.Event{Kind: events.KindDegraded, State: "began", Reason: err.Error()})
 }
 
-// The method recordDecision records a decided request.
+// Outages.recordDecision records a decided request.
 func (o *Outages) recordDecision(plan *core.Plan) {
 	if o == nil || !o.down.under.Load() {
 		return
@@ -135,7 +135,7 @@ func withoutStore(plan *core.Plan, a *outage) *atomic.Int64 {
 	return &a.admitted
 }
 
-// The method arm schedules a check for the end of an outage, unless one is scheduled already.
+// Outages.arm schedules a check for the end of an outage, unless one is scheduled already.
 func (o *Outages) arm(a *outage, check func()) {
 	if !a.armed.Swap(true) {
 		o.after(outageQuiet, check)
@@ -172,15 +172,15 @@ func (o *Outages) endBusy() {
 	o.reportEnd(length, uint64(a.denied.Load()))
 }
 
-// The method reportEnd reports the end of an outage as an event, with the number of requests
-// that were decided without the store.
+// Outages.reportEnd reports the end of an outage as an event, with the number of requests that were
+// decided without the store.
 func (o *Outages) reportEnd(length time.Duration, requests uint64) {
 	millis := max(1, length.Milliseconds()) // because an event omits a length of 0
 	o.events.Note(events.Event{Kind: events.KindDegraded, State: "ended", Seconds: float64(millis) / 1000, Count: requests})
 }
 
-// The method end ends the outage if no request was decided without the store during outageQuiet,
-// and if the store has answered since. The method returns how long the outage lasted.
+// Outages.end ends the outage if no request was decided without the store during outageQuiet, and
+// if the store has answered since. The method returns how long the outage lasted.
 func (o *Outages) end(a *outage) (length time.Duration, over bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -50,7 +50,7 @@ func withoutTime(_ []string, a slog.Attr) slog.Attr {
 // Take implements counter.Store.
 func (o *outageTest) Take(context.Context, []counter.Check, []counter.Result) error { return o.err }
 
-// The method request decides n requests under the given on_error.
+// outageTest.request decides n requests under the given on_error.
 func (o *outageTest) request(n int, onError string) {
 	o.t.Helper()
 	plan := o.plans[onError]
@@ -73,7 +73,7 @@ func (o *outageTest) request(n int, onError string) {
 	}
 }
 
-// The method pass advances the clock and runs the checks that are due.
+// outageTest.pass advances the clock and runs the checks that are due.
 func (o *outageTest) pass(d time.Duration) {
 	o.now = o.now.Add(d)
 	due := o.due

@@ -19,7 +19,7 @@ func (e *Enforcer) Report(log *events.Log) {
 	e.reportOutages()
 }
 
-// The method report hands the decision of the plan's request to the log of events.
+// Enforcer.report hands the decision of the plan's request to the log of events.
 func (e *Enforcer) report(plan *core.Plan, d *core.Decision, versions []*live.Version) {
 	for _, v := range versions {
 		if v.Reports() {

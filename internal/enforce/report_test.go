@@ -69,7 +69,7 @@ func newReportTest(t testing.TB, policies ...string) *reportTest {
 	return r
 }
 
-// The method ask decides a request of a client, and reports the decision.
+// reportTest.ask decides a request of a client, and reports the decision.
 func (r *reportTest) ask(path string, denies bool) core.Decision {
 	r.store.denies = denies
 	r.plan.Reset()
@@ -84,7 +84,7 @@ func (r *reportTest) ask(path string, denies bool) core.Decision {
 	return d
 }
 
-// The method events ends the second and returns its events.
+// reportTest.events ends the second and returns its events.
 func (r *reportTest) events() (all []events.Event) {
 	due := r.due
 	r.due = nil

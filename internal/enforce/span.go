@@ -103,7 +103,7 @@ func (s *Span) End(plan *core.Plan, d *core.Decision, err error, versions ...*li
 	}
 }
 
-// The method record makes the span and ends it.
+// Span.record makes the span and ends it.
 func (s *Span) record(plan *core.Plan, d *core.Decision, err error, versions []*live.Version) {
 	_, span := s.tracer.Start(s.proxy, spanName, trace.WithTimestamp(s.began), trace.WithSpanKind(s.kind))
 	defer span.End()

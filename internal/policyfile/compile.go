@@ -90,7 +90,7 @@ func (d *Document) addFollowing(found *syntax.Report) {
 	}
 }
 
-// The method compile adds the problems of values and of the whole policy to found. The method does
+// Document.compile adds the problems of values and of the whole policy to found. The method does
 // not report consequences of a problem that the list found already contains: for example, an
 // invalid limit is not also reported as missing.
 //
@@ -161,8 +161,8 @@ type place struct {
 	from policy.CredentialSource
 }
 
-// The method places returns the parts of the request that can contain the credential, in their
-// fixed order.
+// Identify.places returns the parts of the request that can contain the credential, in their fixed
+// order.
 func (i *Identify) places() []place {
 	switch {
 	case i.JWT != nil:

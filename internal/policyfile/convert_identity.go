@@ -79,7 +79,7 @@ func (c *converter) bits(path string, prefix *int, most int) int {
 	return *prefix
 }
 
-// The method credential returns the parts of a request that can contain the credential.
+// converter.credential returns the parts of a request that can contain the credential.
 func (c *converter) credential(path string, d *Identify) (from []policy.CredentialSource) {
 	for _, p := range d.places() {
 		if p.from.Kind == policy.FromHeader && p.from.Name == "Authorization" {
@@ -103,7 +103,7 @@ const (
 	refreshMax = counter.Day // a removed key may be accepted for that time
 )
 
-// The method jwt reports invalid values of the fields that only the token verifier uses.
+// converter.jwt reports invalid values of the fields that only the token verifier uses.
 func (c *converter) jwt(path string, d *IdentifyJWT) {
 	const remedy = "write one of jwks_file, jwks_url, secret_file and secret"
 	isKeySet, sources := d.JWKSFile != "" || d.JWKSURL != "", 0
@@ -152,7 +152,7 @@ func (c *converter) algorithms(path string, names Words, isKeySet bool) {
 	}
 }
 
-// The method secret reports a secret written in the policy that its verifier would reject. The
+// converter.secret reports a secret written in the policy that its verifier would reject. The
 // problem never contains the secret.
 func (c *converter) secret(path, text string, algorithms Words) {
 	_, fromEnvironment := Environment(text)
@@ -228,7 +228,7 @@ func (c *converter) lists(path string, list Lists) (entries []policy.Listed) {
 	return entries
 }
 
-// The method date reads an instant; 0 means none.
+// converter.date reads an instant; 0 means none.
 func (c *converter) date(path, text string) counter.Micros {
 	if text == "" {
 		return 0
@@ -248,7 +248,7 @@ func (c *converter) date(path, text string) counter.Micros {
 	return 0
 }
 
-// The method timezone returns a zone by its name; nil for UTC.
+// converter.timezone returns a zone by its name; nil for UTC.
 func (c *converter) timezone(path, name string) *time.Location {
 	if name == "" {
 		return nil
@@ -266,7 +266,7 @@ func (c *converter) timezone(path, name string) *time.Location {
 	return zone
 }
 
-// The method span reads a duration and checks its bounds; an empty text is 0.
+// converter.span reads a duration and checks its bounds; an empty text is 0.
 func (c *converter) span(path, text string, least, most counter.Micros) counter.Micros {
 	if text == "" {
 		return 0
@@ -291,8 +291,8 @@ func (c *converter) prefixes(path string, texts Words) (prefixes []netip.Prefix)
 	return prefixes
 }
 
-// The method prefix returns the address range in the text. The method reports a text that is not
-// an address range.
+// converter.prefix returns the address range in the text. The method reports a text that is not an
+// address range.
 func (c *converter) prefix(path, text string) (netip.Prefix, bool) {
 	prefix, why, remedy := ReadPrefix(text)
 	if why != "" {

@@ -89,8 +89,7 @@ func (c *converter) tiers(path string, tiers Tiers) map[string]policy.LimitSet {
 	return sets
 }
 
-// The method limit reports an invalid limit. The method takes the remedy from the text of the
-// error.
+// converter.limit reports an invalid limit. The method takes the remedy from the text of the error.
 func (c *converter) limit(path, text string, err error) {
 	why, remedy := err.Error(), ""
 	for _, verb := range []string{": write ", ": lower "} {
@@ -116,7 +115,7 @@ func (c *converter) cost(path string, d *Cost) policy.Cost {
 	}
 }
 
-// The method units reports a number of units outside the bounds of a cost.
+// converter.units reports a number of units outside the bounds of a cost.
 func (c *converter) units(path string, n int64, remedy string) {
 	if n < 1 || n > counter.CountMax {
 		c.problem(path, strconv.FormatInt(n, 10), fmt.Sprintf("is not between 1 and %d", counter.CountMax), remedy)
@@ -143,7 +142,7 @@ func (c *converter) atLeastOne(path string, n *int) int {
 	return *n
 }
 
-// The method shards returns a number of shards, or 0 if none is written.
+// converter.shards returns a number of shards, or 0 if none is written.
 func (c *converter) shards(path string, n *int) int {
 	if n == nil {
 		return 0
@@ -169,7 +168,7 @@ func (c *converter) costAfter(path string, d *CostAfter) *policy.CostAfter {
 	}
 }
 
-// The method statuses reads statuses such as 401 and 5xx.
+// converter.statuses reads statuses such as 401 and 5xx.
 func (c *converter) statuses(path string, d *Statuses) (ranges []policy.Statuses) {
 	if d == nil {
 		return nil

@@ -108,8 +108,8 @@ func (d *decoder) value(n *syntax.Node, path string, into reflect.Value) {
 var saysNothing = map[reflect.Type]bool{reflect.TypeFor[Match](): true, reflect.TypeFor[Listed](): true,
 	reflect.TypeFor[Response](): true}
 
-// The method fields decodes a map into a struct. The method reports keys that are unknown,
-// or duplicate.
+// decoder.fields decodes a map into a struct. The method reports keys that are unknown, or
+// duplicate.
 func (d *decoder) fields(n *syntax.Node, path string, into reflect.Value) {
 	if n.Kind != syntax.KindMap {
 		d.found.At(n, path, "is "+n.Kind.String()+" where a block of fields belongs", remedyForBlock(path))
@@ -195,8 +195,8 @@ func (d *decoder) list(n *syntax.Node, path string, into reflect.Value) {
 	}
 }
 
-// The method words decodes one word or a list. An invalid word becomes empty, so that the others
-// keep their indexes.
+// decoder.words decodes one word or a list. An invalid word becomes empty, so that the others keep
+// their indexes.
 func (d *decoder) words(n *syntax.Node, path string, into *Words) {
 	items := []*syntax.Node{n}
 	if n.Kind == syntax.KindList {
@@ -213,7 +213,7 @@ func (d *decoder) words(n *syntax.Node, path string, into *Words) {
 	}
 }
 
-// The method word reads one word.
+// decoder.word reads one word.
 func (d *decoder) word(n *syntax.Node, path string) (string, bool) {
 	switch n.Kind {
 	case syntax.KindWord, syntax.KindText:
@@ -232,7 +232,7 @@ func (d *decoder) word(n *syntax.Node, path string) (string, bool) {
 	return "", false
 }
 
-// The method flag reads true or false.
+// decoder.flag reads true or false.
 func (d *decoder) flag(n *syntax.Node, path string, into reflect.Value) {
 	typed := n.Kind == syntax.KindBool || n.Kind == syntax.KindText
 	if typed && (n.Text == "true" || n.Text == "false") {
@@ -252,7 +252,7 @@ func (d *decoder) flag(n *syntax.Node, path string, into reflect.Value) {
 	d.found.At(n, path, "is neither true nor false", remedy)
 }
 
-// The method number decodes a whole number in decimal digits. Forms that parsers interpret
+// decoder.number decodes a whole number in decimal digits. Forms that parsers interpret
 // differently, such as 010 and 1e3, are rejected.
 func (d *decoder) number(n *syntax.Node, path string, into reflect.Value) {
 	if n.Kind != syntax.KindNumber && n.Kind != syntax.KindText {

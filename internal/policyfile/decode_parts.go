@@ -29,7 +29,7 @@ func (d *decoder) costs(n *syntax.Node, path string, into *Costs) {
 	d.value(n, path, reflect.ValueOf(&(*into)[0].N).Elem())
 }
 
-// The method identify reads a list of ways to identify, or one of them.
+// decoder.identify reads a list of ways to identify, or one of them.
 func (d *decoder) identify(n *syntax.Node, path string, into *[]Identify) {
 	if !d.someItems(n, path) {
 		return
@@ -86,7 +86,7 @@ func (d *decoder) oneOrList(n *syntax.Node, path string, into reflect.Value) {
 	d.value(n, path, into.Index(0))
 }
 
-// The method statuses decodes response statuses, which are numbers or words.
+// decoder.statuses decodes response statuses, which are numbers or words.
 func (d *decoder) statuses(n *syntax.Node, path string, into *StatusWords) {
 	if n.Kind != syntax.KindList {
 		*into = StatusWords{d.status(n, path)}
@@ -109,7 +109,7 @@ func (d *decoder) status(n *syntax.Node, path string) string {
 	return text
 }
 
-// The method date decodes a date, for which some formats have a type.
+// decoder.date decodes a date, for which some formats have a type.
 func (d *decoder) date(n *syntax.Node, path string) Date {
 	if n.Kind == syntax.KindDate {
 		return Date(strings.Replace(n.Text, " ", "T", 1)) // TOML permits a space
@@ -118,7 +118,7 @@ func (d *decoder) date(n *syntax.Node, path string) Date {
 	return Date(text)
 }
 
-// The method decodeNamed decodes a map whose keys are names that the user chose. The case of header
+// decoder.decodeNamed decodes a map whose keys are names that the user chose. The case of header
 // names is ignored.
 func (d *decoder) decodeNamed(n *syntax.Node, path string, into reflect.Value) {
 	_, isTier := into.Interface().(Tiers)

@@ -43,7 +43,7 @@ func (e *Events) UnmarshalJSON(data []byte) error { return unmarshal(data, e) }
 // shareDecimals is how many decimals a share has at most.
 const shareDecimals = 6
 
-// The method ppm returns the share in millionths. The result ok is false if it is not a share.
+// Share.ppm returns the share in millionths. The result ok is false if it is not a share.
 func (s Share) ppm() (n int64, ok bool) {
 	whole, decimals, dotted := strings.Cut(string(s), ".")
 	if whole != "0" && whole != "1" || dotted && decimals == "" || len(decimals) > shareDecimals {
@@ -58,7 +58,7 @@ func (s Share) ppm() (n int64, ok bool) {
 	return n, err == nil && n <= policy.EventsPPMMax
 }
 
-// The method share decodes a share.
+// decoder.share decodes a share.
 func (d *decoder) share(n *syntax.Node, path string) Share {
 	if n.Kind == syntax.KindNumber || n.Kind == syntax.KindText {
 		if _, ok := Share(n.Text).ppm(); ok {
@@ -97,7 +97,7 @@ func (d *Document) ReportsEvents() bool {
 	return of.Reports()
 }
 
-// The method events converts the settings of the policy and those of its rules, and finds settings
+// converter.events converts the settings of the policy and those of its rules, and finds settings
 // that report nothing.
 func (c *converter) events(d *Document) (of policy.Events, rules map[string]policy.Events) {
 	of = c.eventsOf("events", d.Events, policy.Events{Denied: true})

@@ -86,7 +86,7 @@ type regionSet struct {
 	division policy.Division
 }
 
-// The method regions reads the shares of the regions.
+// converter.regions reads the shares of the regions.
 func (c *converter) regions(d *Document) regionSet {
 	s := regionSet{converter: c, names: d.RegionNames()}
 	if len(s.names) > policy.RegionsMax {
@@ -118,7 +118,7 @@ func IsRegion(name string) bool {
 	return name != "" && len(name) <= regionBytesMax && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
 }
 
-// The method across reports whether a way to hold a limit over all regions is supported. If the way
+// converter.across reports whether a way to hold a limit over all regions is supported. If the way
 // is not supported, the method adds a problem.
 func (c *converter) across(path, way string) bool {
 	if remedy, later := acrossLater[way]; later {
@@ -130,7 +130,7 @@ func (c *converter) across(path, way string) bool {
 	return len(c.Problems)+c.More == before
 }
 
-// The method divide replaces the limits of a rule by the parts of the document's region. The method
+// regionSet.divide replaces the limits of a rule by the parts of the document's region. The method
 // reports limits of which a region has no unit.
 func (s *regionSet) divide(path string, d *Document, source *Rule, r *policy.Rule) {
 	if source.Across != "" && !s.across(path+".across", source.Across) {
@@ -163,7 +163,7 @@ func (s *regionSet) divide(path string, d *Document, source *Rule, r *policy.Rul
 	}
 }
 
-// The method gossip reports limits that regions cannot enforce by telling each other their counts.
+// regionSet.gossip reports limits that regions cannot enforce by telling each other their counts.
 func (s *regionSet) gossip(path string, r *policy.Rule) {
 	if r.Shards != 0 {
 		s.problem(path+".shards", "", "does not go with across: gossip", "leave it out, or write across: share")
@@ -203,7 +203,7 @@ func GossipInterval(p *policy.Policy) (interval counter.Micros, rules []string) 
 	return interval, rules
 }
 
-// The method lend keeps the limits over all regions, from which regions compute what they can lend.
+// regionSet.lend keeps the limits over all regions, from which regions compute what they can lend.
 // The method reports limits that cannot be lent.
 func (s *regionSet) lend(path string, r *policy.Rule) {
 	if r.Shards != 0 {
@@ -234,7 +234,7 @@ func (s *regionSet) divideRule(path, region string, r *policy.Rule) {
 	}
 }
 
-// The method place records in the rule how the region divides clients' own limits.
+// regionSet.place records in the rule how the region divides clients' own limits.
 func (s *regionSet) place(region string, r *policy.Rule) {
 	self := slices.Index(s.names, region)
 	if self < 0 {

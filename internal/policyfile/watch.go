@@ -80,9 +80,9 @@ func watch(path string, pace pace, onChange func(*Document, error)) (*Watcher, e
 	return w, nil
 }
 
-// The method listen subscribes to the kernel's file events. Linux grants 128 such subscriptions
-// to all processes of a user, which on a Kubernetes node means all containers. If none is left,
-// the file is polled instead: an edit takes effect later, but the proxy starts.
+// Watcher.listen subscribes to the kernel's file events. Linux grants 128 such subscriptions to all
+// processes of a user, which on a Kubernetes node means all containers. If none is left, the file
+// is polled instead: an edit takes effect later, but the proxy starts.
 func (w *Watcher) listen() {
 	if !w.pace.deaf {
 		if notify, err := fsnotify.NewWatcher(); err == nil {
@@ -175,7 +175,7 @@ func (w *Watcher) run() {
 	}
 }
 
-// The method follow watches the folders on the file's current path.
+// Watcher.follow watches the folders on the file's current path.
 func (w *Watcher) follow() {
 	before := w.route
 	w.route = routeTo(w.path)
@@ -194,7 +194,7 @@ func (w *Watcher) follow() {
 	}
 }
 
-// The method look reads the file and reports its content if it changed. The result soon reports
+// Watcher.look reads the file and reports its content if it changed. The result soon reports
 // whether the file should be read again shortly.
 func (w *Watcher) look(now time.Time) (soon bool) {
 	w.follow()
@@ -233,8 +233,8 @@ func (e *PanicError) Error() string {
 	return fmt.Sprintf("a panic, which is an error of this program and not of the file; please report it with the stack: %v", e.Reason)
 }
 
-// The method guard runs a step of the watcher. The method reports a panic to onChange and returns
-// it as an error. If onChange panics again, it is not called again for this panic.
+// Watcher.guard runs a step of the watcher. The method reports a panic to onChange and returns it
+// as an error. If onChange panics again, it is not called again for this panic.
 func (w *Watcher) guard(step func() error) (err error) {
 	defer func() {
 		if reason := recover(); reason != nil {

@@ -38,7 +38,7 @@ func Number[T ~int | ~int32 | ~int64 | ~uint8](c *Coder, v *T) {
 	*v = T(n)
 }
 
-// The method number encodes n and returns it, or decodes and returns a number (n if there is none).
+// Coder.number encodes n and returns it, or decodes and returns a number (n if there is none).
 //
 //go:noinline
 func (c *Coder) number(n int64) int64 {
@@ -92,8 +92,8 @@ func List[T any](c *Coder, v *[]T, entry func(*Coder, *T)) {
 	}
 }
 
-// The method length encodes the length n of a list and returns n. When decoding, it returns the
-// length that it reads.
+// Coder.length encodes the length n of a list and returns n. When decoding, it returns the length
+// that it reads.
 func (c *Coder) length(n int) int {
 	if Number(c, &n); c.Reading && (n < 0 || n > len(c.Data)) {
 		c.Fail()
@@ -118,9 +118,9 @@ func Optional[T any](c *Coder, v **T, what func(*Coder, *T)) {
 // Words encodes or decodes a list of texts.
 func Words(c *Coder, v *[]string) { List(c, v, (*Coder).Text) }
 
-// The method prefix encodes or decodes an address range in the form of
-// [netip.Prefix.MarshalBinary]: the bytes of the address and the number of bits. The library's
-// functions also handle zones, which a range does not have, and add 10 KB to a filter.
+// Coder.prefix encodes or decodes an address range in the form of [netip.Prefix.MarshalBinary]: the
+// bytes of the address and the number of bits. The library's functions also handle zones, which a
+// range does not have, and add 10 KB to a filter.
 func (c *Coder) prefix(v *netip.Prefix) {
 	var text string
 	if !c.Reading {

@@ -86,7 +86,7 @@ func ByField(e *policy.Listed) [match.ClientFields][]string {
 	return [match.ClientFields][]string{match.ClientTier: e.Tier, match.ClientUser: e.User, match.ClientAPIKey: e.APIKey, match.ClientTenant: e.Tenant}
 }
 
-// The method index adds the entry under every client that it names.
+// List.index adds the entry under every client that it names.
 func (l *List) index(entry int32, e *policy.Listed) {
 	for f, values := range ByField(e) {
 		for _, text := range values {
@@ -95,8 +95,8 @@ func (l *List) index(entry int32, e *policy.Listed) {
 	}
 }
 
-// The method linked returns a link to the entry, followed by next. If an entry names a client
-// twice, only one link is made.
+// List.linked returns a link to the entry, followed by next. If an entry names a client twice, only
+// one link is made.
 func (l *List) linked(entry, next int32) int32 {
 	if next != 0 && l.links[next].entry == entry {
 		return next

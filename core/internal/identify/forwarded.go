@@ -93,8 +93,8 @@ type chain struct {
 	left int // the number of elements that can still be read
 }
 
-// The method next returns the next non-empty element, without spaces. If an element is too long,
-// next returns a part that is not an address, and ends the chain.
+// chain.next returns the next non-empty element, without spaces. If an element is too long, next
+// returns a part that is not an address, and ends the chain.
 func (c *chain) next() (element string, more bool) {
 	for c.rest != "" && c.left > 0 {
 		c.left--

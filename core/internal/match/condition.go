@@ -151,7 +151,7 @@ func (c *Condition) holdsPath(r *Request) bool {
 	return c.EveryReading && !r.Long
 }
 
-// The method firstMatch returns the first pattern that matches the reading, or nil.
+// Condition.firstMatch returns the first pattern that matches the reading, or nil.
 func (c *Condition) firstMatch(r *pathReading) *pattern {
 	for i := range c.Patterns {
 		if c.Patterns[i].matches(r) {

@@ -114,7 +114,7 @@ func (m *Matcher) appendList(dst []int32, list int32, r *Request) []int32 {
 	return m.verify(dst, m.numbers[m.starts[list]:m.starts[list+1]], r)
 }
 
-// The method verify appends the found conditions that hold.
+// Matcher.verify appends the found conditions that hold.
 func (m *Matcher) verify(dst, found []int32, r *Request) []int32 {
 	for _, number := range found {
 		if open := m.compare[number]; open == 0 || m.conditions[number].holdsParts(r, open) {

@@ -92,8 +92,8 @@ func choosePlaces(all []place, shared map[placeID]int) (best []place) {
 	return best
 }
 
-// The method places lists the places where the condition could be listed, part by part, in
-// ascending order of lookup cost.
+// Condition.places lists the places where the condition could be listed, part by part, in ascending
+// order of lookup cost.
 func (c *Condition) places() []place {
 	var all []place
 	if c.parts&partPath != 0 {
@@ -199,7 +199,7 @@ func valuePlace(part partSet, of int, name string, v *headerValue, open bool) pl
 	return p
 }
 
-// The method set maps a value, or a prefix of values, to the list.
+// valueTable.set maps a value, or a prefix of values, to the list.
 func (t *valueTable) set(text string, prefix bool, list int32) {
 	if prefix {
 		t.prefixes.set(text, list)

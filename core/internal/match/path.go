@@ -66,7 +66,7 @@ const (
 	readingsAll = readDots<<1 - 1
 )
 
-// The method parameters returns the number of ways to read the parameters of a path: kept, dropped,
+// readingSet.parameters returns the number of ways to read the parameters of a path: kept, dropped,
 // or dropped including escaped ones.
 func (s readingSet) parameters() int {
 	switch s & (readParameters | readEncodedParameters) {
@@ -79,7 +79,7 @@ func (s readingSet) parameters() int {
 	}
 }
 
-// The method dots returns the number of ways to read dot segments: resolved, resolved among empty
+// readingSet.dots returns the number of ways to read dot segments: resolved, resolved among empty
 // segments, or kept.
 func (s readingSet) dots() int {
 	n := 1
@@ -142,7 +142,7 @@ func (s *pathSize) exceedsBounds() bool {
 	return s.pieces > PathPiecesMax || s.readings > 2 && s.bytes > readingBytesMax
 }
 
-// The method add adds the readings of a path that has the traits t.
+// pathSize.add adds the readings of a path that has the traits t.
 //
 //go:noinline
 func (s *pathSize) add(t *pathTraits, p string) {
@@ -182,7 +182,7 @@ func (t *pathTraits) mixesParameters() bool {
 	return t.readings&readParameters != 0 && t.readings&(readBackslash|readEncodedSlash) != 0
 }
 
-// The method paths returns how many variants of the path are read in all ways: the path as it was
+// pathTraits.paths returns how many variants of the path are read in all ways: the path as it was
 // sent, and the path as readBeforeDecoding, readWithoutDots and readForwarded change it.
 func (t *pathTraits) paths(p string) int {
 	n := 1

@@ -110,7 +110,7 @@ func (b *bitTrie) leadsTo(segment string) uint64 {
 	return 0
 }
 
-// The method find finds the same patterns as the method find of pathTrie.
+// bitTrie.find finds the same patterns as the method find of pathTrie.
 func (b *bitTrie) find(search *pathSearch, path string) {
 	search.lists = search.lists[:0]
 	active, later, ended := uint64(1), uint64(0), uint64(0) // the first node is the root

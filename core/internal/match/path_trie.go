@@ -56,7 +56,7 @@ type searchedSegment struct {
 	literal int32 // if hashed, the number of the text, or 0 if no literal equals it
 }
 
-// The method hash looks up the number of the segment.
+// searchedSegment.hash looks up the number of the segment.
 func (s *searchedSegment) hash(t *pathTrie) { s.literal, s.hashed = t.literals[s.text], true }
 
 // nodeAfter returns the node that follows if the segment is a literal of the node, or 0. A segment
@@ -108,7 +108,7 @@ type prefixEntry struct {
 	number int32
 }
 
-// The method lookups returns the number of calls of lookup that are needed to find all prefixes of
+// prefixTable.lookups returns the number of calls of lookup that are needed to find all prefixes of
 // a text.
 func (t *prefixTable) lookups() int {
 	if len(t.entries) <= fewTexts {
@@ -117,7 +117,7 @@ func (t *prefixTable) lookups() int {
 	return len(t.lengths)
 }
 
-// The method lookup returns the number of a prefix of the text, or 0.
+// prefixTable.lookup returns the number of a prefix of the text, or 0.
 func (t *prefixTable) lookup(i int, text string) int32 {
 	if len(t.entries) > fewTexts {
 		if length := int(t.lengths[i]); length <= len(text) {
@@ -129,7 +129,7 @@ func (t *prefixTable) lookup(i int, text string) int32 {
 	return 0
 }
 
-// The method insert adds the list under a pattern's path.
+// pathTrie.insert adds the list under a pattern's path.
 func (t *pathTrie) insert(segments []segment, list int32) {
 	if t.nodes == nil {
 		t.nodes = make([]trieNode, 1)
@@ -178,7 +178,7 @@ func (t *pathTrie) link(at, next int32, s *segment) {
 	}
 }
 
-// The method number returns the number of a literal, and assigns one if the literal has none.
+// pathTrie.number returns the number of a literal, and assigns one if the literal has none.
 func (t *pathTrie) number(text string) int32 {
 	if t.literals == nil {
 		t.literals = make(map[string]int32)
@@ -201,7 +201,7 @@ func (n *trieNode) addEdge(edge trieEdge) {
 
 func foldedText(s string) string { return string(appendFolded(nil, s)) }
 
-// The method set adds a prefix, which must be new.
+// prefixTable.set adds a prefix, which must be new.
 func (t *prefixTable) set(prefix string, number int32) {
 	if t.numbers == nil {
 		t.numbers = make(map[string]int32)
@@ -227,7 +227,7 @@ type stamps struct {
 	marks []uint32 // the round in which each number was last marked
 }
 
-// The method start clears all marks and makes room for numbers below n.
+// stamps.start clears all marks and makes room for numbers below n.
 func (s *stamps) start(n int) {
 	if len(s.marks) < n {
 		s.marks = make([]uint32, n)
@@ -247,8 +247,8 @@ func (s *stamps) markNumber(number int32) bool {
 	return fresh
 }
 
-// The method find stores in search.lists the lists of all patterns that match the folded path. A
-// list can occur several times.
+// pathTrie.find stores in search.lists the lists of all patterns that match the folded path. A list
+// can occur several times.
 func (t *pathTrie) find(search *pathSearch, path string) {
 	search.seen.start(len(t.nodes))
 	search.now, search.open, search.lists = search.now[:0], search.open[:0], search.lists[:0]
@@ -298,7 +298,7 @@ func (t *pathTrie) moveNode(search *pathSearch, next []int32, node int32, s *sea
 	return next
 }
 
-// The method activate activates a node, and with it the node for any number of segments after it.
+// pathTrie.activate activates a node, and with it the node for any number of segments after it.
 func (t *pathTrie) activate(search *pathSearch, nodes []int32, node int32) []int32 {
 	n := &t.nodes[node]
 	if n.many != 0 && search.seen.markNumber(n.many) {

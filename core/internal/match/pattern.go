@@ -53,7 +53,7 @@ type pattern struct {
 	text          string // the canonical spelling, ASCII; parses to the same pattern
 }
 
-// The method everything reports whether the pattern matches every path.
+// pattern.everything reports whether the pattern matches every path.
 func (p *pattern) everything() bool {
 	return len(p.segments) == 1 && p.segments[0].kind == segmentMany && p.slash == slashAny
 }
@@ -187,7 +187,7 @@ func (p *pattern) addSegment(s segment) {
 	}
 }
 
-// The method finish sets the rule for a trailing slash, writes the canonical spelling and folds the
+// pattern.finish sets the rule for a trailing slash, writes the canonical spelling and folds the
 // texts.
 func (p *pattern) finish(slash, strictSlash bool) {
 	open := len(p.segments) > 0 && p.segments[len(p.segments)-1].kind == segmentMany
@@ -208,7 +208,7 @@ func (p *pattern) finish(slash, strictSlash bool) {
 	}
 }
 
-// The method spell returns the canonical spelling of the pattern.
+// pattern.spell returns the canonical spelling of the pattern.
 func (p *pattern) spell() string {
 	var b []byte
 	for i, s := range p.segments {

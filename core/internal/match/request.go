@@ -289,8 +289,8 @@ func (r *Request) foldOnce(path string) string {
 	return r.fold(path)
 }
 
-// The method separate returns the decoded path with all separators that these ways recognize
-// written as "/".
+// Request.separate returns the decoded path with all separators that these ways recognize written
+// as "/".
 func (r *Request) separate(ways readingSet) string {
 	at := 0
 	if ways&readBackslash != 0 {
@@ -338,7 +338,7 @@ func (r *Request) resolveDots(text string, ways readingSet) string {
 	return r.appendedSince(mark)
 }
 
-// The method fold returns the text with case folded. The method returns the text itself if there is
+// Request.fold returns the text with case folded. The method returns the text itself if there is
 // nothing to fold.
 //
 //go:noinline

@@ -65,7 +65,7 @@ func (j *jsonText) value(depth int) bool {
 	}
 }
 
-// The method list consumes items between brackets, separated by commas.
+// jsonText.list consumes items between brackets, separated by commas.
 func (j *jsonText) list(opening, closing byte, item func() bool) bool {
 	if !j.consumeByte(opening) {
 		return false

@@ -93,7 +93,7 @@ func Open(o Options) (*Policy, error) {
 	return p, nil
 }
 
-// The method load loads the document and completes it.
+// Policy.load loads the document and completes it.
 func (p *Policy) load() (d *policyfile.Document, err error) {
 	defer func() {
 		if reason := recover(); reason != nil {
@@ -253,7 +253,7 @@ func (p *Policy) compileReplacement(before *Version, d *policyfile.Document) (ne
 	return next, changes, err
 }
 
-// The method install makes a version current. It drops versions that were replaced long ago, and a
+// Policy.install makes a version current. It drops versions that were replaced long ago, and a
 // former version with the same ID.
 func (p *Policy) install(next *Version) {
 	before, now, o := p.Known(), time.Now(), &p.options
@@ -309,7 +309,7 @@ func (p *Policy) rejectEdit(before *Version, err error) {
 	logger.Error("the edited policy file is rejected; the previous policy stays in force", "version", before.ID, "error", err)
 }
 
-// The method warn logs the warnings about a version that comes into force.
+// Policy.warn logs the warnings about a version that comes into force.
 func (p *Policy) warn(v *Version) {
 	logger := p.options.Logger.With("policy", v.Document.Name)
 	said := map[string]bool{}

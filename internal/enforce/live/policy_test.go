@@ -53,7 +53,7 @@ func (m *memorySource) Reload() error {
 func (m *memorySource) Close() error   { return nil }
 func (m *memorySource) String() string { return "memory" }
 
-// The method edit sets the text and reloads the policy.
+// memorySource.edit sets the text and reloads the policy.
 func (m *memorySource) edit(text string) {
 	m.text = text
 	_ = m.Reload()

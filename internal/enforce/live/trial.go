@@ -90,8 +90,7 @@ func (v *Version) Tried() (published string, admitted, denied uint64, ok bool) {
 	return c.Document.Published(), v.trial.admitted.Load(), v.trial.denied.Load(), true
 }
 
-// The method attach makes the version in force and its candidate refer to the trial, which may be
-// nil.
+// trial.attach makes the version in force and its candidate refer to the trial, which may be nil.
 func (t *trial) attach(present *Version) {
 	if t != nil {
 		t.present = present
@@ -99,7 +98,7 @@ func (t *trial) attach(present *Version) {
 	}
 }
 
-// The method count counts a decision if the version is the candidate. A request that another policy
+// trial.count counts a decision if the version is the candidate. A request that another policy
 // denied does not count.
 func (t *trial) count(v *Version, plan *core.Plan, d *core.Decision) {
 	switch {
@@ -111,7 +110,7 @@ func (t *trial) count(v *Version, plan *core.Plan, d *core.Decision) {
 	}
 }
 
-// The method isOf reports whether the version was compiled from this document and its candidate.
+// Version.isOf reports whether the version was compiled from this document and its candidate.
 func (v *Version) isOf(d *policyfile.Document) bool {
 	if d.Version() != v.ID {
 		return false
@@ -123,7 +122,7 @@ func (v *Version) isOf(d *policyfile.Document) bool {
 	return c.Share == t.share && c.Salt == t.salt && c.Document.Version() == t.candidate.ID
 }
 
-// The method close closes the verifiers of the version and of its candidate. Requests under way
+// Version.close closes the verifiers of the version and of its candidate. Requests under way
 // continue to use their last keys.
 func (v *Version) close() error {
 	err := v.verifiers.close()

@@ -102,7 +102,7 @@ func (p *Verifiers) openFor(d *policyfile.Document) (*versionVerifiers, error) {
 	return v, nil
 }
 
-// The method share returns the verifier of an entry and reports whether this call opened it.
+// Verifiers.share returns the verifier of an entry and reports whether this call opened it.
 func (p *Verifiers) share(entry policyfile.Identify) (one *sharedVerifier, isNew bool, err error) {
 	text, err := json.Marshal(entry)
 	if err != nil {
@@ -126,7 +126,7 @@ func (p *Verifiers) share(entry policyfile.Identify) (one *sharedVerifier, isNew
 	return one, isNew, nil
 }
 
-// The method start opens the verifier. It converts a panic into an error, because other callers
+// sharedVerifier.start opens the verifier. It converts a panic into an error, because other callers
 // wait for the verifier.
 func (s *sharedVerifier) start(entry policyfile.Identify, logger *slog.Logger) {
 	defer func() {
@@ -143,7 +143,7 @@ func (s *sharedVerifier) start(entry policyfile.Identify, logger *slog.Logger) {
 	s.verifier, s.closer = list[0], closer
 }
 
-// The method release ends one use of a verifier. It closes the verifier after the last use.
+// Verifiers.release ends one use of a verifier. It closes the verifier after the last use.
 func (p *Verifiers) release(one *sharedVerifier) error {
 	p.mu.Lock()
 	one.uses--
@@ -158,8 +158,8 @@ func (p *Verifiers) release(one *sharedVerifier) error {
 	return nil
 }
 
-// The method close releases all verifiers. Requests that still use them keep their last keys. A
-// second call does nothing.
+// versionVerifiers.close releases all verifiers. Requests that still use them keep their last keys.
+// A second call does nothing.
 func (v *versionVerifiers) close() error {
 	if v == nil {
 		return nil
@@ -172,7 +172,7 @@ func (v *versionVerifiers) close() error {
 	return errors.Join(problems...)
 }
 
-// The method ready reports whether every key set that comes from a URL has been fetched.
+// versionVerifiers.ready reports whether every key set that comes from a URL has been fetched.
 func (v *versionVerifiers) ready() bool {
 	for _, one := range v.held {
 		if keys, ok := one.closer.(interface{ Ready() bool }); ok && !keys.Ready() {

@@ -90,8 +90,8 @@ func (v *Version) KeysReady() bool {
 // is nil for an entry that needs none.
 func (v *Version) Verifiers() []policy.Verifier { return v.verifiers.list }
 
-// The method compile builds a version from a document, with its candidate. It leaves nothing open
-// on an error.
+// Options.compile builds a version from a document, with its candidate. It leaves nothing open on
+// an error.
 func (o *Options) compile(d *policyfile.Document) (*Version, error) {
 	c := d.Candidate()
 	if c == nil {

@@ -73,7 +73,7 @@ func (c *Denials) Count(outcomes []core.RuleOutcome, tier string) {
 	}
 }
 
-// The method row returns the counters of a rule, by tier.
+// Denials.row returns the counters of a rule, by tier.
 func (c *Denials) row(rule int) []lazy {
 	if row := c.of[rule].Load(); row != nil {
 		return *row

@@ -66,7 +66,7 @@ func (c *Endpoints) Count(plan *core.Plan) {
 	}
 }
 
-// The method place returns the index of the path pattern that the request matched, among the labels
+// Endpoints.place returns the index of the path pattern that the request matched, among the labels
 // of its rule. Outcome i of the plan belongs to a rule that has a path.
 func (c *Endpoints) place(plan *core.Plan, i int) int {
 	if at := plan.EndpointOf(i); at >= 0 {
@@ -88,7 +88,7 @@ func (c *Endpoints) Label(plan *core.Plan, i int) (label string, ok bool) {
 	return label, true
 }
 
-// The method row returns the counters of a rule, by path pattern.
+// Endpoints.row returns the counters of a rule, by path pattern.
 func (c *Endpoints) row(rule int) [][core.OutcomeCount]lazy {
 	if row := c.of[rule].Load(); row != nil {
 		return *row

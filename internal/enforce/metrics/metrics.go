@@ -162,7 +162,7 @@ type lazy struct {
 	counter atomic.Pointer[prometheus.Counter]
 }
 
-// The method inc adds one. At the first count, it calls first(), which looks up the counter.
+// lazy.inc adds one. At the first count, it calls first(), which looks up the counter.
 func (l *lazy) inc(first func() prometheus.Counter) {
 	counter := l.counter.Load()
 	if counter == nil {

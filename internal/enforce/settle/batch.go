@@ -39,8 +39,8 @@ func (b *batch) addWaiting() bool {
 	}
 }
 
-// The method settle ends the jobs: it sends their conditions to the store, and then the checks that
-// are due.
+// batch.settle ends the jobs: it sends their conditions to the store, and then the checks that are
+// due.
 func (b *batch) settle() {
 	b.sendChecks(condition)
 	b.conclude(conditionEnd)
@@ -143,7 +143,7 @@ func (b *batch) callStore() {
 	}
 }
 
-// The method conclude converts the answers into the ends of the jobs that were sent.
+// batch.conclude converts the answers into the ends of the jobs that were sent.
 func (b *batch) conclude(of func(*counter.Call) End) {
 	for i := range b.calls {
 		if p := &b.jobs[b.from[i]]; p.end == "" {
@@ -152,8 +152,8 @@ func (b *batch) conclude(of func(*counter.Call) End) {
 	}
 }
 
-// The method end counts the end of a job. A job that panicked is not released: a broken value must
-// not be reused.
+// batch.end counts the end of a job. A job that panicked is not released: a broken value must not
+// be reused.
 func (b *batch) end(p *pendingJob) {
 	if p.end == "" {
 		p.end = Settled // here nothing was due
@@ -168,7 +168,7 @@ func (b *batch) end(p *pendingJob) {
 	}
 }
 
-// The method recoverThen recovers from a panic, reports it, and calls then(). The method must be
+// batch.recoverThen recovers from a panic, reports it, and calls then(). The method must be
 // deferred.
 func (b *batch) recoverThen(then func()) {
 	if reason := recover(); reason != nil {

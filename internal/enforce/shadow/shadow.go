@@ -177,7 +177,7 @@ func (t *Trial) AddDescriptors(ds []core.Descriptor, clients *directory.Director
 	t.learn(clients)
 }
 
-// The method learn makes the directory read the clients that it does not know, for later requests.
+// Trial.learn makes the directory read the clients that it does not know, for later requests.
 func (t *Trial) learn(clients *directory.Directory) {
 	if names := t.Plan.Unresolved(); clients != nil && len(names) > 0 {
 		clients.Learn(t.Plan.Source(), names)
@@ -202,7 +202,7 @@ func (t *Trial) Start() {
 // Drop counts the trial as untried.
 func (t *Trial) Drop() { t.finish(untried) }
 
-// The method run decides a trial. The method recovers from a panic, which would otherwise end the
+// Runner.run decides a trial. The method recovers from a panic, which would otherwise end the
 // process, and does not reuse that trial.
 func (r *Runner) run(t *Trial) {
 	defer func() {
@@ -226,7 +226,7 @@ func (r *Runner) run(t *Trial) {
 	t.finish(admitted)
 }
 
-// The method decide calls the store and decides.
+// Trial.decide calls the store and decides.
 func (t *Trial) decide() core.Decision {
 	checks := t.Plan.Checks()
 	if len(checks) > 0 {
@@ -247,7 +247,7 @@ func (t *Trial) decide() core.Decision {
 	return d
 }
 
-// The method settle corrects the candidate's charges by the response.
+// Trial.settle corrects the candidate's charges by the response.
 func (t *Trial) settle(d *core.Decision) {
 	if t.Response == nil || d.Denied() || !t.Plan.Settlement(t.Response.Pending()) {
 		return
@@ -256,15 +256,15 @@ func (t *Trial) settle(d *core.Decision) {
 	t.correct(checks)
 }
 
-// The method correct sends further checks to the store. If the store does not answer, the reserved
-// units stay charged, as with policies in force.
+// Trial.correct sends further checks to the store. If the store does not answer, the reserved units
+// stay charged, as with policies in force.
 func (t *Trial) correct(checks []counter.Check) {
 	if len(checks) > 0 {
 		_ = t.runner.options.Store.Take(context.Background(), checks, make([]counter.Result, len(checks)))
 	}
 }
 
-// The method panicked counts the trial that panicked and reports at most one panic per second.
+// Runner.panicked counts the trial that panicked and reports at most one panic per second.
 func (r *Runner) panicked(t *Trial, reason any) {
 	name := t.Version.Document.Name
 	if now := time.Now().Unix(); r.quiet.Swap(now) != now && r.options.Panicked != nil {
@@ -273,7 +273,7 @@ func (r *Runner) panicked(t *Trial, reason any) {
 	r.options.Total.WithLabelValues(name, decisionOf(t.Denied), untried).Inc()
 }
 
-// The method finish counts the trial and recycles it.
+// Trial.finish counts the trial and recycles it.
 func (t *Trial) finish(candidate string) {
 	t.runner.options.Total.WithLabelValues(t.Version.Document.Name, decisionOf(t.Denied), candidate).Inc()
 	if t.Response != nil {

@@ -41,8 +41,8 @@ func withClients(t *testing.T, own, all policy.Rule, story func(*clients)) {
 	}, own, all)
 }
 
-// The method ask sends requests and waits until each is decided or queued. A request's client is
-// the first letter of its name.
+// clients.ask sends requests and waits until each is decided or queued. A request's client is the
+// first letter of its name.
 func (c *clients) ask(names ...string) {
 	for _, name := range names {
 		go func() {
@@ -58,13 +58,13 @@ func (c *clients) ask(names ...string) {
 	}
 }
 
-// The method pass advances time to an instant, given as the time since the start.
+// clients.pass advances time to an instant, given as the time since the start.
 func (c *clients) pass(at time.Duration) {
 	time.Sleep(time.Until(c.start.Add(at)))
 	synctest.Wait()
 }
 
-// The method want advances time to an instant, given as the time since the start, and compares the
+// clients.want advances time to an instant, given as the time since the start, and compares the
 // decisions since the last call. Decisions at the same instant can come in any order.
 func (c *clients) want(at time.Duration, lines ...string) {
 	c.t.Helper()

@@ -104,7 +104,7 @@ func (l *Queues) Join(p Place) *Ticket {
 	return t
 }
 
-// The method hasRoom reports whether the queue has room for another ticket.
+// Queues.hasRoom reports whether the queue has room for another ticket.
 func (l *Queues) hasRoom(p Place) bool {
 	length := 0
 	if known := l.byKey[string(p.Key)]; known != nil {
@@ -113,13 +113,13 @@ func (l *Queues) hasRoom(p Place) bool {
 	return length < p.Max
 }
 
-// The method crowded reports whether no more requests of a source may wait. A request without an
+// Queues.crowded reports whether no more requests of a source may wait. A request without an
 // address counts only towards WaitersMax.
 func (l *Queues) crowded(source uint32) bool {
 	return source != 0 && int(*l.sourceCount(source)) >= max(1, l.options.WaitersMax/sourcePart)
 }
 
-// The method sourceCount returns the number of tickets of a source. The caller holds the lock.
+// Queues.sourceCount returns the number of tickets of a source. The caller holds the lock.
 func (l *Queues) sourceCount(source uint32) *int32 {
 	return &l.sources[sources.Number(source)%sourceCounts]
 }
@@ -170,8 +170,7 @@ func (t *Ticket) Leave() {
 	}
 }
 
-// The method enter puts the ticket into a queue, which is created if no ticket waits for that
-// counter.
+// Ticket.enter puts the ticket into a queue, which is created if no ticket waits for that counter.
 func (t *Ticket) enter(key []byte) {
 	t.queue = t.queues.byKey[string(key)]
 	if t.queue == nil {
@@ -184,8 +183,7 @@ func (t *Ticket) enter(key []byte) {
 	}
 }
 
-// The method exit removes the ticket from its queue and signals the turn of the first remaining
-// ticket.
+// Ticket.exit removes the ticket from its queue and signals the turn of the first remaining ticket.
 func (t *Ticket) exit() {
 	in, first := t.queue, t.at == 0
 	heap.Remove(in, t.at)
@@ -197,8 +195,7 @@ func (t *Ticket) exit() {
 	}
 }
 
-// The method signal signals to the first ticket that its turn has come, even if it was signaled
-// before.
+// queue.signal signals to the first ticket that its turn has come, even if it was signaled before.
 func (l *queue) signal() {
 	select {
 	case l.tickets[0].turn <- struct{}{}:

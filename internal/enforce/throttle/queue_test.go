@@ -189,7 +189,7 @@ type model struct {
 	signalled []bool
 }
 
-// The method first returns the first ticket of a queue, or -1.
+// model.first returns the first ticket of a queue, or -1.
 func (s *model) first(key string) int { return slices.Index(s.keys, key) }
 
 // TestTheOldestAlwaysHasItsTurn: however tickets join, move and leave, the oldest of each queue has

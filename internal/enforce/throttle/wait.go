@@ -96,7 +96,7 @@ func (w *Wait) Decide(ctx context.Context, lines *Queues, plan *core.Plan, throt
 	return d, end
 }
 
-// The method decide calls the store, and waits if the request has to.
+// Wait.decide calls the store, and waits if the request has to.
 func (w *Wait) decide(ctx context.Context, first []counter.Check) (core.Decision, End) {
 	d, answered := w.asker.Ask(first)
 	switch {
@@ -147,8 +147,8 @@ func (w *Wait) Unanswered(d *core.Decision) (waits bool) {
 	return true
 }
 
-// The method delay returns the decision about a request that has to wait although its limits have
-// room, or might have.
+// Wait.delay returns the decision about a request that has to wait although its limits have room,
+// or might have.
 func (w *Wait) delay() core.Decision {
 	results := w.plan.Results()
 	for _, t := range w.throttled {
@@ -220,9 +220,9 @@ func (w *Wait) waitTurn(ctx context.Context, ticket *Ticket, timer *time.Timer) 
 	return EndNone
 }
 
-// The method longest returns the index of the throttled check for which to wait: the one with the
-// longest wait in the store's last answer. If no check denies, it returns the first one; from that
-// queue the request moves to a queue in which others wait.
+// Wait.longest returns the index of the throttled check for which to wait: the one with the longest
+// wait in the store's last answer. If no check denies, it returns the first one; from that queue
+// the request moves to a queue in which others wait.
 func (w *Wait) longest() (longest int) {
 	results, most := w.plan.Results(), counter.Micros(-1)
 	for i, t := range w.throttled {
@@ -233,7 +233,7 @@ func (w *Wait) longest() (longest int) {
 	return longest
 }
 
-// The method busy reports whether a request waits for one of the counters.
+// Wait.busy reports whether a request waits for one of the counters.
 func (w *Wait) busy() bool {
 	checks := w.plan.Checks()
 	for _, t := range w.throttled {
@@ -262,7 +262,7 @@ func (w *Wait) places() []Place {
 	return places
 }
 
-// The method deny denies a request because the queue is full or its turn did not come in time.
+// Wait.deny denies a request because the queue is full or its turn did not come in time.
 // Retry-After is max_delay, because every request that is waiting now has left the queue by then.
 //
 // The method deny advances the store's answer to now, so that the response does not contain
@@ -281,7 +281,7 @@ func (w *Wait) deny() core.Decision {
 	return w.plan.Decide()
 }
 
-// The method lookups returns the plan's checks as lookups, which charge nothing.
+// Wait.lookups returns the plan's checks as lookups, which charge nothing.
 func (w *Wait) lookups() []counter.Check {
 	w.looked = true
 	w.lookupChecks = append(w.lookupChecks[:0], w.plan.Checks()...)
@@ -291,7 +291,7 @@ func (w *Wait) lookups() []counter.Check {
 	return w.lookupChecks
 }
 
-// The method hasGuard reports whether a denial can be a violation.
+// Wait.hasGuard reports whether a denial can be a violation.
 func (w *Wait) hasGuard() bool {
 	for i := range w.lookupChecks {
 		if w.lookupChecks[i].Guard > 0 {

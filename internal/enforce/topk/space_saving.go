@@ -89,9 +89,9 @@ func (s *Sketch) Add(policy, client string) {
 
 func (s *Sketch) age() int64 { return s.now().UnixNano() / int64(s.halfLife) }
 
-// The method decay halves the counts for the half-lives that have passed. Counts are rounded up,
-// and guaranteed minimums are rounded down, so the bound remains correct. A clock that goes back
-// has no effect.
+// shard.decay halves the counts for the half-lives that have passed. Counts are rounded up, and
+// guaranteed minimums are rounded down, so the bound remains correct. A clock that goes back has no
+// effect.
 func (s *shard) decay(age int64) {
 	if age <= s.age {
 		return

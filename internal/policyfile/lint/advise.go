@@ -67,7 +67,7 @@ type adviser struct {
 	replaced map[string]bool
 }
 
-// The method problem adds a warning about a path of the document.
+// adviser.problem adds a warning about a path of the document.
 func (a *adviser) problem(path, value, why, remedy string) {
 	a.Add(policy.Problem{Path: path, Value: value, Why: why, Remedy: remedy, Place: a.doc.Place(path)})
 }
@@ -100,7 +100,7 @@ const (
 	remedyFleeting = "use a value that stays the same, such as ip or http.auth.user.id"
 )
 
-// The method identities warns of ways to identify a client by values that any client can forge.
+// adviser.identities warns of ways to identify a client by values that any client can forge.
 func (a *adviser) identities() {
 	for i := range a.doc.Identify {
 		at, way := policyfile.Index("identify", i), &a.doc.Identify[i]
@@ -185,8 +185,8 @@ var inner = []netip.Prefix{
 	netip.MustParsePrefix("::1/128"), netip.MustParsePrefix("fc00::/7"), netip.MustParsePrefix("fe80::/10"),
 }
 
-// The method lists warns of exemptions for addresses that a proxy in front of this one might have.
-// All clients of that proxy would be exempt.
+// adviser.lists warns of exemptions for addresses that a proxy in front of this one might have. All
+// clients of that proxy would be exempt.
 func (a *adviser) lists() {
 	if len(a.policy.TrustedProxies) > 0 || a.policy.TrustedHops > 0 {
 		return
@@ -218,7 +218,7 @@ func (a *adviser) innerRange(at string, texts policyfile.Words) {
 	}
 }
 
-// The method rule warns of the settings of a single rule.
+// adviser.rule warns of the settings of a single rule.
 func (a *adviser) rule(at string, d *policyfile.Rule, r *policy.Rule) {
 	for i, dimension := range r.Per {
 		place := policyfile.Index(at+".per", i)

@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// The method leases warns of rules with lease: auto whose limits cannot be leased. A policy-wide
+// adviser.leases warns of rules with lease: auto whose limits cannot be leased. A policy-wide
 // lease: auto skips such rules, so the method warns of it only if no rule has a limit that can be
 // leased.
 func (a *adviser) leases() {
@@ -26,8 +26,8 @@ func (a *adviser) leases() {
 	}
 }
 
-// The method shards warns of rules with shards that count per client. The many counters of such a
-// rule are already spread over all servers, and with shards some requests of each client are denied
+// adviser.shards warns of rules with shards that count per client. The many counters of such a rule
+// are already spread over all servers, and with shards some requests of each client are denied
 // early.
 func (a *adviser) shards() {
 	for i := range a.policy.Rules {
@@ -43,7 +43,7 @@ func (a *adviser) shards() {
 	}
 }
 
-// The method checkLeasing warns of each limit of a rule that cannot be leased, or once if no limit
+// adviser.checkLeasing warns of each limit of a rule that cannot be leased, or once if no limit
 // can.
 func (a *adviser) checkLeasing(at string, d *policyfile.Rule, r *policy.Rule) {
 	if r.Action == policy.ActionLogOnly {

@@ -90,7 +90,7 @@ func specificityOf(m *policy.Match) (s int) {
 	return s
 }
 
-// The method unreachable warns of limits of a rule that are never reached because another limit is
+// adviser.unreachable warns of limits of a rule that are never reached because another limit is
 // lower. The other limit is of the same rule, or of a rule that counts at least the same requests.
 func (a *adviser) unreachable(i int) {
 	rule := &a.policy.Rules[i]
@@ -142,8 +142,8 @@ func limitsFor(r *policy.Rule, tier string) []counter.Limit {
 	return r.Limits
 }
 
-// The method parents returns the rule itself and the rules that count at least the same requests,
-// with at least the same costs, in counters shared by at least the same clients.
+// adviser.parents returns the rule itself and the rules that count at least the same requests, with
+// at least the same costs, in counters shared by at least the same clients.
 func (a *adviser) parents(i int) []int {
 	child, list := &a.policy.Rules[i], []int{i}
 	for j := range a.policy.Rules[:min(len(a.policy.Rules), adviseRulesMax)] {

@@ -75,7 +75,7 @@ func (b *frontChecker) problem(path, value, why, remedy string) {
 	b.problems = append(b.problems, policy.Problem{Path: path, Value: value, Why: why, Remedy: remedy, Place: b.document.Place(path)})
 }
 
-// The method foreign reports whether only another front has the attribute.
+// frontChecker.foreign reports whether only another front has the attribute.
 func (b *frontChecker) foreign(attr string) bool {
 	for _, prefix := range foreign[b.front].prefixes {
 		if strings.HasPrefix(policyfile.Unbracketed(attr), prefix) {

@@ -111,7 +111,7 @@ func nameOf(text string, names map[string]bool) string {
 	return name
 }
 
-// The method setAction sets what the rule does.
+// rule.setAction sets what the rule does.
 func (one *rule) setAction(r *row, o Options) {
 	switch action := strings.ToLower(r.text("action")); action {
 	case "", "reject":
@@ -137,7 +137,7 @@ func (one *rule) setAction(r *row, o Options) {
 	}
 }
 
-// The method algorithm returns the algorithm of a row in a policy's words.
+// row.algorithm returns the algorithm of a row in a policy's words.
 func (r *row) algorithm() string {
 	switch name := strings.ToLower(r.text("algorithm")); name {
 	case "", "sliding_window", "sliding_window_counter":
@@ -172,7 +172,7 @@ func window(seconds int64) string {
 	return fmt.Sprint(seconds, "s")
 }
 
-// The method burst returns the burst of a row, which only a token bucket has.
+// row.burst returns the burst of a row, which only a token bucket has.
 func (r *row) burst(column, algorithm string) int64 {
 	n, ok := r.number(column)
 	if ok && algorithm != "token_bucket" {
@@ -235,8 +235,7 @@ func readCountAndWindow(r *row) *rule {
 	return one
 }
 
-// The method countedBy returns what a row with a key_pattern and a scope counts by; nil if it has
-// neither.
+// row.countedBy returns what a row with a key_pattern and a scope counts by; nil if it has neither.
 func (r *row) countedBy() policyfile.Words {
 	per := r.placeholders("key_pattern")
 	scope := r.oneOf("scope", map[string]policyfile.Words{"global": {}, "tenant": {"tenant"}, "user": {"user"}, "ip": {"ip"}, "endpoint": {"endpoint"}, "": nil})
@@ -254,8 +253,8 @@ func (r *row) countedBy() policyfile.Words {
 	return per
 }
 
-// The method rate returns the rate of a token bucket whose refill_rate, in units a second, differs
-// from its limit; "" if it does not. Rates are decimals that were rounded, so 16.67 is 1000 in 60
+// row.rate returns the rate of a token bucket whose refill_rate, in units a second, differs from
+// its limit; "" if it does not. Rates are decimals that were rounded, so 16.67 is 1000 in 60
 // seconds.
 func (r *row) rate(units, seconds int64) string {
 	text := r.text("refill_rate")
@@ -283,7 +282,7 @@ func (r *row) rate(units, seconds int64) string {
 
 var placeholder = regexp.MustCompile(`\{([^{}]*)\}`)
 
-// The method placeholders returns what a key like tenant:{api_key} counts by; nil if it has no
+// row.placeholders returns what a key like tenant:{api_key} counts by; nil if it has no
 // placeholder.
 func (r *row) placeholders(column string) (per policyfile.Words) {
 	for _, found := range placeholder.FindAllStringSubmatch(r.text(column), -1) {
@@ -357,7 +356,7 @@ func readLimits(r *row) *rule {
 	return one
 }
 
-// The method respond sets the response of a denial.
+// rule.respond sets the response of a denial.
 func (one *rule) respond(r *row, column string) {
 	const usual = 429
 	status, ok := r.number(column)

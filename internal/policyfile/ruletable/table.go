@@ -58,7 +58,7 @@ func (r *row) note(column, format string, args ...any) {
 	*r.notes = append(*r.notes, fmt.Sprintf("line %d: %s %.60q %s", r.line, column, r.cells[column], fmt.Sprintf(format, args...)))
 }
 
-// The method text returns a cell; "" if it is NULL.
+// row.text returns a cell; "" if it is NULL.
 func (r *row) text(column string) string {
 	if text := strings.TrimSpace(r.cells[column]); text != `\N` && !strings.EqualFold(text, "NULL") {
 		return text
@@ -66,7 +66,7 @@ func (r *row) text(column string) string {
 	return ""
 }
 
-// The method number returns a cell as a whole number, and whether there is one.
+// row.number returns a cell as a whole number, and whether there is one.
 func (r *row) number(column string) (int64, bool) {
 	text := r.text(column)
 	if text == "" {
@@ -79,7 +79,7 @@ func (r *row) number(column string) (int64, bool) {
 	return n, err == nil
 }
 
-// The method truth returns a cell as true or false; true if it is NULL.
+// row.truth returns a cell as true or false; true if it is NULL.
 func (r *row) truth(column string) bool {
 	switch strings.ToLower(r.text(column)) {
 	case "", "t", "true", "1", "yes":
@@ -91,7 +91,7 @@ func (r *row) truth(column string) bool {
 	return true
 }
 
-// The method list returns a cell that is an array of PostgreSQL, such as {free,"pro, plus"}.
+// row.list returns a cell that is an array of PostgreSQL, such as {free,"pro, plus"}.
 func (r *row) list(column string) []string {
 	text := r.text(column)
 	inner, begun := strings.CutPrefix(text, "{")

@@ -40,8 +40,8 @@ type jsonParser struct {
 	wide    bool // a block with too many keys has been reported
 }
 
-// The method token returns the next token and its position. JSON tokens have no line breaks, so
-// its end is on the same line.
+// jsonParser.token returns the next token and its position. JSON tokens have no line breaks, so its
+// end is on the same line.
 func (p *jsonParser) token() (json.Token, string) {
 	token, err := p.decoder.Token()
 	if err != nil { // cannot happen: the document is valid
@@ -95,7 +95,7 @@ func (p *jsonParser) value(depth int) *Node {
 	return n
 }
 
-// The method skip reads to the end of the list or map that was just opened.
+// jsonParser.skip reads to the end of the list or map that was just opened.
 func (p *jsonParser) skip() {
 	for open := 1; open > 0; {
 		token, err := p.decoder.Token()

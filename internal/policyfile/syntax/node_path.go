@@ -20,9 +20,9 @@ func (n *Node) PlaceOf(path string) string {
 	return place
 }
 
-// The method step follows the first key or index of a path. A key may contain a dot, as header
-// names may, so the longest key wins. The case of header names is ignored. A single value counts as
-// a list with one item.
+// Node.step follows the first key or index of a path. A key may contain a dot, as header names may,
+// so the longest key wins. The case of header names is ignored. A single value counts as a list
+// with one item.
 func (n *Node) step(path string) (next *Node, rest string) {
 	path = strings.TrimPrefix(path, ".")
 	if inner, ok := strings.CutPrefix(path, "["); ok {

@@ -80,13 +80,13 @@ func (p *tomlParser) document(data []byte) *Node {
 	return root
 }
 
-// The method place returns the position of a key or a simple value.
+// tomlParser.place returns the position of a key or a simple value.
 func (p *tomlParser) place(n *unstable.Node) string {
 	return placeAt(p.name, p.lines.of(int(n.Raw.Offset)))
 }
 
-// The method table returns the table that [a.b] or [[a.b]] opens. The method adds missing tables
-// on the path.
+// tomlParser.table returns the table that [a.b] or [[a.b]] opens. The method adds missing tables on
+// the path.
 func (p *tomlParser) table(root *Node, header *unstable.Node, element bool) *Node {
 	table, depth := root, 0
 	for keys := header.Key(); keys.Next(); depth++ {
@@ -120,7 +120,7 @@ func (p *tomlParser) table(root *Node, header *unstable.Node, element bool) *Nod
 	return table
 }
 
-// The method pair adds a key, which may have dots, and its value to a table.
+// tomlParser.pair adds a key, which may have dots, and its value to a table.
 func (p *tomlParser) pair(table *Node, from *unstable.Node, depth int) {
 	for keys := from.Key(); keys.Next(); depth++ {
 		key := keys.Node()
@@ -157,7 +157,7 @@ func (p *tomlParser) set(table *Node, key, place string, value *Node) {
 	table.Set(key, place, value)
 }
 
-// The method value reads a value. The parser has no position for lists, so they get their key's
+// tomlParser.value reads a value. The parser has no position for lists, so they get their key's
 // position.
 func (p *tomlParser) value(from *unstable.Node, place string, depth int) *Node {
 	n := &Node{Place: place}

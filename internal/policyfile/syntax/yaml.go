@@ -185,7 +185,7 @@ func isQuoted(t *token.Token) bool {
 	return t.Type == token.SingleQuoteType || t.Type == token.DoubleQuoteType
 }
 
-// The method reject reports a node of a kind that policies must not contain.
+// yamlParser.reject reports a node of a kind that policies must not contain.
 func (p *yamlParser) reject(from ast.Node, line int) {
 	switch from := from.(type) {
 	case *ast.AliasNode:

@@ -52,7 +52,7 @@ type yamlShape struct {
 	deep, wide bool
 }
 
-// The method block counts the keys of blocks, which are lines with the same indentation, and the
+// yamlShape.block counts the keys of blocks, which are lines with the same indentation, and the
 // dashes of one line. The method counts inside brackets too, since it cannot tell whether a bracket
 // is part of a word or a comment.
 func (s *yamlShape) block(line []byte) {
@@ -90,7 +90,7 @@ func (s *yamlShape) forget(indent int) {
 	}
 }
 
-// The method flow counts the open brackets and the items in each.
+// yamlShape.flow counts the open brackets and the items in each.
 func (s *yamlShape) flow(line []byte) {
 	for _, c := range line {
 		last := len(s.brackets) - 1

@@ -39,7 +39,7 @@ func SharedTree(name string, data []byte) (*Node, error) {
 	return tree, nil
 }
 
-// The method resolve returns the value of an anchor, alias or tag; nil if it reported a problem.
+// yamlParser.resolve returns the value of an anchor, alias or tag; nil if it reported a problem.
 func (p *yamlParser) resolve(from ast.Node, line, depth int) *Node {
 	switch from := from.(type) {
 	case *ast.AnchorNode:
@@ -83,8 +83,8 @@ func (p *yamlParser) alias(from *ast.AliasNode, line int) *Node {
 	return value
 }
 
-// The method size counts the node and all nodes in it, and can stop when the count has reached
-// the argument named most.
+// Node.size counts the node and all nodes in it, and can stop when the count has reached the
+// argument named most.
 func (n *Node) size(most int) int {
 	size := 1
 	for i := 0; i < len(n.Items) && size < most; i++ {
@@ -96,7 +96,7 @@ func (n *Node) size(most int) int {
 	return size
 }
 
-// The method tagged returns the value of a tag that confirms the value's type or makes it a word.
+// yamlParser.tagged returns the value of a tag that confirms the value's type or makes it a word.
 func (p *yamlParser) tagged(from *ast.TagNode, line, depth int) *Node {
 	tag := from.GetToken().Value
 	if from.Value == nil {
@@ -131,7 +131,7 @@ func (p *yamlParser) tagged(from *ast.TagNode, line, depth int) *Node {
 	return value
 }
 
-// The method merge adds the entries of the blocks that a merge key names. If several of them have a
+// yamlParser.merge adds the entries of the blocks that a merge key names. If several of them have a
 // key, the first counts. The block's own keys take precedence over all of them.
 func (p *yamlParser) merge(n *Node, pair *ast.MappingValueNode, line, depth int) {
 	from := p.value(pair.Value, depth+1)
@@ -164,7 +164,7 @@ func (p *yamlParser) merge(n *Node, pair *ast.MappingValueNode, line, depth int)
 	}
 }
 
-// The method index returns the index of a key in a block, -1 if it is missing.
+// Node.index returns the index of a key in a block, -1 if it is missing.
 func (n *Node) index(key string) int {
 	for i := range n.Entries {
 		if n.Entries[i].Key == key {
@@ -174,7 +174,7 @@ func (n *Node) index(key string) int {
 	return -1
 }
 
-// The method set adds an entry to a block. The method replaces an entry that was merged before.
+// yamlParser.set adds an entry to a block. The method replaces an entry that was merged before.
 func (p *yamlParser) set(n *Node, key string, line int, value *Node) {
 	place := placeAt(p.name, line)
 	at := n.index(key)
