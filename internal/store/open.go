@@ -84,7 +84,8 @@ type Store struct {
 	close func() error
 }
 
-// Open builds a store. The error of Open names the invalid option, and nothing stays open on error.
+// Open builds a store. If an option is invalid, Open returns an error that names the option, and
+// leaves nothing open.
 func Open(o Options) (*Store, error) {
 	if o.Redis == nil {
 		return openMemory(&o)
@@ -189,8 +190,8 @@ func (s *Store) AwaitStart(ctx context.Context) {
 	}
 }
 
-// Away reports whether Redis is known to be away: a circuit breaker is not closed. With several
-// servers, one that is away is enough. An in-memory store is never away.
+// Away reports whether Redis is known to be away, because a circuit breaker is not closed. If there
+// are several servers, the breaker of one of them is enough. An in-memory store is never away.
 func (s *Store) Away() bool {
 	return s.Redis != nil && s.Redis.Stats().Breaker != redisstore.BreakerClosed
 }

@@ -21,7 +21,8 @@ import (
 // is safe for concurrent use.
 //
 // The servers, as the options spell them, name the place of a counter: see
-// [redisstore.Store.Places]. What the pool remembers of a place is lost when its last store closes.
+// [redisstore.Store.Places]. What the pool remembers of a place is lost when the last store of the
+// place closes.
 type Pool struct {
 	mu     sync.Mutex
 	places []*place
@@ -97,8 +98,8 @@ func (p *Pool) leave(left *place, redis *redisstore.Store) error {
 	return left.memory.Close()
 }
 
-// nodesOf returns the function that returns the number of nodes: the number that a store knows, or
-// else the last one that was known in the place.
+// nodesOf returns a function that returns the number of nodes that a store knows, or else the last
+// number that was known in the place.
 func (p *place) nodesOf(redis *redisstore.Store) func() int {
 	return func() int {
 		if n := redis.Nodes(); n > 0 {

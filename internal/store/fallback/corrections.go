@@ -15,8 +15,8 @@ import (
 // A further charge that the shared store has certainly not executed is kept as a debt, and its
 // result is [counter.Result.Local]. The charge is also counted in memory, so the next request that
 // this process decides takes the real cost into account. A refund of a charge that this process
-// made reduces the debt. If the debt has already been charged in the shared store, the refund goes
-// there.
+// made reduces the debt. If the debt has already been charged in the shared store, the refund is
+// made there.
 type Corrections struct{ store *Store }
 
 var _ counter.Batcher = Corrections{}

@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// settledCheck returns a check of a rule whose charges are settled.
+// settledCheck returns a check of a rule whose charges can be corrected.
 func settledCheck(t *testing.T, key string, count, cost int64) counter.Check {
 	t.Helper()
 	c := limited(t, key, count, cost, counter.OnErrorAllow)

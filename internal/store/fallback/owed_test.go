@@ -239,7 +239,7 @@ func TestDebtsAreChargedTogether(t *testing.T) {
 	const clients = 50
 	var calls []counter.Call
 	for i := range clients {
-		check := limited(t, fmt.Sprint(i%(clients-1)), 10, 1, counter.OnErrorAllow) // the last client is the first
+		check := limited(t, fmt.Sprint(i%(clients-1)), 10, 1, counter.OnErrorAllow) // the last client is the first one again
 		calls = append(calls, counter.Call{Checks: []counter.Check{check}, Results: make([]counter.Result, 1)})
 	}
 	round := func(wantCalls, wantUsed, wantOwed int64) {

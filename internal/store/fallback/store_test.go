@@ -175,7 +175,8 @@ func TestStoreComesFirst(t *testing.T) {
 	}
 }
 
-// TestPreparedOnce: Prepare is called at the first call that might need it, and for no other call.
+// TestPreparedOnce: Prepare is called before the first call that has a check with on_error: local,
+// and is not called again.
 func TestPreparedOnce(t *testing.T) {
 	w, prepared := newWorld(t, 1), 0
 	w.options.Prepare = func() { prepared++ }
@@ -393,7 +394,7 @@ func TestStoresWithTheSameCountsAdmitALimitOnce(t *testing.T) {
 	if got := other.admits(t, 1, check); got != 1 || w.used(&check) != 21 || w.owed.count.Load() != 0 {
 		t.Errorf("%d admitted of 1, %d charged, want 20 that were owed and 1; %d counters owe units", got, w.used(&check), w.owed.count.Load())
 	}
-	if got := w.admits(t, 100, check); got != 59 { // 20 more might not be charged, but were admitted
+	if got := w.admits(t, 100, check); got != 59 { // the 20 units whose outcome is unknown count as used
 		t.Errorf("%d more are admitted, want 59", got)
 	}
 }

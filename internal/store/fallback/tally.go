@@ -52,8 +52,8 @@ func (s *Store) tallyShard(key []byte) *tallyShard {
 // The function tallied reports whether a check gets a tally when this process decides it.
 func tallied(c *counter.Check) bool { return counts(c) && !c.Shadow }
 
-// tallySuffix follows the key of a counter under on_error: local, whose own count in memory
-// consists of shares.
+// tallySuffix ends the key of a tally under on_error: local, because the key without it counts
+// requests against the share of this node.
 const tallySuffix = ":whole"
 
 // tallyKey returns the key of a check's tally in the local store. The key is valid until t.text is
@@ -322,9 +322,9 @@ func (s *Store) insist(t *localCall, checks []counter.Check, results []counter.R
 // units: those that the store has charged, those that are owed and those in doubt. The count in
 // memory can be too high after a reset or a refund by another process.
 //
-// Units move between the three at the same time, so the order of reading matters: units can be
-// counted twice, but none is missed. If the store reports that no units remain, it might have
-// charged more than the limit, so there is no room.
+// Units can move from one of the three to another in the meantime. So the order of reading matters:
+// units can be counted twice, but none is missed. If the store reports that no units remain, it
+// might have charged more than the limit, so there is no room.
 func (s *Store) fits(c *counter.Check, r *counter.Result) bool {
 	if c.Limit.Algorithm() == counter.TokenBucket {
 		return false // debts of a bucket are dropped before the bucket is full

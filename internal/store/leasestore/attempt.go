@@ -81,7 +81,7 @@ const (
 	ready                  // the inner store must be called
 )
 
-// attempt.reserve processes the remaining checks until one denies or has to wait.
+// attempt.reserve processes the remaining checks until one of them denies the call or must wait.
 func (a *attempt) reserve() outcome {
 	for ; a.at < len(a.checks); a.at++ {
 		if !leasable(&a.checks[a.at]) {

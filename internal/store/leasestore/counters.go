@@ -119,7 +119,7 @@ func (sh *shard) freeCounter(most int) *heldCounter {
 	return nil
 }
 
-// heldCounter.check returns a check of the counter for a call that the counter itself makes.
+// heldCounter.check returns a check of the counter, for a refund or for a call in the background.
 func (h *heldCounter) check() counter.Check {
 	c := counter.Check{Key: append([]byte(nil), h.key...), ScopeLen: h.scope, Refundable: h.settles}
 	limit := h.limit

@@ -12,7 +12,7 @@ import (
 // Bounds of the memory of denials.
 const (
 	// DenialsMaxDefault is the default number of counters whose answers are remembered. The answers
-	// take 10 MB, which the system allocates as it is used.
+	// take 10 MB. The system provides this memory when it is first used.
 	DenialsMaxDefault = 1 << 16
 	// DenialsMaxBound is the greatest number that can be configured. It takes 2.5 GB.
 	DenialsMaxBound = 1 << 24
@@ -20,9 +20,9 @@ const (
 	// bounds the time until a change by another node (a reset, a lifted penalty, a refund) takes
 	// effect in this process.
 	DenialMax = counter.Second
-	// If a denial lasts longer than DenialMax, one call renews it when it will be forgotten after
-	// lookAhead. Otherwise all requests that arrive between the denial's end and the next answer
-	// would call the store, perhaps a hundred at once under an attack.
+	// If a denial lasts longer than DenialMax, one call renews it at the time lookAhead before the
+	// denial would be forgotten. Without this call, all requests between that moment and the next
+	// answer would call the store, perhaps a hundred at once under an attack.
 	lookAhead = 50 * counter.Millisecond
 
 	// asksMax is how many calls per second are sent to the store although a remembered denial
@@ -153,7 +153,7 @@ func (s *set) find(id identity, now counter.Micros) *answer {
 // recorder is the penalty that records the violations of a call.
 type recorder struct {
 	check int    // the position of the penalty in the call, counted from 1
-	id    uint64 // half of its identity, which suffices together with the counter's identity
+	id    uint64 // half of the penalty's identity, which suffices together with the counter's identity
 	// when a penalty in the same set was last lifted; violations recorded before then might be
 	// deleted
 	forgot counter.Micros

@@ -20,8 +20,8 @@ func examine(o Options) func(t testing.TB) storetest.Subject {
 		o.Reports, o.Timeout = NewReports(func() counter.Micros { return counter.Micros(clock.Load()) }), patience
 		subject := (&storetest.Model{}).Subject()
 		pin := subject.Pin
-		// In the exam the store's clock goes back and this process's clock does not, so nothing is
-		// remembered between instants.
+		// In the exam, the store's clock can go back, but this process's clock cannot. So this
+		// process's clock advances until no denial is remembered.
 		subject.Pin = func(now counter.Micros) {
 			clock.Add(int64(2 * DenialMax))
 			pin(now)
@@ -38,8 +38,8 @@ func examine(o Options) func(t testing.TB) storetest.Subject {
 
 func TestPassesTheExam(t *testing.T) { storetest.Run(t, examine(Options{DenialsMax: -1})) }
 
-// TestPassesTheExamFromMemory omits one promise, because the violation of a second limit is
-// recorded only at the next call.
+// TestPassesTheExamFromMemory omits one promise of the exam, because the violation of a second
+// limit is recorded only at the next call.
 func TestPassesTheExamFromMemory(t *testing.T) {
 	open := examine(Options{})
 	storetest.RunVectors(t, open)

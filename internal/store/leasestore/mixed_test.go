@@ -231,8 +231,8 @@ func TestHeldCountersAreBounded(t *testing.T) {
 	}
 }
 
-// TestDenialsOfUnheldCountersAreRemembered: an attack by more clients than can be held costs one
-// call per client, not one per request.
+// TestDenialsOfUnheldCountersAreRemembered: an attack by more clients than there is room for
+// counters costs one call per client, not one per request.
 func TestDenialsOfUnheldCountersAreRemembered(t *testing.T) {
 	const clients = 5000
 	p, l := open(t, Options{CountersMax: 1}), limittest.New(t, "1/1h")

@@ -32,7 +32,8 @@ func (p *rig) readViolations(penalty *counter.Penalty) (int64, counter.Micros) {
 	return r[0].Violations, r[0].Wait
 }
 
-// The type sharedResult holds the parts of a result that must be the same in every answer.
+// The type sharedResult holds the parts of a result that must not depend on whether denials are
+// remembered.
 type sharedResult struct {
 	refused bool
 	wait    counter.Micros

@@ -16,8 +16,7 @@ type turns struct {
 	grown       bool // whether the map has held more than linesKept lines
 }
 
-// linesKept is the greatest number of lines that a map may have held if it is kept in an empty
-// queue.
+// linesKept bounds the map of an empty queue: a map that has held more lines is dropped.
 const linesKept = 64
 
 // The type line is the requests of one source, in the order of arrival.
