@@ -76,7 +76,8 @@ const (
 )
 
 // KeyMax is the maximum length of a key in bytes. A longer key is an error that wraps
-// [counter.ErrInvalid]. Both the key's record and that of its overflow counter must fit a page.
+// [counter.ErrInvalid]. Both the key's record and that of its overflow counter must fit into a
+// page.
 const KeyMax = pageBytes - keyOffset - overflowSuffix
 
 // The function class returns the size class of records with keys of the given length, and the size

@@ -33,10 +33,10 @@ type place struct {
 	barred bool
 }
 
-// The numbers of records that the eviction hand examines for each new counter. With two, the number
-// of removed counters would equal the number of created ones. A greater number removes ended
-// counters earlier. In a full store the hand passes looksFull records before the newcomer gets an
-// overflow counter.
+// The numbers of records that the eviction hand examines for each new counter: looksRoom while
+// there is room, and looksFull in a full store, before the newcomer gets an overflow counter. If
+// the hand examined two, as many counters would be removed as are created. By examining more, it
+// removes ended counters earlier.
 const (
 	looksRoom = 4
 	looksFull = 32

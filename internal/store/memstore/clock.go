@@ -9,11 +9,12 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// processClock is the wall clock at New plus the time since then on the monotonic clock, so it does
-// not go back when the wall clock is set. However, the monotonic clock stops while the machine
-// sleeps, and the wall clock might have been wrong at New. The store would then remain in a
-// different calendar period than its callers. So if the period of a call does not contain the
-// clock's time, the clock is set to the wall clock. A processClock is safe for concurrent use.
+// processClock shows the time of the wall clock at New, plus the time that has passed on the
+// monotonic clock since then. So it does not go back when the wall clock is set. However, the
+// monotonic clock stops while the machine sleeps, and the wall clock might have been wrong at New.
+// The store would then remain in a different calendar period than its callers. So if the period of
+// a call does not contain the clock's time, the clock is set to the wall clock. A processClock is
+// safe for concurrent use.
 type processClock struct {
 	started time.Time
 	base    atomic.Int64 // microseconds

@@ -150,8 +150,8 @@ func TestResetOfASharedCounter(t *testing.T) {
 	}
 }
 
-// TestStaleChargesNothing: a clock outside the boundaries is an error that leaves no charge, no
-// counter and no lock.
+// TestStaleChargesNothing: if the clock is outside the boundaries, the call fails, and leaves no
+// charge, no counter and no lock.
 func TestStaleChargesNothing(t *testing.T) {
 	for name, countersMax := range map[string]int{"room": 10, "full": 1} {
 		p := open(t, countersMax)

@@ -53,9 +53,10 @@ type Options struct {
 	// BytesMaxDefault. Any other value must be at least BytesMaxLeast. Existing counters can grow
 	// beyond the bound.
 	BytesMax int64
-	// Now is the store's clock. Now must be safe for concurrent use. Nil means the wall clock at
-	// New plus the time since then on the monotonic clock, which does not go back. That clock is
-	// set to the wall clock if the calendar period of a call does not contain its time.
+	// Now is the store's clock. Now must be safe for concurrent use. Nil means the time of the wall
+	// clock at New, plus the time that has passed on the monotonic clock since then, which does not
+	// go back. That clock is set to the wall clock if the calendar period of a call does not
+	// contain its time.
 	Now func() counter.Micros
 	// Logger receives a message when the store is full, at most once a minute. Nil means no log.
 	Logger *slog.Logger

@@ -48,8 +48,8 @@ func TestMovesOf(t *testing.T) {
 	}
 }
 
-// TestSlotLeftHalfway: health, doctor and inspect report the aborted move and how to end it, and
-// both ways work.
+// TestSlotLeftHalfway: health, doctor and inspect report the aborted move and how to end it. Both
+// ways to end it work.
 func TestSlotLeftHalfway(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t)
@@ -146,7 +146,7 @@ func TestHealthOfALostMaster(t *testing.T) {
 		text, ok := healthText(t, connect(t, optionsFor(c.Nodes[1].URL())))
 		return ok && strings.Contains(text, "16384 of 16384 slots are served")
 	})
-	// The server that lost its file has no slots, and knows nothing about any slots.
+	// The server that lost its file has no slots, and does not know which servers have them.
 	text, ok = healthText(t, connect(t, optionsFor("redis://limiter:secret-secret@"+c.Nodes[0].Addr)))
 	if ok {
 		t.Error("a cluster without slots is in order")

@@ -103,7 +103,7 @@ func TestTrialLeavesOthersAlone(t *testing.T) {
 	}
 }
 
-// leavesOthersAlone returns false if a program other than the test's took a port.
+// leavesOthersAlone returns false if a program that does not belong to the test has taken a port.
 func leavesOthersAlone(t *testing.T) bool {
 	dir, port := trialPlace(t)
 	taken := port + busAhead + 4

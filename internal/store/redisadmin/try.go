@@ -93,7 +93,8 @@ func (e *examination) rights(ctx context.Context) bool {
 }
 
 // keepUsers returns the command that makes a change of users survive a restart. If it is unknown
-// whether the server has an ACL file, unknown describes which command to use in which case.
+// whether the server has an ACL file, the result named unknown says which command to use in which
+// case.
 func (e *examination) keepUsers(ctx context.Context) (commands []string, unknown string) {
 	file, unknown := e.config(ctx, "aclfile")
 	switch {

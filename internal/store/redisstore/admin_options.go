@@ -34,8 +34,8 @@ func (s *ToolServer) Open() Client {
 
 // ToolServers returns each server that the options name, with the same validation and errors as
 // [New]. The result named base says how to connect to servers that are discovered through the named
-// ones. Sentinels can have other users than the servers that they watch. Without a Mode, the single
-// server of the URL can be of any kind. ToolServers opens no connection.
+// ones, because sentinels can have other users than the servers that they watch. Without a Mode,
+// the single server of the URL can be of any kind. ToolServers opens no connection.
 func (o *Options) ToolServers() (base *ToolServer, named []*ToolServer, err error) {
 	s, err := o.settings()
 	if err != nil {

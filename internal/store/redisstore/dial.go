@@ -102,7 +102,7 @@ func (d *dialer) open(context.Context, string, string) (net.Conn, error) {
 	return lazy, nil
 }
 
-// dialer.lazy returns a connection that the method close will close.
+// dialer.lazy returns a connection that dialer.close will close.
 func (d *dialer) lazy() *lazyConn {
 	lazy := &lazyConn{dial: d.dial, gone: d.forget, timeout: d.timeout, patience: d.patience}
 	d.mu.Lock()

@@ -9,7 +9,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// TestLongLogIsNotReadWhole makes denied decisions on logs with many entries and counts the reads:
+// TestLongLogIsNotReadWhole sends checks that logs with many entries deny, and counts the reads:
 // one decision reads at most 256 entries. The expected waits are computed from the entries.
 func TestLongLogIsNotReadWhole(t *testing.T) {
 	server := redistest.Start(t)

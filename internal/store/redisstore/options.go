@@ -37,8 +37,8 @@ const (
 	LanesMax = 64
 
 	// A call that has been sent is decided by its answer, even if the answer is late. The store
-	// waits for it for patienceTimeouts timeouts, but not longer than patienceMax. If one timeout
-	// is longer than patienceMax, the store waits for one timeout.
+	// waits patienceTimeouts timeouts for the answer, but not longer than patienceMax. If one
+	// timeout is longer than patienceMax, the store waits for one timeout.
 	patienceTimeouts = 10
 	patienceMax      = 500 * time.Millisecond
 

@@ -69,8 +69,8 @@ func (p *pinger) lateReply() {
 	}
 }
 
-// pingWhenLate sends a PING whenever a reply is late. While the server does not answer it,
-// pingWhenLate repeats it until the breaker opens.
+// pingWhenLate sends a PING whenever a reply is late. If the server does not answer, pingWhenLate
+// repeats the PING until the breaker opens.
 func (n *node) pingWhenLate() {
 	p := &n.pinger
 	defer p.close()
