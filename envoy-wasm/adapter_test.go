@@ -52,10 +52,10 @@ type filterRig struct {
 	*emulator
 	vm      types.VMContext
 	policy  policy.Policy
-	answers []wire.Answer // answers to the next items; after these, items are admitted
-	items   []wire.Item   // items received
-	calls   []int         // number of items in each call
-	status  int           // status of the next answers, if not 200
+	answers []wire.Answer // the answers to the next items; later items are admitted
+	items   []wire.Item   // the items that the bridge received
+	calls   []int         // the number of items in each call
+	status  int           // the status of the next answers; 0 means 200
 }
 
 // The method start starts the filter and gives it the policy.
@@ -303,7 +303,7 @@ func aResponseWithoutACost(t *testing.T, r *filterRig) {
 }
 
 // throttledRequest: a request's second call belongs to the plugin, even if another request was
-// resumed just before it. So the answer to the second call arrives.
+// resumed just before that call. So the answer to the second call arrives.
 func throttledRequest(t *testing.T, r *filterRig) {
 	limit, err := corecounter.ParseLimit("100/1m")
 	if err != nil {
@@ -400,8 +400,8 @@ func policies(t *testing.T, r *filterRig) {
 	r.equal(t, "loaded", r.count(t, "policy_loaded"), 1)
 }
 
-// configurations: an invalid configuration is rejected with a message, and an empty one is the
-// default.
+// configurations: an invalid configuration is rejected with a message, and an empty configuration
+// means the default.
 func configurations(t *testing.T, r *filterRig) {
 	for settings, want := range map[string]types.OnPluginStartStatus{"": types.OnPluginStartStatusOK,
 		`{"cluster": "b", "deadline": "1s"}`: types.OnPluginStartStatusOK, "deadlin: 1s": types.OnPluginStartStatusFailed,

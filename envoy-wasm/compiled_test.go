@@ -25,8 +25,8 @@ import (
 const longHere = "^(TestCallsAreBoundedInQuestions|TestCredentialCacheIsBounded|TestAFloodLeavesHalfOfTheQueues|TestABurstOfOneClient|" +
 	"TestRecordsAreBounded|TestAQueueIsBounded|TestCountersAreBounded)$"
 
-// TestFilterCompiled compiles the tests of package filter as the filter is shipped and runs them:
-// integer widths and allocations differ there.
+// TestFilterCompiled compiles the tests of package filter to WebAssembly, like the filter, and runs
+// them. Integer widths and allocations differ there.
 func TestFilterCompiled(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "filter.wasm")
 	// The tests are linked without debugging information, so that wazero compiles less.

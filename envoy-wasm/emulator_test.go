@@ -24,7 +24,7 @@ import (
 )
 
 // emulator is a worker of Envoy with the filter, based on the SDK's emulator. It adds behavior of
-// Envoy on which the filter depends, and which the SDK's emulator lacks.
+// Envoy that the filter depends on and that the SDK's emulator lacks.
 type emulator struct {
 	host   proxytest.HostEmulator
 	worker *worker
@@ -32,8 +32,8 @@ type emulator struct {
 	called int // number of the filter's calls that were answered
 }
 
-// worker is a VM whose queues notify the filter later, like Envoy's. The SDK's queues interrupt the
-// filter.
+// worker is a VM whose queues notify the filter later, as Envoy's queues do. The SDK's queues
+// interrupt the filter.
 type worker struct {
 	types.VMContext
 	types.PluginContext
@@ -48,7 +48,7 @@ func (w *worker) NewPluginContext(id uint32) types.PluginContext {
 }
 
 // OnQueueReady implements [types.PluginContext]. OnQueueReady restores the stream's context, which
-// the emulator has replaced by the plugin's.
+// the emulator has replaced with the plugin's.
 func (w *worker) OnQueueReady(queue uint32) {
 	w.ready = append(w.ready, queue)
 	if w.stream != 0 {

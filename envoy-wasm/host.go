@@ -162,7 +162,7 @@ func (h *host) Share(record uint32, value []byte, cas uint32) bool {
 	return abi.Share(recordName(record), value, cas) == nil
 }
 
-// recordName returns the name of a record. No rune of the name is a surrogate, since those cannot
+// recordName returns the name of a record. No rune of the name is a surrogate, because those cannot
 // be encoded.
 func recordName(record uint32) string { return "penstock-" + string(rune(1<<16+record)) }
 

@@ -12,7 +12,7 @@ import (
 )
 
 // TestAPanicAtTheStart: a panic at the start rejects the configuration, and Envoy keeps the
-// previous one. The VM keeps running: the next configuration starts.
+// previous one. The VM keeps running, so the next configuration starts.
 func TestAPanicAtTheStart(t *testing.T) {
 	log.SetOutput(io.Discard)
 	vm, err := compileFilter("-tags", "penstock_filter,provoke")

@@ -80,7 +80,7 @@ func onResponseTrailers(stream, _ uint32) Action {
 	return Continue
 }
 
-// onLog is called at the end of a stream, and of a plugin too.
+// onLog is called at the end of a stream, and also of a plugin.
 //
 //go:wasmexport proxy_on_log
 func onLog(context uint32) {

@@ -7,8 +7,8 @@
 // # Promise
 //
 // Register announces the filter. Then each callback of Envoy is passed once, to the [Plugin] or
-// [Stream] that it concerns. The package keeps no data that it returns, so the filter may keep it.
-// The package has no state for a stream or a plugin that Envoy has deleted.
+// [Stream] that it concerns. The package keeps no data that it returns, so the filter may keep such
+// data. The package has no state for a stream or a plugin that Envoy has deleted.
 //
 // # Price
 //

@@ -6,8 +6,8 @@ import (
 	"github.com/penstock/penstock/core"
 )
 
-// The method deny answers a denied request, with all header fields. The filter's own responses pass
-// through ResponseHeaders too, which leaves them unchanged.
+// The method deny answers a denied request, with all header fields. ResponseHeaders sees the
+// filter's own responses too, and leaves them unchanged.
 func (s *Stream) deny(d *core.Decision) {
 	a := s.asking
 	var r Response

@@ -36,7 +36,7 @@ func hash(h uint64, text string) uint64 {
 	return h
 }
 
-const fnvPrime = 1099511628211 // of the 64-bit FNV hash
+const fnvPrime = 1099511628211 // the prime of the 64-bit FNV hash
 
 // askBytesMax is the maximum length of a question. A question of this length fits into a call.
 // Envoy accepts 60 KiB of headers by default, and can be configured to accept up to 8 MiB.

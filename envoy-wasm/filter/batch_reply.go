@@ -102,7 +102,7 @@ func (f *Filter) deliverAll(fl *flight, r Reply) {
 }
 
 // The method deliver delivers an answer to an item. The argument got is nil if there is no answer;
-// why is then the cause.
+// the argument why is then the cause.
 func (f *Filter) deliver(r *batchItem, got *wire.Answer, why Counter, sent counter.Micros) {
 	s, ok := r.stream, got != nil && got.Status == wire.StatusOK
 	if got != nil && !ok {
@@ -118,8 +118,8 @@ func (f *Filter) deliver(r *batchItem, got *wire.Answer, why Counter, sent count
 		}
 	}
 	if r.report != nil && got == nil && why == CounterBusy {
-		// The bridge has not read the call. So the report becomes part of the next call, or of one
-		// in the next tick.
+		// The bridge has not read the call. So the report becomes part of the next call, or of a
+		// call in the next tick.
 		f.leases.extras = append(f.leases.extras, r.report)
 	}
 	f.lease(r, got, ok, sent)

@@ -34,7 +34,8 @@ func (q *quickHost) Warn(string)                             {}
 func (q *quickHost) Shared(uint32) ([]byte, uint32)          { return nil, 0 }
 func (q *quickHost) Share(uint32, []byte, uint32) bool       { return true }
 
-// serveFunc returns a function that runs n requests, which share a call, from beginning to end.
+// serveFunc returns a function that runs n requests from beginning to end. The requests share a
+// call.
 func serveFunc(t testing.TB, rules, n int) func() {
 	t.Helper()
 	limit, err := counter.ParseLimit("1000/1m")
@@ -149,7 +150,7 @@ func admitFunc(b *testing.B, clients int, usage bool) func() {
 	id := uint32(0)
 	send := func(client int, headers [][2]string) Action {
 		host.peer = peers[client]
-		host.now += counter.Millisecond // the requests are no burst, in which they would wait
+		host.now += counter.Millisecond // so that the requests are not a burst, in which they would wait
 		id++
 		s := f.NewStream(id)
 		action := s.RequestHeaders(headers)

@@ -25,7 +25,7 @@ func policyByHeaders(t *testing.T, names ...string) corepolicy.Policy {
 	return p
 }
 
-// TestCallsAreBoundedInBytes: no call is larger than the bridge accepts, and a long item has its
+// TestCallsAreBoundedInBytes: no call is larger than the bridge accepts, and a long item gets its
 // own call.
 func TestCallsAreBoundedInBytes(t *testing.T) {
 	e := newEnvoy(t)

@@ -42,8 +42,8 @@ type calls struct {
 	filling       *flight          // the call that is being made
 	spare         *flight          // a finished call, kept for reuse
 	throttleQueue []*Stream        // requests that wait with calls of their own
-	seconds       int              // the calls of such requests that have not ended
-	answeredSent  counter.Micros   // when the call whose answers are being delivered was sent
+	seconds       int              // the number of these requests' calls that have not ended
+	answeredSent  counter.Micros   // when the call was sent whose answers are being delivered
 	held          int              // bytes of headers of requests that wait or are queued
 	nodes         int64            // number of nodes that share the store, by the last answer
 	woken         bool
@@ -107,7 +107,7 @@ func (f *Filter) enqueueSettlement(d *dueSettlement) {
 	f.scheduleFlush() // if this fails, the settlement is sent with the next call
 }
 
-// keepSettlement adds a settlement to the next call, or to one in the next tick.
+// keepSettlement adds a settlement to the next call, or to a call in the next tick.
 //
 //go:noinline
 func (f *Filter) keepSettlement(d *dueSettlement) {

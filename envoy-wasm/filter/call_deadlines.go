@@ -9,13 +9,13 @@ import (
 
 const (
 	// silentMin is the least time without an answer after which a bridge counts as down. A burst of
-	// one client delays Envoy or the bridge by tenths of a second, which must not count as an
+	// one client can delay Envoy or the bridge by tenths of a second, which must not count as an
 	// outage.
 	silentMin = wire.SilentMin
 	// lateMax is additional time for a call, because an Envoy whose ticks are late also reads the
 	// answer late.
 	lateMax = 2 * counter.Second
-	// overdueMax is the greatest number of overdue calls. Beyond it, a late call delays the next.
+	// overdueMax is the greatest number of overdue calls. At this bound, a late call delays others.
 	overdueMax = 8
 )
 
@@ -86,7 +86,7 @@ const tickMost = tickFast * 3 / 2
 // answer late, which is not the bridge's fault.
 func (f *Filter) checkDeadlines() {
 	c, now := &f.calls, f.elapsedTime()
-	for i := len(c.overdue) - 1; i >= 0; i-- { // the loop begins with the last call, because giveUp removes calls
+	for i := len(c.overdue) - 1; i >= 0; i-- { // the loop begins with the last call, because abandon removes calls
 		if i < len(c.overdue) {
 			f.checkDeadline(c.overdue[i], now)
 		}
@@ -130,8 +130,8 @@ func (f *Filter) bridgeDown() {
 // argument most counts as past, because the clock must have gone back.
 func isAhead(instant, now, most counter.Micros) bool { return now < instant && instant-now <= most }
 
-// The method expire decides a request in a throttle queue whose own call has no answer. If
-// the bridge has answered another call later, and within [Filter.silentFor], it is not
+// The method expire decides a request in a throttle queue whose own call has no answer. If the
+// bridge has answered another call since then, less than [Filter.silentFor] ago, the bridge is not
 // down.
 //
 //go:noinline

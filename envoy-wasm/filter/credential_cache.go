@@ -54,7 +54,7 @@ type verdictReply struct {
 	ways  []wire.Way
 	until counter.Micros
 
-	records string         // the verdicts that no lookup has used yet
+	records string         // the records that no lookup has used yet
 	asked   counter.Micros // when the bridge was asked
 	short   bool           // whether a record is missing or cannot be read
 }
@@ -77,9 +77,9 @@ func (r *verdictCache) Verify(credential string) (*corepolicy.Identity, corepoli
 }
 
 // takeVerdict returns and caches the verdict of the bridge on a credential. The bridge verifies the
-// same credentials in the same order, so their position selects the verdict. One way can have
-// several credentials with one verdict each. A credential that the bridge did not need to verify is
-// unknown.
+// same credentials in the same order, so the position of a credential selects its verdict. One way
+// can have several credentials with one verdict each. A credential that the bridge did not need to
+// verify is unknown.
 func (r *verdictCache) takeVerdict(h *verdictReply, credential string) (*corepolicy.Identity, corepolicy.CredentialState) {
 	at := h.plan.CredentialsSeen()
 	if at >= len(h.ways) || h.ways[at].Index != r.way {
@@ -95,7 +95,7 @@ func (r *verdictCache) takeVerdict(h *verdictReply, credential string) (*corepol
 }
 
 // isComplete reports whether all verdicts of the bridge were for credentials of the request, and
-// all records for its clients.
+// all records were for the request's clients.
 func (h *verdictReply) isComplete() bool {
 	used := h.plan.Credentials()
 	return !h.short && h.records == "" && slices.EqualFunc(used, h.ways, func(c core.CredentialUse, w wire.Way) bool {

@@ -91,8 +91,8 @@ func TestARevokedKeyIsDenied(t *testing.T) {
 	}
 }
 
-// TestCredentialCacheIsBounded: invented credentials do not fill the memory, however many there are
-// and however large they are.
+// TestCredentialCacheIsBounded: invented credentials do not fill the memory, however many or how
+// large they are.
 func TestCredentialCacheIsBounded(t *testing.T) {
 	for _, bytes := range []int{20, 8000} {
 		e := newEnvoy(t)

@@ -35,7 +35,7 @@ func (s *Stream) decideUnasked(why Counter) Action {
 }
 
 // The method degrade decides by on_error. The ruleset anybody decides a request whose credential
-// cannot be verified, because it could come from any client.
+// cannot be verified, because such a request could come from any client.
 func (a *askingData) degrade(f *Filter) core.Decision {
 	if a.unsure && a.policy.anybody != nil {
 		a.planRequest(f, a.policy.anybody)
@@ -59,15 +59,15 @@ func (s *Stream) denyOverflow() Action {
 	return s.decideByResults()
 }
 
-// The number of records is fixed, because Envoy's shared data has no deletion: 65,536 records take
-// about 12 MB. The hash of a counter's key selects recordWays records, and the counter uses one of
-// them. The hash has a random key that the workers share, so that a client cannot aim for another
-// client's record. If other counters use all of these records, the counter takes the record with
-// the fewest units.
+// The number of records is fixed, because Envoy's shared data cannot be deleted. 65,536 records
+// take about 12 MB. The hash of a counter's key selects recordWays records, and the counter uses
+// one of them. The hash has a random key that the workers share, so that a client cannot aim for
+// another client's record. If other counters use all of these records, the counter takes the record
+// with the fewest units.
 const (
 	recordsMax  = 1 << 16
 	recordBytes = 24 // the hash, the expiry and the units
-	// attempts, because workers write concurrently; a request that cannot be counted is
+	// attempts to write, because workers write concurrently; a request that cannot be counted is
 	// denied
 	recordTries = 64
 	recordWays  = 4
@@ -75,7 +75,7 @@ const (
 )
 
 // recordKey returns the key of the hash of records, and creates one if there is none. recordKey
-// reads the key each time, because if two workers create a key at once, the first one is
+// reads the key each time, because if two workers create a key at the same time, the first key is
 // kept.
 func (f *Filter) recordKey() (k hashKey) {
 	value, cas := f.host.Shared(keyRecord)
@@ -127,8 +127,8 @@ func (f *Filter) recordOf(h uint64, now counter.Micros) (least record) {
 
 // countLetThrough counts a request that on_error lets through. countLetThrough reports whether the
 // request exceeds a limit; in that case the results are those of a denial, and the request is not
-// counted. If known is set, the count begins at the usage that the bridge reported last. Its value
-// is false for a request of a throttle queue, which has waited until that usage expired.
+// counted. If known is set, the count begins at the usage that the bridge reported last. It is not
+// set for a request of a throttle queue, which has waited until that usage expired.
 func (f *Filter) countLetThrough(a *askingData, known bool) (exceeded bool) {
 	checks, results := a.plan.Checks(), a.plan.Results()
 	now := f.host.Now()
@@ -198,7 +198,7 @@ func setNumber(b []byte, n uint64) {
 }
 
 // endOfUse returns the time at which units that are used now become available again: after a window
-// or, for a token bucket, after its fill time. The window begins with the first use, since the
+// or, for a token bucket, after its fill time. The window begins with the first use, because the
 // clock of the store's window is unknown.
 func endOfUse(c *counter.Check, now counter.Micros) counter.Micros {
 	l := c.Limit

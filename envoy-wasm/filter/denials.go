@@ -33,7 +33,7 @@ const (
 )
 
 // gatheredDenials gathers the denials that the bridge has not seen. Each extra has the first
-// request of a client and a rule, and their number of denials.
+// request of a client and a rule, and the number of their denials.
 type gatheredDenials struct {
 	_ slim.Incomparable
 
@@ -49,8 +49,8 @@ type gatheredDenials struct {
 // isReport reports whether an extra is a report of denials or admissions.
 func (e *extra) isReport() bool { return e.wants == nil && e.version != "" }
 
-// mayGather reports whether an admission needs no report, because the bridge wants none, or fits
-// into one.
+// mayGather reports whether an admission fits into a report, or needs none because the bridge wants
+// none.
 func (r *gatheredDenials) mayGather(a *askingData) bool {
 	return !r.usage || r.admits < denialsMax && a.attrs.size() <= fetchBytesMax
 }

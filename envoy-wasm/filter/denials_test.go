@@ -64,7 +64,7 @@ func TestDenialsAreReported(t *testing.T) {
 		id := uint32(0)
 		deny := func(path string) {
 			id++
-			e.now += counter.Millisecond // these requests are no burst, in which they would wait for the end of a turn
+			e.now += counter.Millisecond // so that the requests are not a burst, in which they would wait for the end of a turn
 			f.NewStream(id).RequestHeaders(get(path))
 			f.endTurns()
 			if e.responses[id].Status != 403 {
@@ -97,8 +97,8 @@ func TestDenialsAreReported(t *testing.T) {
 	}
 }
 
-// TestDenialsBeyondTheBound: if more than denialsMax clients are denied in a second, the number of
-// the other denials is reported.
+// TestDenialsBeyondTheBound: if more than denialsMax clients are denied in a second, the denials of
+// the others are reported only as a number.
 func TestDenialsBeyondTheBound(t *testing.T) {
 	e := newEnvoy(t)
 	p := shopPolicy(t, "100/1m")

@@ -18,7 +18,7 @@ import (
 const recordTrusted = counter.Second / 2
 
 // Bounds of the records that a worker remembers. A client's record may be in recordPlaces places; a
-// new client's replaces the oldest record there. If the texts of new records exceed
+// record of a new client replaces the oldest record there. If the texts of new records exceed
 // recordTextMax, all records are forgotten, because a record takes up to 16 bytes for each byte
 // of its text.
 const (
@@ -33,7 +33,7 @@ type directory struct {
 	filter *Filter
 	key    hashKey
 	known  []knownRecord
-	text   int // length of all texts that were taken
+	text   int // total length of the texts that were taken
 }
 
 // knownRecord is the record of one client, or its absence, as the bridge sent it.

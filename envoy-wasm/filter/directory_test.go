@@ -88,7 +88,7 @@ func (p *patronFilter) wantAsked(path, user string, a wire.Answer) int {
 	return p.wantAskedFor(path, user, 0, a)
 }
 
-// wantAskedFor is like wantAsked, with an answer that arrives after the given time.
+// wantAskedFor is like wantAsked, but the answer arrives after the given time.
 func (p *patronFilter) wantAskedFor(path, user string, while counter.Micros, a wire.Answer) int {
 	p.t.Helper()
 	id := p.ask(path, user)
@@ -153,8 +153,8 @@ func TestADenialOfAnOldRecord(t *testing.T) {
 	}
 }
 
-// TestALateRecord: the half second of a record begins with the question, so a record that arrives
-// late is valid only for the rest of that time, or not at all.
+// TestALateRecord: the half second of a record begins with the question. A record that arrives late
+// is valid only for the rest of that time, or not at all.
 func TestALateRecord(t *testing.T) {
 	p := newPatron(t)
 	p.wantAskedFor("/free", "ann", recordTrusted-1, addRecords(wire.Answer{}, counter.Minute, nil, nil))
@@ -237,8 +237,8 @@ func TestRecordsOfAnotherPlan(t *testing.T) {
 	}
 }
 
-// TestRecordsAreBounded: made-up clients, and records of any length, take bounded memory. A client
-// that returns is remembered beside them.
+// TestRecordsAreBounded: made-up clients and records of any length take bounded memory. A real
+// client that returns is still remembered.
 func TestRecordsAreBounded(t *testing.T) {
 	p := newPatron(t)
 	long := &corepolicy.ClientRecord{Tier: fmt.Sprintf("%0255d", 1)}
@@ -287,8 +287,8 @@ func TestRecordsDoNotAllocate(t *testing.T) {
 	}
 }
 
-// BenchmarkRecords measures what the lookups of an address and a user add to a request without a
-// limit.
+// BenchmarkRecords measures the cost that the lookups of an address and a user add to a request
+// without a limit.
 func BenchmarkRecords(b *testing.B) {
 	for name, with := range map[string]bool{"without": false, "with": true} {
 		b.Run(name, func(b *testing.B) {
@@ -306,7 +306,7 @@ func BenchmarkRecords(b *testing.B) {
 			}
 			request := get("/free", "x-user", "ann")
 			for i := 0; b.Loop(); i++ {
-				host.now = counter.Second + counter.Micros(i%5)*counter.Millisecond // the requests are no burst, and the records are never old
+				host.now = counter.Second + counter.Micros(i%5)*counter.Millisecond // so that the requests are not a burst, and the records are never old
 				if f.NewStream(1).RequestHeaders(request) != Continue {
 					b.Fatal("not decided")
 				}
@@ -374,7 +374,7 @@ func TestVerdictsAreTrustedForHalfASecond(t *testing.T) {
 }
 
 // TestOldVerdictsWithoutTheBridge: without the bridge, an old verdict decides until the end that
-// the bridge has set. A verdict that the bridge gave without having read the key is not remembered.
+// the bridge has set. A verdict is not remembered if the bridge has not read the key.
 func TestOldVerdictsWithoutTheBridge(t *testing.T) {
 	p := newHolder(t)
 	p.wantAsked("/api/x", "one", addKeyed(10*counter.Second, revokedKey))

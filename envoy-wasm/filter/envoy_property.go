@@ -16,7 +16,7 @@ import (
 // attributeText returns the value of an Envoy attribute as text. An empty value counts as missing.
 //
 // Envoy does not report the type of a value. Attributes that Envoy documents as strings are
-// returned byte for byte, even if they are not text, since the client chooses some of them. Any
+// returned byte for byte, even if they are not text, because the client chooses some of them. Any
 // other value, including those within metadata and filter state, is returned unchanged if it could
 // be text. Otherwise 8 bytes are a number, one byte is a boolean, and other values are returned
 // unchanged. Numbers within metadata come from JSON and are floating point; all others are

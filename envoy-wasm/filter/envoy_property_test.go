@@ -18,8 +18,8 @@ import (
 
 func le(bits uint64) string { return string(binary.LittleEndian.AppendUint64(nil, bits)) }
 
-// TestAttributes: a property of Envoy is a text, a number or a boolean, and otherwise raw bytes,
-// since clients control some properties.
+// TestAttributes: a property of Envoy is a text, a number, a boolean or raw bytes, because clients
+// control some properties.
 func TestAttributes(t *testing.T) {
 	const jwt = "metadata.filter_metadata.[envoy.filters.http.jwt_authn].jwt_payload."
 	for _, c := range []struct {
@@ -50,7 +50,7 @@ func TestAttributes(t *testing.T) {
 		{name: "connection.mtls", value: "\x01", want: "true"},
 		{name: "xds.route_name", value: "main", want: "main"},
 		{name: "request.id", path: "nobody.knows", value: "x", missing: true},
-		// not requested from Envoy, since the SDK cannot encode the name
+		// not requested from Envoy, because the SDK cannot encode the name
 		{name: ".", value: "x", missing: true},
 		{name: "[]", value: "x", missing: true},
 	} {

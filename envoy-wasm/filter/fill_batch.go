@@ -39,7 +39,7 @@ func (f *Filter) fillBatch() {
 	f.appendSettlements()
 }
 
-// fitsInBatch reports whether a request can share the call with the items in it.
+// fitsInBatch reports whether a request can share the call with the items that are in the call.
 func (c *calls) fitsInBatch(s *Stream, version string) bool {
 	switch {
 	case s.state != waiting || len(c.filling.items) == 0:
@@ -51,7 +51,7 @@ func (c *calls) fitsInBatch(s *Stream, version string) bool {
 	}
 }
 
-// roomFor reports whether an item of that many bytes can share the call with the items in it.
+// roomFor reports whether an item of that size can share the call with the items in the call.
 func (c *calls) roomFor(bytes int) bool {
 	items, kept := len(c.filling.items), min(len(c.settling), settlementsMin)
 	return items == 0 || items < batchItemsMax-kept && len(c.body)+bytes <= batchBytesMax-kept*settlementBytes

@@ -97,8 +97,8 @@ func TestCallsAreShared(t *testing.T) {
 	equalCounts(t, e, map[string]int{"allowed": 3, "denied": 2, "remembered": 1, "bridge_unanswered": 1, "policy_loaded": 1})
 }
 
-// TestAGoneRequestIsSkipped: a batched request that ends before the call is sent, or while the call
-// is in flight, is skipped.
+// TestAGoneRequestIsSkipped: a request of a shared call is skipped if it ends before the call is
+// sent or while the call is in flight.
 func TestAGoneRequestIsSkipped(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, shopPolicy(t, "10/1m"))
@@ -143,7 +143,7 @@ func TestDeadlines(t *testing.T) {
 	equalCounts(t, e, map[string]int{"degraded": 2, "bridge_timeout": 2, "bridge_late": 1, "policy_loaded": 1})
 }
 
-// TestFailedCalls: after any kind of failed call the requests pass, and the failure is counted
+// TestFailedCalls: after a failed call of any kind, the requests pass, and the failure is counted
 // by its kind.
 func TestFailedCalls(t *testing.T) {
 	bad := replyWith(admittedWith(9))
@@ -255,8 +255,8 @@ func TestNoPolicyYet(t *testing.T) {
 	}
 }
 
-// TestAnotherPolicy: a new policy takes effect at the next poll. An unreadable one does not, and is
-// logged once.
+// TestAnotherPolicy: a new policy takes effect at the next poll. A policy that cannot be read does
+// not take effect, and is logged once.
 func TestAnotherPolicy(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, shopPolicy(t, "10/1m"))

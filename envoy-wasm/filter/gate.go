@@ -7,12 +7,12 @@ import (
 	"github.com/penstock/penstock/core/slim"
 )
 
-// A gate admits only a few requests for one counter into calls. The check that would deny a request
-// first selects the counter. The requests in calls are at most one more than it has room for;
-// the others wait in a queue of that counter. A denial applies to all queued requests of the same
-// cost. After an admission, the next requests go into calls. A client that sends ten thousand
-// requests at once therefore costs the bridge, and other requests in these calls, only a few
-// questions.
+// A gate admits only a few requests for one counter into calls. The counter of a request is that of
+// the check that would be the first to deny it. The requests in calls are at most one more than the
+// counter has room for; the others wait in a queue of that counter. A denial applies to all queued
+// requests of the same cost. After an admission, the next requests go into calls. A client that
+// sends ten thousand requests at once therefore costs the bridge, and other requests in these
+// calls, only a few questions.
 
 const (
 	// waveMax is the greatest number of requests for one counter in calls at a time. waveMax is a

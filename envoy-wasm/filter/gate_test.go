@@ -166,8 +166,8 @@ func TestALateAnswerIsNotAskedForAgain(t *testing.T) {
 	}
 }
 
-// TestOnErrorEndsAtTheLimit: without the bridge, each client is allowed its limit once for all
-// workers together, and once more in the next window.
+// TestOnErrorEndsAtTheLimit: without the bridge, all workers together allow each client its limit
+// once, and once more in the next window.
 func TestOnErrorEndsAtTheLimit(t *testing.T) {
 	e, other := newEnvoy(t), newEnvoy(t)
 	f, g := withPolicy(t, e, shopPolicy(t, "5/1h")), withPolicy(t, other, shopPolicy(t, "5/1h"))
@@ -217,8 +217,8 @@ func TestTwoWorkersCountTheirFirstRequests(t *testing.T) {
 	}
 }
 
-// TestDeniedRequestsChargeNoLimit: a request that one limit denies is not counted by the
-// others. Under on_error: local, the node's share applies.
+// TestDeniedRequestsChargeNoLimit: if one limit denies a request, the other limits do not count it.
+// Under on_error: local, the node's share applies.
 func TestDeniedRequestsChargeNoLimit(t *testing.T) {
 	e := newEnvoy(t)
 	p := shopPolicy(t, "4/1h")

@@ -15,8 +15,7 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// fakeEnvoy is a worker of Envoy whose clock the test advances. Calls wait until the test answers
-// them.
+// fakeEnvoy represents a worker of Envoy. The test advances its clock and answers the calls.
 type fakeEnvoy struct {
 	t          *testing.T
 	now        counter.Micros

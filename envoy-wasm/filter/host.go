@@ -22,9 +22,9 @@ type Host interface {
 	Resume(stream uint32)
 	// Respond answers a request in place of the upstream.
 	Respond(stream uint32, r Response)
-	// Now is the time of the worker's clock.
+	// Now returns the time of the worker's clock.
 	Now() counter.Micros
-	// Elapsed is the time of a monotonic clock of the worker, with any origin.
+	// Elapsed returns the time of a monotonic clock of the worker, with any origin.
 	Elapsed() counter.Micros
 	// Property returns a value that Envoy provides for the stream whose callback is running.
 	Property(path ...string) (value string, ok bool)
@@ -68,8 +68,8 @@ type Reply struct {
 	ETag    string
 	Leases  string // the LeasingHeader; "" if the bridge rejects calls about leases
 	Nodes   int64  // the NodesHeader; 0 if absent
-	Denials bool   // the DenialsHeader is there
-	Usage   bool   // its value is WantsUsage
+	Denials bool   // whether the DenialsHeader is present
+	Usage   bool   // whether the value of the DenialsHeader is WantsUsage
 	Body    []byte
 }
 

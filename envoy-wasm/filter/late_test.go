@@ -10,8 +10,8 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// TestALateAnswerAdmitsNoMore: a client whose burst delays the calls gets exactly its limit, even
-// with on_error: allow.
+// TestALateAnswerAdmitsNoMore: if a client's burst delays the calls, the client gets exactly its
+// limit, even with on_error: allow.
 func TestALateAnswerAdmitsNoMore(t *testing.T) {
 	for _, late := range []counter.Micros{60 * counter.Millisecond, 200 * counter.Millisecond, 900 * counter.Millisecond} {
 		for _, limit := range []int64{5, 300} {
@@ -91,8 +91,8 @@ func TestOnErrorAllowsOnlyTheRest(t *testing.T) {
 	}
 }
 
-// TestALateAnswerUndoesNothing: the answer to an earlier call does not overwrite that of a later
-// one.
+// TestALateAnswerUndoesNothing: the answer to an earlier call does not overwrite the answer to a
+// later call.
 func TestALateAnswerUndoesNothing(t *testing.T) {
 	var u knownUses
 	l, err := counter.ParseLimit("5/1h")
@@ -111,7 +111,7 @@ func TestALateAnswerUndoesNothing(t *testing.T) {
 }
 
 // TestNoClientChoosesARecord: the clients that share a record differ between Envoys. A client
-// without its own record does not take units from others.
+// without its own record does not take units from other clients.
 func TestNoClientChoosesARecord(t *testing.T) {
 	places := func() (at []uint32) {
 		e := newEnvoy(t)
@@ -156,8 +156,8 @@ func TestNoClientChoosesARecord(t *testing.T) {
 	}
 }
 
-// TestWorkersShareTheKeyOfRecords: workers agree on one key from the beginning, even if both find
-// none at first.
+// TestWorkersShareTheKeyOfRecords: two workers agree on one key from the beginning, even if neither
+// finds a key at first.
 func TestWorkersShareTheKeyOfRecords(t *testing.T) {
 	e, other := newEnvoy(t), newEnvoy(t)
 	f, g := withPolicy(t, e, shopPolicy(t, "5/1h")), withPolicy(t, other, shopPolicy(t, "5/1h"))

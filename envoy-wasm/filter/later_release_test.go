@@ -15,9 +15,9 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// laterPolicies returns compact policies that this release cannot read, with valid checksums: with
-// the head of a later and of an earlier release, with an additional field, and with a missing
-// field.
+// laterPolicies returns compact policies that this release cannot read, although their checksums
+// are valid. They have the head of a later or of an earlier release, an additional field, or a
+// missing field.
 func laterPolicies(t *testing.T) map[string][]byte {
 	t.Helper()
 	p := shopPolicy(t, "1000000/1m")
@@ -65,8 +65,8 @@ func TestAPolicyOfALaterRelease(t *testing.T) {
 	}
 }
 
-// serveLater answers calls as a bridge that has only the given policy, and lets time pass while
-// there is no call.
+// serveLater answers calls as a bridge that has only the given policy would do, and lets time pass
+// while there is no call.
 func (e *fakeEnvoy) serveLater(f *Filter, coded []byte, steps int) {
 	for range steps {
 		switch {

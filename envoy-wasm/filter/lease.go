@@ -35,7 +35,7 @@ const (
 	// once. gatherTime is longer than the time for which a counter keeps unused units.
 	gatherTime = 200 * counter.Millisecond
 	// fetchBytesMax is the length of the longest question that is repeated to take units in
-	// advance, since one question per lease can wait. Longer requests make a call only when no
+	// advance, because one question per lease can wait. Longer requests make a call only when no
 	// units are left.
 	fetchBytesMax = 8 << 10
 )
@@ -101,7 +101,7 @@ type leases struct {
 	// whether the bridge decides repeated denials itself, except for leased counters
 	exact          bool
 	leasesOffUntil counter.Micros // the time until which the filter makes no calls about leases
-	due            counter.Micros // time of the next tend
+	due            counter.Micros // time of the next refundUnneeded
 	told           int64          // number of held units last reported to Envoy
 
 	clock, ahead counter.Micros

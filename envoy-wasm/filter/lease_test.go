@@ -57,8 +57,8 @@ func TestAHotCounterIsDecidedHere(t *testing.T) {
 	t.Logf("%d calls, items %v", b.calls, b.kinds)
 }
 
-// TestHeadersOfLeasedDecisions: decisions from leased units have the headers of the limit, and
-// remaining includes the held units.
+// TestHeadersOfLeasedDecisions: decisions from leased units have the headers of the limit. The
+// remaining units include the held units.
 func TestHeadersOfLeasedDecisions(t *testing.T) {
 	b := newLedger(t, shopLeased(t, "2000/1m fixed_window"), 2000)
 	b.requests(300, counter.Millisecond)
@@ -132,8 +132,8 @@ func TestDenialsAreRemembered(t *testing.T) {
 	}
 }
 
-// TestABridgeThatKnowsNoLeases: a bridge that does not support leases gets no calls about them, and
-// no request fails when a bridge is replaced with such a bridge.
+// TestABridgeThatKnowsNoLeases: a bridge that does not support leases gets no calls about leases.
+// No request fails when such a bridge replaces another one.
 func TestABridgeThatKnowsNoLeases(t *testing.T) {
 	b := newLedger(t, shopLeased(t, "2000/1m fixed_window"), 2000)
 	b.deaf = true
@@ -257,8 +257,8 @@ func TestCountersAreBounded(t *testing.T) {
 	}
 }
 
-// TestFromTheHandWithoutAllocating: a decision from leased units allocates no more than any decided
-// request.
+// TestFromTheHandWithoutAllocating: a decision from leased units allocates no more than any other
+// decision.
 func TestFromTheHandWithoutAllocating(t *testing.T) {
 	host := &quickHost{now: counter.Second}
 	serve := hotRequest(t, host)

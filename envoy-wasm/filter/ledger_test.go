@@ -12,8 +12,8 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// ledgerBridge is a bridge that supports leases. Each counter of the bridge has a number of units
-// left in the current minute.
+// ledgerBridge is a bridge that supports leases. Its counters have a number of units for the
+// current minute.
 type ledgerBridge struct {
 	*fakeEnvoy
 	f       *Filter
@@ -26,7 +26,8 @@ type ledgerBridge struct {
 	exact   bool // the bridge forbids remembering denials
 	verdict bool // the bridge identifies the requests as another client's
 	path    string
-	// Calls about leases reach a bridge without support for them, and other calls one with support.
+	// Calls about leases reach a bridge that does not support leases. Other calls reach a bridge
+	// that does.
 	mixed    bool
 	late     bool            // a rejected call about leases is answered after the filter has given it up
 	settled  []string        // receipts
@@ -36,7 +37,7 @@ type ledgerBridge struct {
 	peers    map[string]bool // the addresses of reported and of other requests
 	busy     int             // number of calls with reports that are answered 503
 	lost     int             // number of calls with reports that get no answer
-	// number of calls about leases that had settlements, and that a bridge without leases rejected
+	// the number of calls about leases with settlements that a bridge without leases rejected
 	denied int
 }
 
@@ -197,7 +198,7 @@ func (b *ledgerBridge) requests(n int, every counter.Micros) (admitted int) {
 	return admitted
 }
 
-// passTime advances the clock, with ticks.
+// passTime advances the clock and calls Tick whenever a tick is due.
 func (b *ledgerBridge) passTime(d counter.Micros) {
 	b.t.Helper()
 	for end := b.now + d; b.now < end; {

@@ -77,9 +77,9 @@ func TestALoanDelaysNoOtherRequest(t *testing.T) {
 	}
 }
 
-// TestABurstThatLacksUnits: a burst of one client is admitted as far as the bridge lends units,
-// although the limit of the region is smaller. The answer is not remembered as a denial, and not
-// all requests wait for the first one.
+// TestABurstThatLacksUnits: a burst of one client is admitted as long as other regions lend units,
+// although the region's own part of the limit is smaller. The answer is not remembered as a denial,
+// and not all requests wait for the first one.
 func TestABurstThatLacksUnits(t *testing.T) {
 	const part, whole, n = 6, 30, 300
 	e := newEnvoy(t)

@@ -374,7 +374,7 @@ func (f *Filter) appendExtras(version string) {
 }
 
 // sparesRoom reports whether an extra of the given number of bytes can share the call with the
-// items in it.
+// items that the call already has.
 func (c *calls) sparesRoom(bytes int) bool {
 	items := len(c.filling.items)
 	return items == 0 || items < extraItemsMax && len(c.body)+bytes <= extraBytesMax

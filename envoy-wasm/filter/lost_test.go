@@ -42,8 +42,8 @@ func TestNoBatchedRequestIsLost(t *testing.T) {
 	}
 }
 
-// TestAClockThatGoesBack: a clock that goes back delays neither new policies, nor the expiry of
-// remembered verdicts, nor the next call to a bridge that was down.
+// TestAClockThatGoesBack: if the clock goes back, new policies, the expiry of remembered verdicts,
+// and the next call to a bridge that was down are not delayed.
 func TestAClockThatGoesBack(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, openToPremium(t, corepolicy.Identify{Kind: corepolicy.IdentifyAPIKey}))
@@ -65,9 +65,9 @@ func TestAClockThatGoesBack(t *testing.T) {
 	}
 }
 
-// TestAnotherBridgeMayKnowThePolicy: of several bridges behind one name, another one might have the
-// policy. If no bridge has the policy, even after four polls, the requests are denied, because that
-// is not an outage.
+// TestAnotherBridgeMayKnowThePolicy: if a bridge does not have the policy, another bridge behind
+// the same name might have it. If no bridge has the policy, even after four polls, the requests are
+// denied, because that is not an outage.
 func TestAnotherBridgeMayKnowThePolicy(t *testing.T) {
 	unknown := replyWith(wire.Answer{Status: wire.StatusUnknown}, wire.Answer{Status: wire.StatusUnknown})
 	for _, c := range []struct {
@@ -109,7 +109,7 @@ func TestAnotherBridgeMayKnowThePolicy(t *testing.T) {
 }
 
 // nextCheck advances the clock until there is a call about requests, and answers polls with 304.
-// nextCheck returns false if no request waits for one.
+// nextCheck returns false if no request waits for a call.
 func (e *fakeEnvoy) nextCheck(f *Filter) bool {
 	for f.Flush(); len(e.calls) == 0 && f.isBusy(); f.Flush() {
 		e.passTicks(f, tickFast)
@@ -265,7 +265,7 @@ func TestAnUnknownPolicyIsReplacedBeforeTheDecision(t *testing.T) {
 					call.answer(replyWith(wire.Answer{Status: wire.StatusUnknown}))
 				}
 			}
-			c.want["policy_unknown"] += againMax + 1 // the call of the request that has ended
+			c.want["policy_unknown"] += againMax + 1 // for the call of the request that has ended
 			equalCounts(t, e, c.want)
 			if f.calls.held != 0 || len(f.outdated) != 0 {
 				t.Errorf("%d bytes held, %d wait", f.calls.held, len(f.outdated))

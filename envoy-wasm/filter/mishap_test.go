@@ -51,7 +51,7 @@ func TestAWakeThatFlushesAtOnce(t *testing.T) {
 	}
 }
 
-// TestACallUnderWayWhenTheClockGoesBack: units granted by such a call are not used.
+// TestACallUnderWayWhenTheClockGoesBack: units that such a call grants are not used.
 func TestACallUnderWayWhenTheClockGoesBack(t *testing.T) {
 	b := newLedger(t, shopLeased(t, "2000/1m fixed_window"), 2000)
 	for len(b.tokens) == 0 && b.next < 100 { // requests are sent until the first grant, whose answer is delayed
@@ -258,9 +258,9 @@ func TestAKeyThatWasTakenBack(t *testing.T) {
 	}
 }
 
-// TestReceiptsOfOneInstant: a bucket whose clock went back a little charges everything at one
-// instant. Units that are refunded with the smallest age must not use a receipt with a greater age.
-// The units of such receipts are not refunded, but the bucket refills.
+// TestReceiptsOfOneInstant: if the clock of a bucket goes back a little, everything is charged at
+// one instant. Units that are refunded with the smallest age must not use a receipt with a greater
+// age. The units of such receipts are not refunded, but the bucket refills.
 func TestReceiptsOfOneInstant(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, shopPolicy(t, "10/1m"))

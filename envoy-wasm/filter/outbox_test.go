@@ -10,9 +10,9 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// nestingHost is a host that runs resumes and replies at the end of a callback, like Envoy. A local
-// reply passes through the filter, and further actions run at the end of that callback, nested in
-// the reply.
+// nestingHost is a host that resumes and answers requests at the end of a callback, like Envoy. A
+// local reply passes through the filter, and further actions run at the end of that callback,
+// nested in the reply.
 type nestingHost struct {
 	*fakeEnvoy
 	streams    map[uint32]*Stream
@@ -59,7 +59,7 @@ func (n *nestingHost) request(f *Filter, id uint32, path string) {
 
 // TestAnswersAreNotWithinEachOther: a thousand requests are answered at once, for example in one
 // turn, by one reply, after the bridge died, or at their deadline. Each request is answered once,
-// with little nesting, since the stack of a virtual machine is small.
+// with little nesting, because the stack of a virtual machine is small.
 func TestAnswersAreNotWithinEachOther(t *testing.T) {
 	const many = 1000
 	for name, end := range map[string]func(n *nestingHost, f *Filter){

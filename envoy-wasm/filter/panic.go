@@ -75,7 +75,7 @@ func (f *Filter) countPanic(reason any) {
 }
 
 // Failed decides a request that cannot be decided by rules: its headers cannot be read, or the
-// filter panicked. The on_error of the whole policy applies, since the rules of the request are
+// filter panicked. The on_error of the whole policy applies, because the rules of the request are
 // unknown.
 func (s *Stream) Failed() (action Action) {
 	deny := s.f.config.Deny

@@ -72,7 +72,7 @@ func TestAPanicLosesNoBatchedRequest(t *testing.T) {
 	}
 }
 
-// TestAPanicInACall: a call that panics is handled like one that Envoy rejects.
+// TestAPanicInACall: a call that panics is handled like a call that Envoy rejects.
 func TestAPanicInACall(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, shopPolicy(t, "10/1m"))
@@ -115,7 +115,7 @@ func TestAPanicInAResponse(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, costsPolicy(t, byHeader))
 	s := admitted(t, e, f, 1, reservedAnswer(10), get("/api/x"))
-	e.panics = "Count" // when a response without a cost is counted
+	e.panics = "Count" // Count is called for a response without a cost
 	if got := s.ResponseHeaders(okHeaders("200"), true); got != nil || e.panics != "" || e.counts[CounterPanic] != 1 {
 		t.Errorf("told %v, counted %v", got, e.count())
 	}

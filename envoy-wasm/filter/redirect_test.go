@@ -104,9 +104,9 @@ func TestADenialIsNotRedirected(t *testing.T) {
 	}
 }
 
-// TestUnchangedResponsesEndTheirRequest: a response that the filter does not change still ends
-// its request. The next request on the connection then need not be examined for being a redirect,
-// which would cost a lookup in Envoy's filter state.
+// TestUnchangedResponsesEndTheirRequest: a response that the filter does not change still ends its
+// request. So the filter need not look up in Envoy's filter state whether the next request on the
+// connection is a redirect.
 func TestUnchangedResponsesEndTheirRequest(t *testing.T) {
 	e := newEnvoy(t)
 	p := shopPolicy(t, "10/1m")

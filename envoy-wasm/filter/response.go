@@ -20,7 +20,7 @@ type dueSettlement struct {
 	numbers  []wire.Field
 }
 
-// dueMax is the greatest number of dues that are kept for reuse.
+// dueMax is the greatest number of dueSettlement values that are kept for reuse.
 const dueMax = 256
 
 // The method expect prepares the settlement of the response, if the bridge sent a receipt for it.
@@ -41,7 +41,7 @@ func (s *Stream) expect(d *core.Decision, receipt string) {
 	s.due = next
 }
 
-// The method forget frees a due for reuse.
+// The method forget frees a dueSettlement for reuse.
 //
 //go:noinline
 func (f *Filter) forget(d *dueSettlement) {
@@ -52,7 +52,7 @@ func (f *Filter) forget(d *dueSettlement) {
 	}
 }
 
-// Responds notes that a response has begun, and reports whether ResponseHeaders must see its
+// Responds records that a response has begun, and reports whether ResponseHeaders must see its
 // headers. Envoy does not show interim responses.
 func (s *Stream) Responds() bool {
 	if s.answered {
@@ -66,7 +66,7 @@ func (s *Stream) Responds() bool {
 }
 
 // ResponseHeaders returns the fields to set in the response; each replaces all lines of that
-// header. The argument ends reports that there is no body. Responses made by Envoy itself are
+// header. The argument ends reports whether there is no body. Responses made by Envoy itself are
 // handled like any other; the filter's own responses are left unchanged.
 func (s *Stream) ResponseHeaders(headers [][2]string, ends bool) (fields [][2]string) {
 	defer s.f.guard()
@@ -109,7 +109,7 @@ func (s *Stream) aborts() bool {
 	return attributeText(s.f.host, "upstream.request_attempt_count").Text > "1" // "" if it is not known
 }
 
-// RequestEnds notes the end of the request.
+// RequestEnds records the end of the request.
 func (s *Stream) RequestEnds() { s.complete = true }
 
 // Waits reports whether the request waits for a decision.
@@ -118,7 +118,7 @@ func (s *Stream) Waits() bool { return s.state > fresh && s.state < decided }
 // Listens reports whether ResponseBody must see the body.
 func (s *Stream) Listens() bool { return s.due != nil && s.due.response.Listens() }
 
-// ResponseBody reads a piece of the body, which is not delayed.
+// ResponseBody reads a piece of the body. It does not delay the body.
 func (s *Stream) ResponseBody(piece []byte, ends bool) {
 	defer s.f.guard()
 	if s.due != nil {

@@ -21,7 +21,7 @@ func reservedAnswer(units int64) wire.Answer {
 	return a
 }
 
-// costsPolicy returns a policy with one rule, after a call of change(rule).
+// costsPolicy returns a policy with one rule, which the function change has changed.
 func costsPolicy(t *testing.T, change func(*corepolicy.Rule)) corepolicy.Policy {
 	t.Helper()
 	p := shopPolicy(t, "100/1m")
@@ -63,7 +63,7 @@ type upstreamResponse struct {
 	cost     string // X-RateLimit-Cost; "" if no rule defines costs
 }
 
-// TestSettling tests which settlement the bridge receives for a response, and when.
+// TestSettling tests which settlement the bridge receives for a response, and when it receives it.
 func TestSettling(t *testing.T) {
 	json := []string{"content-type", "application/json"}
 	const tokens = `{"usage":{"tot|al_tokens":7}}`
@@ -215,8 +215,8 @@ func TestNothingToSettle(t *testing.T) {
 	}
 }
 
-// TestATunnelCostsUnread: the answer to a CONNECT, which opens a tunnel, has no body in which a
-// cost could be read. A CONNECT request that does not open a tunnel costs the default.
+// TestATunnelCostsUnread: if the answer to a CONNECT opens a tunnel, it has no body that could
+// contain a cost. A CONNECT request that does not open a tunnel costs the default.
 func TestATunnelCostsUnread(t *testing.T) {
 	for status, want := range map[string]*wire.Settle{
 		"200": {Status: 200, Numbers: []wire.Field{{Name: "usage.total_tokens", Text: ">"}}},
@@ -241,7 +241,7 @@ func TestATunnelCostsUnread(t *testing.T) {
 // TestNoRefundForAResponseOfEnvoy: a request that reached the upstream is refunded only by a
 // response of the upstream. If Envoy could not accept that response, or did not wait for it, there
 // is no refund, because the client may have caused that. If Envoy could not reach the upstream, the
-// request is refunded, unless an earlier attempt may have reached it.
+// request is refunded, unless an earlier attempt may have reached the upstream.
 func TestNoRefundForAResponseOfEnvoy(t *testing.T) {
 	for _, c := range []struct {
 		details  string
@@ -308,8 +308,8 @@ func TestSettlementsAreBatchedWithRequests(t *testing.T) {
 	}
 }
 
-// TestSettlementsAreBounded: beyond the bound the reserved units remain charged, and this is
-// counted.
+// TestSettlementsAreBounded: beyond the bound, settlements are dropped and counted, and the
+// reserved units remain charged.
 func TestSettlementsAreBounded(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, costsPolicy(t, byHeader))

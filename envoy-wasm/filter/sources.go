@@ -24,7 +24,7 @@ type sources struct {
 	// a count with a certain other client.
 	key    uint32
 	turn   int64 // the turn of the last request that went into a call
-	queued int   // the number of requests in all queues, including those that have ended there
+	queued int   // the number of requests in all queues, including requests that have ended there
 	each   [sourcesMax]sourceState
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// inventRequests makes requests of an address, each for another counter.
+// inventRequests sends n requests from an address, each for a different counter.
 func (e *fakeEnvoy) inventRequests(f *Filter, address string, from, n uint32) (streams []*Stream) {
 	e.properties["source.address"] = address + ":4711"
 	for id := from; id < from+n; id++ {
@@ -23,8 +23,8 @@ func (e *fakeEnvoy) inventRequests(f *Filter, address string, from, n uint32) (s
 	return streams
 }
 
-// countAsked answers the oldest call, and returns how many questions it had about counters of an
-// address, and how many in all.
+// countAsked answers the oldest call. It returns the number of the call's questions about counters
+// of an address, and the number of all its questions.
 func (e *fakeEnvoy) countAsked(f *Filter, address string) (own, all int) {
 	e.t.Helper()
 	c, _, items := e.check()

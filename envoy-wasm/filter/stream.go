@@ -157,7 +157,7 @@ func (s *Stream) proceed(from *gate) Action {
 	case from != nil && s.isLate(f.host.Now()):
 		return s.decideUnasked(f.calls.reasonLate())
 	}
-	f.calls.keepBytes(a) // this comes before the request is enqueued, which may decide it
+	f.calls.keepBytes(a) // this comes first, because enqueuing the request may decide it
 	s.holdForSource(a.held)
 	waits, full := f.enqueue(s, from)
 	switch {

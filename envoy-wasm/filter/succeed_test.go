@@ -106,7 +106,7 @@ func TestAFilterKeepsItsPolicy(t *testing.T) {
 }
 
 // TestAPanicLeavesNoTwoSuccessors: units that one filter has begun to take over are not taken over
-// by another, and the gauge does not keep units of an ended filter.
+// by another filter, and the gauge does not keep units of an ended filter.
 func TestAPanicLeavesNoTwoSuccessors(t *testing.T) {
 	b := newLedger(t, shopLeased(t, "2000/1m fixed_window"), 2000)
 	b.requests(300, counter.Millisecond)

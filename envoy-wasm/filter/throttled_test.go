@@ -106,8 +106,8 @@ func TestNoRequestWaitsWithoutEnd(t *testing.T) {
 }
 
 // TestABridgeThatFallsSilent: on_error decides a throttled request if the bridge has answered
-// nothing for a second, whatever it answered before. If it has answered another call within a
-// second, the request is denied with 503.
+// nothing for a second, whatever it answered before. If the bridge has answered another call within
+// a second, the request is denied with 503.
 func TestABridgeThatFallsSilent(t *testing.T) {
 	for answered, status := range map[counter.Micros]uint32{10 * counter.Millisecond: 0, 1900 * counter.Millisecond: 0, 2100 * counter.Millisecond: 503} {
 		e := newEnvoy(t)
@@ -126,8 +126,8 @@ func TestABridgeThatFallsSilent(t *testing.T) {
 }
 
 // TestAThrottledRequestWithLateTicks: if Envoy's own timeout ends the wait, because ticks were
-// late, the request is decided as at its deadline. A bridge that has answered others is not away,
-// so the request is denied with 503. on_error would let it through uncounted.
+// late, the request is decided as at its deadline. A bridge that has answered other calls is not
+// down, so the request is denied with 503. on_error would let the request through uncounted.
 func TestAThrottledRequestWithLateTicks(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, throttledPolicy(t), "poll: 60m")
@@ -165,7 +165,8 @@ func TestEndedRequestsOccupyTheirCalls(t *testing.T) {
 }
 
 // TestBothCallsHaveOneDeadline: the duration of the first call is subtracted from the time of the
-// second, so that no request waits longer than max_delay plus the time that a bridge may be silent.
+// second call. So no request waits longer than max_delay plus the time for which a bridge may be
+// silent.
 func TestBothCallsHaveOneDeadline(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, throttledPolicy(t))
@@ -185,7 +186,8 @@ func TestBothCallsHaveOneDeadline(t *testing.T) {
 	if waited := e.now - start; waited > 3000*counter.Millisecond+tickFast || e.counts[CounterTimeout] != 1 {
 		t.Errorf("waited %v: %v", waited, e.count())
 	}
-	// An answer after the deadline, but before the tick that would have ended the wait.
+	// The answer to the next request arrives after the deadline, but before the tick that would
+	// have ended the wait.
 	f.NewStream(2).RequestHeaders(get("/api/x"))
 	f.Flush()
 	first, _, _ = e.check()
@@ -227,8 +229,8 @@ func TestARequestThatCannotWaitIsDenied(t *testing.T) {
 	}
 }
 
-// TestAnotherBridgeMayKnowThePolicyOfAThrottledRequest: the call is repeated for the rest of its
-// time, at most twice.
+// TestAnotherBridgeMayKnowThePolicyOfAThrottledRequest: the call is repeated at most twice, with
+// the rest of its time.
 func TestAnotherBridgeMayKnowThePolicyOfAThrottledRequest(t *testing.T) {
 	for know := range againMax + 2 {
 		e := newEnvoy(t)

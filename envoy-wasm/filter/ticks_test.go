@@ -10,7 +10,7 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// passTicks advances the clock with the ticks that the filter has requested, and returns their
+// passTicks advances the clock, calls the ticks that the filter has requested, and returns their
 // number. Polls are answered with "not modified".
 func (e *fakeEnvoy) passTicks(f *Filter, span counter.Micros) (ticks int) {
 	for end := e.now + span; ; ticks++ {
@@ -93,7 +93,8 @@ func TestTicksAreQuickWhileSomethingWaits(t *testing.T) {
 	}
 }
 
-// TestAWakeThatNeverComes: without a wake, deadlines are still kept, however slow the ticks were.
+// TestAWakeThatNeverComes: if the host never wakes the filter, deadlines are still kept, however
+// slow the ticks were.
 func TestAWakeThatNeverComes(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, throttledPolicy(t))
@@ -109,7 +110,7 @@ func TestAWakeThatNeverComes(t *testing.T) {
 	}
 }
 
-// TestTicksLookForABridgeThatIsGone: the filter retries a bridge that is down at the intended
+// TestTicksLookForABridgeThatIsGone: the filter calls a bridge that is down again at the intended
 // times.
 func TestTicksLookForABridgeThatIsGone(t *testing.T) {
 	e := newEnvoy(t)

@@ -66,7 +66,8 @@ func TestRequestsThatArriveTogether(t *testing.T) {
 }
 
 // TestArrivalsWhileACallIsUnderWay: while a call is under way, a request that needs no call is
-// decided at the end of the turn, and one that needs a call waits until the first call has ended.
+// decided at the end of the turn, and a request that needs a call waits until the first call has
+// ended.
 func TestArrivalsWhileACallIsUnderWay(t *testing.T) {
 	e := newEnvoy(t)
 	f := withFullTurn(t, e, mannersPolicy(t))
@@ -85,8 +86,8 @@ func TestArrivalsWhileACallIsUnderWay(t *testing.T) {
 	}
 }
 
-// TestARareRequestIsDecidedAtOnce: a request after a pause is decided immediately, and so is one
-// after the clock went back.
+// TestARareRequestIsDecidedAtOnce: a request after a pause is decided immediately, and so is a
+// request after the clock went back.
 func TestARareRequestIsDecidedAtOnce(t *testing.T) {
 	e := newEnvoy(t)
 	f := withFullTurn(t, e, mannersPolicy(t))
@@ -98,8 +99,8 @@ func TestARareRequestIsDecidedAtOnce(t *testing.T) {
 	}
 }
 
-// TestArrivalsThatAreGone: arrivals that have ended are skipped, and if the end of a turn is never
-// reported, a tick ends it.
+// TestArrivalsThatAreGone: arrivals that have ended are skipped. If the end of a turn is never
+// reported, a tick ends the turn.
 func TestArrivalsThatAreGone(t *testing.T) {
 	e := newEnvoy(t)
 	f := withFullTurn(t, e, mannersPolicy(t))

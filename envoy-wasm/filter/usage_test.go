@@ -37,8 +37,8 @@ func (b *ledgerBridge) checkCounted(admitted int) {
 	}
 }
 
-// TestAdmissionsAreReported: what the filter admits from leased units is reported once, if the
-// bridge counts usage. A bridge of an earlier release gets no report.
+// TestAdmissionsAreReported: each request that the filter admits from leased units is reported
+// once, if the bridge counts usage. A bridge of an earlier release gets no report.
 func TestAdmissionsAreReported(t *testing.T) {
 	b := usageLedger(t)
 	admitted := b.requests(3000, counter.Millisecond)
@@ -56,7 +56,7 @@ func TestAdmissionsAreReported(t *testing.T) {
 }
 
 // TestABusyBridgeGetsTheReportAgain: a report is sent again if the bridge was too busy to read the
-// call, and not if its answer is missing.
+// call, but not if the answer is missing.
 func TestABusyBridgeGetsTheReportAgain(t *testing.T) {
 	b := usageLedger(t)
 	admitted := b.requests(1000, counter.Millisecond)
@@ -76,7 +76,7 @@ func TestABusyBridgeGetsTheReportAgain(t *testing.T) {
 }
 
 // TestReportsOfAFormerPolicy: what was admitted under a former policy is reported under that
-// policy, also by a filter that succeeds an ended one.
+// policy, even by the successor of a filter that has ended.
 func TestReportsOfAFormerPolicy(t *testing.T) {
 	b := usageLedger(t)
 	admitted := b.requests(500, counter.Millisecond)
@@ -155,8 +155,8 @@ func TestManyRequestsWithoutALimitAreReported(t *testing.T) {
 	}
 }
 
-// TestLongRequestsWithoutALimitAreReported: a client does not avoid the count of its usage by long
-// questions. A long question takes the room of several others.
+// TestLongRequestsWithoutALimitAreReported: a client cannot avoid the count of its usage by long
+// requests. A long question takes the room of several others.
 func TestLongRequestsWithoutALimitAreReported(t *testing.T) {
 	b := usageLedger(t)
 	p := shopLeased(t, "20000/1m fixed_window")
@@ -178,7 +178,8 @@ func TestLongRequestsWithoutALimitAreReported(t *testing.T) {
 }
 
 // TestABusyBridgeIsNotPressed: while a bridge is too busy to read a report, the filter does not
-// send it again and again. The questions of requests reach the bridge, even under a later policy.
+// send the report again and again. The questions of requests reach the bridge, even under a later
+// policy.
 func TestABusyBridgeIsNotPressed(t *testing.T) {
 	b := usageLedger(t)
 	admitted := b.requests(500, counter.Millisecond)

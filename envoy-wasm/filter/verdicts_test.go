@@ -77,8 +77,8 @@ func TestADecodedCredentialIsRemembered(t *testing.T) {
 	}
 }
 
-// TestAVerdictOnTheNextMethod: after a key is revoked, the next identify method applies, whose
-// credential the filter had not read before.
+// TestAVerdictOnTheNextMethod: after a key is revoked, the next method of identify applies. The
+// filter has not read its credential before.
 func TestAVerdictOnTheNextMethod(t *testing.T) {
 	e := newEnvoy(t)
 	p := withKeys(t)
