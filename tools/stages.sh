@@ -3,7 +3,7 @@
 # The output of a target goes to .cache/stages/TARGET.log. It is printed in full if the target fails;
 # otherwise one line is printed, and the lines of the output that begin with "note: ". Every target
 # runs, even if others fail. The last line names those that failed, and the exit status is then 1.
-# The line of a target has its time, and the time that the processors worked for it.
+# The line of a target shows how long it took, and how long the processors worked for it.
 # The word "then" among the arguments waits until all targets before it have ended.
 #
 # A target low:TARGET has the lowest priority: it gets the processors while the other targets leave

@@ -6,9 +6,9 @@
 # found", which fails the build. After any error (|), go uses the next proxy in the list. Here that
 # is an empty folder, which means "not found".
 #
-# xcaddy disables cgo by default, and the databases of Caddy's certificate authority by build tags.
-# Here cgo is used if bin/caddy is built with it, and there are no tags, because most packages are
-# then in the build cache. Penstock's packages are the same without cgo (see
+# By default, xcaddy disables cgo, and sets build tags that leave out the databases of Caddy's
+# certificate authority. This script uses cgo if bin/caddy is built with it, and sets no tags, because
+# most packages are then in the build cache. Penstock's packages are the same without cgo (see
 # TestOnlyTheModuleUsesCgo), and know none of these tags.
 set -euo pipefail
 cd "$(dirname "$0")/.."
