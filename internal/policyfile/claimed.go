@@ -9,7 +9,8 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// The variable brackets removes the brackets that Envoy's attribute names may contain.
+// The variable brackets is a replacer that removes the brackets which Envoy's attribute names may
+// contain.
 var brackets = strings.NewReplacer("[", "", "]", "")
 
 const whyClaimed = ", which clients can set"
@@ -23,8 +24,8 @@ func (c *converter) claimedIdentity(path, attr string) {
 	}
 }
 
-// claimedSource does the same for a source of the user, tenant or tier. A cookie cannot be such a
-// source.
+// claimedSource rejects a source of the user, tenant or tier that names a header or a cookie as an
+// attribute. A cookie cannot be a source.
 func (c *converter) claimedSource(path, attr string) {
 	switch kind, name := claimedCredential(attr); kind {
 	case "header":
@@ -36,8 +37,9 @@ func (c *converter) claimedSource(path, attr string) {
 	}
 }
 
-// claimedDimensions requires unverified in a rule whose per names a header or a cookie as an
-// attribute. Package core has no list of these names, so it cannot check unverified for attributes.
+// claimedDimensions requires unverified in a rule that counts by a header or a cookie under the
+// name of an attribute. Package core has no list of these names, so it cannot check unverified for
+// attributes.
 func (c *converter) claimedDimensions(path string, d *Rule, per []policy.Dimension) {
 	isHeader := func(p policy.Dimension) bool { return p.Kind == policy.PerHeader }
 	isAttr := func(p policy.Dimension) bool { return p.Kind == policy.PerAttr }

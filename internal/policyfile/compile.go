@@ -62,7 +62,8 @@ func (d *Document) Busiest() (checks int, request string) {
 	return rs.Busiest(&p)
 }
 
-// Verified returns the field of a way to identify that needs a verifier, or "".
+// Verified returns the name of the field that needs a verifier, "jwt" or "api_key", or "" if none
+// does.
 func (i *Identify) Verified() string {
 	switch {
 	case i.JWT != nil:
@@ -94,7 +95,8 @@ func (d *Document) addFollowing(found *syntax.Report) {
 // not report consequences of a problem that the list found already contains: for example, an
 // invalid limit is not also reported as missing.
 //
-// If an entry of identify has no verifier, compile uses one that rejects every credential.
+// If an entry of the list "identify" has no verifier, compile uses one that rejects every
+// credential.
 func (d *Document) compile(verifiers []policy.Verifier, found *syntax.Report) *core.Ruleset {
 	decoded := problemRoots(found.Problems)
 	p, err := d.Policy()
@@ -136,8 +138,8 @@ func (d *Document) compile(verifiers []policy.Verifier, found *syntax.Report) *c
 	return ruleset
 }
 
-// The method named written returns the document's path for a path of the policy. The two differ
-// only for the places of credentials.
+// Document.written returns the document's path for a path of the policy. The two differ only for
+// the places of credentials.
 func (d *Document) written(path string) string {
 	for i := range d.Identify {
 		rest, ok := strings.CutPrefix(path, Index("identify", i)+".from[")
@@ -212,7 +214,7 @@ func problemRoots(problems policy.Problems) map[string]bool {
 	return roots
 }
 
-// NameRules adds rule names to problems, since people find a rule by its name.
+// NameRules adds rule names to problems, because people find a rule by its name.
 func (d *Document) NameRules(problems policy.Problems) {
 	for i := range problems {
 		digits, inRules := strings.CutPrefix(syntax.Root(problems[i].Path), "rules[")

@@ -95,7 +95,7 @@ var (
 	keySetAlgorithms = []string{"RS256", "RS384", "RS512", "ES256", "ES384", "EdDSA"}
 )
 
-// Bounds of the durations of jwt.
+// Bounds of the durations in a block "jwt".
 const (
 	// a greater leeway would make the expiry of short-lived tokens meaningless
 	leewayMax  = 5 * counter.Minute

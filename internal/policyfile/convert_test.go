@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// everyNewWord uses every word about identities and about actions once.
+// everyNewWord is a policy that uses every field about identities and actions once.
 const everyNewWord = `
 name: shop
 trusted_hops: 2
@@ -141,7 +141,7 @@ func TestDefaultsOfNewWords(t *testing.T) {
 	}
 }
 
-// acceptAll is a verifier that accepts every credential for the same client.
+// acceptAll is a verifier that accepts every credential as that of one client.
 type acceptAll struct{ who policy.Identity }
 
 func (b *acceptAll) Verify(string) (*policy.Identity, policy.CredentialState) {

@@ -31,7 +31,8 @@ func decodeDocument(n *syntax.Node, found *syntax.Report) (*Document, error) {
 	return d, nil
 }
 
-// decodeInto reads a tree into a pointer to one of the document's types.
+// decodeInto decodes a tree into the value of one of the document's types to which the pointer
+// refers.
 func decodeInto(n *syntax.Node, into any, found *syntax.Report) {
 	d := decoder{found: found}
 	d.value(n, "", reflect.ValueOf(into).Elem())
@@ -52,7 +53,7 @@ func (d *decoder) value(n *syntax.Node, path string, into reflect.Value) {
 			d.words(n, path, target)
 		}
 		return
-	case **Words: // this is per, where an empty list has a meaning
+	case **Words: // the field per, whose empty list has a meaning
 		*target = new(Words)
 		d.words(n, path, *target)
 		return
@@ -306,6 +307,7 @@ func Join(path, key string) string {
 // Index returns the path of an entry in a list.
 func Index(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
 
-// DecodePart decodes a tree into a pointer to a struct whose fields have json tags: a Document that
-// is not checked as a whole, or settings that are written beside a Document.
+// DecodePart decodes a tree into the struct to which the pointer refers. The struct's fields have
+// json tags. It is a Document that is not checked as a whole, or settings that are written beside a
+// Document.
 func DecodePart(n *syntax.Node, into any, found *syntax.Report) { decodeInto(n, into, found) }

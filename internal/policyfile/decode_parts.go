@@ -44,7 +44,7 @@ func (d *decoder) identify(n *syntax.Node, path string, into *[]Identify) {
 	}
 }
 
-// identifyEntry reads one way to identify: the plain word ip, or a map with exactly one word.
+// identifyEntry reads one way to identify: the plain word ip, or a map with exactly one key.
 func (d *decoder) identifyEntry(n *syntax.Node, path string) (entry Identify) {
 	kind := reflect.TypeFor[Identify]()
 	switch n.Kind {
@@ -80,7 +80,7 @@ func (d *decoder) oneOrList(n *syntax.Node, path string, into reflect.Value) {
 		return
 	}
 	into.Set(reflect.MakeSlice(into.Type(), 1, 1))
-	if n.Kind == syntax.KindMap { // the path that is used by later problems
+	if n.Kind == syntax.KindMap { // later problems use this path
 		path = Index(path, 0)
 	}
 	d.value(n, path, into.Index(0))

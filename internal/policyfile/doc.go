@@ -14,8 +14,8 @@
 // # Price
 //
 // 10,000 rules take 0.5 s and allocate 280 MB in YAML, and a third of that or less in TOML and JSON
-// (2 cores, 2026). A bound on the size of documents bounds both. The package is not used while a
-// request is decided.
+// (2 cores, 2026). The size of documents is bounded, so time and memory are, too. The package is
+// not used while a request is decided.
 //
 // # When not to use it
 //

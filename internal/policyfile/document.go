@@ -27,8 +27,8 @@ type Document struct {
 	TrustedProxies Words `json:"trusted_proxies,omitempty"`
 
 	// The number of proxies in front of this one. The client's address is that many places to the
-	// left of the peer, in X-Forwarded-For followed by the peer. If the chain is shorter, the
-	// client's address is the peer's. Use this instead of `trusted_proxies`.
+	// left of the peer, in the chain of the addresses in X-Forwarded-For and the peer. If the chain
+	// is shorter, the client's address is the peer's. Use this instead of `trusted_proxies`.
 	TrustedHops *int `json:"trusted_hops,omitempty"`
 
 	// Where the user comes from if the client's credential names none: one source, or a list tried
@@ -101,7 +101,7 @@ type Document struct {
 	folder string // folder of the file from which it was read, or ""
 	region string // the region for whose parts of the limits it is compiled; "" for whole limits
 	origin string // the version that was published, or ""
-	// byClient reports whether the front that has the document can decide by its candidate
+	// byClient reports whether the front that has the document can decide by the candidate
 	byClient  bool
 	candidate *Candidate // decides the requests of a share of the clients; nil for none
 }
@@ -149,8 +149,8 @@ type Rule struct {
 	// the header.
 	Unverified bool `json:"unverified,omitempty"`
 
-	// How many units a request costs: a number, or a list of `match` and `n` whose first matching
-	// entry counts. Default: 1.
+	// How many units a request costs: a number, or a list of entries with `match` and `n`, of which
+	// the first that matches counts. Default: 1.
 	Cost Costs `json:"cost,omitempty"`
 
 	// Reads the cost from the response. Until then an estimate is charged. Default: the cost does
@@ -170,7 +170,7 @@ type Rule struct {
 	// `allow` exempts from the rule's group, `block` denies every request that matches.
 	Action string `json:"action,omitempty"`
 
-	// How long and how many requests may wait. Only with `action: throttle`.
+	// How many requests may wait, and for how long. Only with `action: throttle`.
 	Throttle *Throttle `json:"throttle,omitempty"`
 
 	// What happens to the requests of this rule when the store cannot answer: `allow`, `local` or
@@ -185,8 +185,8 @@ type Rule struct {
 	// policy says.
 	Across string `json:"across,omitempty"`
 
-	// How often the regions tell each other what they have counted, such as `10s`. Only with
-	// `across: gossip`. Default: 1s.
+	// The interval at which the regions tell each other what they have counted, such as `10s`. Only
+	// with `across: gossip`. Default: 1s.
 	Gossip string `json:"gossip,omitempty"`
 
 	// The number of counters that replace each counter of the rule, 2 to 64. A Redis cluster keeps
@@ -198,8 +198,8 @@ type Rule struct {
 	// and those that are only logged. Default: false.
 	Expose bool `json:"expose,omitempty"`
 
-	// Whether the rule's limits are a quota. If several descriptors of a request of Envoy's rate
-	// limit protocol have a quota, it is enough if one of them has room. In other fronts the rule
+	// Whether the rule's limits are a quota. If several descriptors of a request have a quota, in
+	// Envoy's rate limit protocol, it is enough if one of them has room. In other fronts the rule
 	// denies like any other. Default: false.
 	Quota bool `json:"quota,omitempty"`
 
@@ -263,7 +263,7 @@ type Match struct {
 	TrailingSlash string `json:"trailing_slash,omitempty"`
 }
 
-// Cost is one entry of a rule's cost.
+// Cost is one entry of a rule's list of costs.
 type Cost struct {
 	// Which requests cost this much. Default: every request.
 	Match *Match `json:"match,omitempty"`

@@ -40,7 +40,7 @@ func (s Share) MarshalJSON() ([]byte, error) { return json.Marshal(json.Number(s
 // [policy.Problems].
 func (e *Events) UnmarshalJSON(data []byte) error { return unmarshal(data, e) }
 
-// shareDecimals is how many decimals a share has at most.
+// shareDecimals is the greatest number of decimals of a share.
 const shareDecimals = 6
 
 // Share.ppm returns the share in millionths. The result ok is false if it is not a share.
@@ -133,7 +133,7 @@ func (c *converter) events(d *Document) (of policy.Events, rules map[string]poli
 	return of, rules
 }
 
-// eventsOf converts one block of settings. Fields that it omits have the values of base.
+// eventsOf converts one block of settings. Fields that the block omits have the values of base.
 func (c *converter) eventsOf(path string, d *Events, base policy.Events) (e policy.Events) {
 	if e = base; d == nil {
 		return e

@@ -70,8 +70,8 @@ type IdentifyJWT struct {
 	// Default: `30s`.
 	Leeway string `json:"leeway,omitempty"`
 
-	// How often the key set is read again, between 1s and 1d. A token with an unknown key causes
-	// an earlier read. Default: `5m`.
+	// The interval at which the key set is read again, between 1s and 1d. A token with an unknown
+	// key causes an earlier read. Default: `5m`.
 	Refresh string `json:"refresh,omitempty"`
 
 	// A request header that holds the token. If several places are set, the first with a value
@@ -95,8 +95,8 @@ type IdentifyJWT struct {
 
 // IdentifyAPIKey defines which API keys are valid, and where requests carry them.
 type IdentifyAPIKey struct {
-	// A file with the hashes of the keys, with tier, tenant, owner, limits and expiry of each.
-	// KeysFile is read again when it changes. Required without `keys`.
+	// A file with the hash, tier, tenant, owner, limits and expiry of each key. The file is read
+	// again when it changes. Required without `keys`.
 	KeysFile string `json:"keys_file,omitempty"`
 
 	// `directory`: keys that are not in `keys_file` are looked up in the directory. Operators

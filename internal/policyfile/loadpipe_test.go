@@ -10,8 +10,8 @@ import (
 	"github.com/penstock/penstock/internal/test/pipetest"
 )
 
-// TestPipeIsRejected: a policy file that is a pipe is rejected. Opening it would block until
-// there is a writer, both at the start and when a watch is closed.
+// TestPipeIsRejected: a policy file that is a pipe is rejected. Opening a pipe would block until
+// there is a writer.
 func TestPipeIsRejected(t *testing.T) {
 	pipetest.IsRejected(t, "policy.yaml", func(path string) error {
 		_, err := Load(path)

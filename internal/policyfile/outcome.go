@@ -35,7 +35,7 @@ type Statuses struct {
 	Status StatusWords `json:"status,omitempty"`
 }
 
-// Throttle bounds how long, and how many, requests may wait instead of being denied.
+// Throttle bounds how many requests may wait instead of being denied, and for how long.
 type Throttle struct {
 	// How long a request may wait, between 1ms and 1m. Required.
 	MaxDelay string `json:"max_delay,omitempty"`
@@ -69,7 +69,7 @@ type Penalty struct {
 	// How long a violation counts. Default: `1h`.
 	Window string `json:"window,omitempty"`
 
-	// The number of violations from which there is a penalty. Default: 3.
+	// The number of violations at which a penalty begins. Default: 3.
 	Threshold *int64 `json:"threshold,omitempty"`
 
 	// The factors of the wait: the first at the threshold, the next one violation later, and the

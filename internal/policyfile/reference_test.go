@@ -39,8 +39,8 @@ func reference(t *testing.T) string {
 
 var inBackticks = regexp.MustCompile("`([^`]+)`")
 
-// firstCells returns the texts in backticks in the first column of the table with that heading, in
-// order.
+// firstCells returns the texts in backticks in the first column of the table with the given
+// heading, in order.
 func firstCells(t *testing.T, text, heading string) (words []string) {
 	t.Helper()
 	_, table, ok := strings.Cut(text, "\n| "+heading+" |")

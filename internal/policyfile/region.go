@@ -18,7 +18,7 @@ import (
 // The ways to hold a rule's limits over all regions.
 const (
 	AcrossShare = "share" // each region has its part
-	AcrossLease = "lease" // each region has its part, and borrows units of the others
+	AcrossLease = "lease" // each region has its part, and borrows units from the others
 	// AcrossGossip: each region has the whole limit, and tells the others what it has counted.
 	AcrossGossip = "gossip"
 )
@@ -190,8 +190,8 @@ func (s *regionSet) checkTold(path string, interval counter.Micros, limits []cou
 }
 
 // GossipInterval returns the shortest interval at which regions tell each other what they have
-// counted, and the names of the rules whose counts they tell. The interval is 0 if there are
-// none.
+// counted, and the names of the rules whose counts they tell. The interval is 0 if there are no
+// such rules.
 func GossipInterval(p *policy.Policy) (interval counter.Micros, rules []string) {
 	for i := range p.Rules {
 		if r := &p.Rules[i]; r.Region != nil && r.Region.Gossip > 0 {
@@ -269,8 +269,8 @@ func (s *regionSet) divideLimits(path, region string, limits []counter.Limit) {
 	}
 }
 
-// checkRegions reports what is wrong with the policy in one of its regions only, such as a cost
-// that exceeds the region's part of a limit.
+// checkRegions reports problems that the policy has only in one of its regions, such as a cost that
+// exceeds the region's part of a limit.
 func (d *Document) checkRegions(found *syntax.Report) {
 	for _, name := range d.RegionNames() {
 		here, inside := *d, &syntax.Report{}

@@ -18,7 +18,7 @@ func regional(t *testing.T, rest string) *Document {
 	return d
 }
 
-// limitsIn returns the limits of the first rule in a region, and of its tier gold.
+// limitsIn returns the limits that the first rule and its tier gold have in a region.
 func limitsIn(t *testing.T, d *Document, region string) (limits []string) {
 	t.Helper()
 	here := *d
@@ -114,7 +114,7 @@ func TestInRegion(t *testing.T) {
 	}
 }
 
-// TestRegionProblems: nothing about regions is accepted and then ignored.
+// TestRegionProblems: no setting about regions is accepted and then ignored.
 func TestRegionProblems(t *testing.T) {
 	const rule = "rules: [{name: api, limit: 10/1h}]\n"
 	for text, want := range map[string]string{

@@ -115,8 +115,8 @@ func (d *Document) UnmarshalJSON(data []byte) error { return unmarshal(data, d) 
 // UnmarshalJSON reads a rule as strictly as a policy file is read. The error is [policy.Problems].
 func (r *Rule) UnmarshalJSON(data []byte) error { return unmarshal(data, r) }
 
-// UnmarshalJSON reads an entry of identify as strictly as a policy file is read. The error is
-// [policy.Problems].
+// UnmarshalJSON reads an entry of the list "identify" as strictly as a policy file is read. The
+// error is [policy.Problems].
 func (i *Identify) UnmarshalJSON(data []byte) error { return unmarshal(data, i) }
 
 // UnmarshalJSON reads a match as strictly as a policy file is read. The error is [policy.Problems].

@@ -270,7 +270,7 @@ func (a *adviser) unnamedCosts(at string, c *policy.CostAfter) {
 	}
 }
 
-// lowEstimateFactor is the smallest ratio of max and estimate that causes a warning.
+// lowEstimateFactor is the smallest ratio of max to estimate that causes a warning.
 const lowEstimateFactor = 100
 
 // lowEstimate warns of an estimate so low that a burst uses far more than the limit. The requests

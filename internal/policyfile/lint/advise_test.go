@@ -55,8 +55,8 @@ func TestAdvise(t *testing.T) {
 	}
 }
 
-// TestAdviseOnTokens: warnings about secrets written in the policy, and about tokens without an
-// issuer or audience.
+// TestAdviseOnTokens tests the warnings about secrets written in the policy, and about tokens
+// without an issuer or audience.
 func TestAdviseOnTokens(t *testing.T) {
 	for _, test := range []struct {
 		text string
@@ -80,8 +80,8 @@ func TestAdviseOnTokens(t *testing.T) {
 	}
 }
 
-// TestAdviseOnCosts: warnings about costs that a client can keep from being read, or from being
-// named.
+// TestAdviseOnCosts tests the warnings about costs that a client can keep from being read, or from
+// being stated.
 func TestAdviseOnCosts(t *testing.T) {
 	for cost, want := range map[string][]string{
 		"{json: u, estimate: 5}":                          {"rules[0].cost_after: has neither max nor unread"},
@@ -100,7 +100,8 @@ func TestAdviseOnCosts(t *testing.T) {
 	}
 }
 
-// TestAdviseOnWords: warnings about exemptions, windows and tiers that are probably mistakes.
+// TestAdviseOnWords tests the warnings about exemptions, windows and tiers that are probably
+// mistakes.
 func TestAdviseOnWords(t *testing.T) {
 	for _, test := range []struct {
 		text string
@@ -160,7 +161,7 @@ func TestAdviseOnWords(t *testing.T) {
 	}
 }
 
-// TestAdviseComparesRules: warnings about rules that never win because of another rule.
+// TestAdviseComparesRules tests the warnings about rules that never win because of another rule.
 func TestAdviseComparesRules(t *testing.T) {
 	const a, never = "{name: a, group: g, limit: 1/1s", "can never win: a matches all its requests"
 	for _, test := range []struct {

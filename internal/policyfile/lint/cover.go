@@ -66,7 +66,8 @@ func coversAttrs(outer, inner []policy.AttrMatch) bool {
 	return true
 }
 
-// coversGlob handles equal values, and outer values whose only star is at the end.
+// coversGlob reports whether the value outer covers inner. It recognizes only equal values, and
+// outer values whose only star is at the end.
 func coversGlob(outer, inner string) bool {
 	prefix, isPrefix := strings.CutSuffix(outer, "*")
 	literal, _, _ := strings.Cut(inner, "*")
@@ -90,7 +91,8 @@ func coversPaths(outer, inner *policy.Match) bool {
 	})
 }
 
-// coversPath handles equal patterns, patterns that end in a star, and /**.
+// coversPath reports whether the pattern outer covers inner. It recognizes only equal patterns, and
+// outer patterns whose only star is at the end, or /** at the end.
 func coversPath(outer, inner string) bool {
 	if strings.HasSuffix(outer, "/**") { // at the end of a pattern, /* also matches any rest
 		outer = outer[:len(outer)-1]

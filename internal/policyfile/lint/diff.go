@@ -80,8 +80,8 @@ func Diff(before, after *policyfile.Document) (c Changes) {
 	return c
 }
 
-// The function commonNames returns the names of the document's rules that the map others has too,
-// in the document's order.
+// The function commonNames returns the names of the document's rules that are also in the map
+// others, in the document's order.
 func commonNames(d *policyfile.Document, others map[string]*policyfile.Rule) (names []string) {
 	for i := range d.Rules {
 		if name := d.Rules[i].Name; others[name] != nil {
@@ -133,8 +133,8 @@ func restartedCounters(before, after *policyfile.Document, was, is map[string]*p
 	return list
 }
 
-// The function isZoneMoved reports whether another time zone makes calendar windows begin at other
-// times.
+// The function isZoneMoved reports whether the documents have different time zones, so that their
+// calendar windows begin at different times.
 func isZoneMoved(before, after *policyfile.Document) bool {
 	return cmp.Or(before.Timezone, "UTC") != cmp.Or(after.Timezone, "UTC")
 }

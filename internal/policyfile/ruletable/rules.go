@@ -304,7 +304,7 @@ func (r *row) placeholders(column string) (per policyfile.Words) {
 	return per
 }
 
-// oneOf returns what a word stands for.
+// oneOf returns what the word in a column stands for, by the map known.
 func (r *row) oneOf(column string, known map[string]policyfile.Words) policyfile.Words {
 	w, ok := known[strings.ToLower(r.text(column))]
 	if !ok {

@@ -18,7 +18,7 @@ const (
 	bytesMax = 32 << 20
 )
 
-// The type form is a shape of table, by its columns.
+// The type form describes one form of table by its columns.
 type form struct {
 	name     string
 	decides  []string // a table with one of these columns has the form
@@ -42,7 +42,7 @@ var forms = []*form{
 		columns: []string{"name", "resource", "subject_type", "limit", "window", "algorithm", "tier", "action", "response_code", "response_message", "priority", "enabled"}},
 }
 
-// row is a row of a table. The row's methods note what is wrong.
+// row is a row of a table. The row's methods record the problems of its cells.
 type row struct {
 	line   int
 	cells  map[string]string

@@ -48,8 +48,8 @@ func FormatOf(path string) (Format, bool) {
 }
 
 // Tree reads a document that is not a policy but has one of the same formats, such as a list of API
-// keys. Tree is as strict as for a policy and has the same bounds. The argument called name appears
-// in the positions of problems. The node is nil for an empty document. The error is
+// keys. The document is read as strictly as a policy, and with the same bounds. The argument called
+// name appears in the positions of problems. The node is nil for an empty document. The error is
 // [policy.Problems].
 func Tree(name string, format Format, data []byte) (*Node, error) {
 	found := &Report{}

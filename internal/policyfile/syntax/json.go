@@ -40,8 +40,8 @@ type jsonParser struct {
 	wide    bool // a block with too many keys has been reported
 }
 
-// jsonParser.token returns the next token and its position. JSON tokens have no line breaks, so its
-// end is on the same line.
+// jsonParser.token returns the next token and its position. A JSON token has no line breaks, so it
+// ends on the line on which it begins.
 func (p *jsonParser) token() (json.Token, string) {
 	token, err := p.decoder.Token()
 	if err != nil { // cannot happen: the document is valid

@@ -104,7 +104,7 @@ func (r *Report) Touches(path string) bool {
 }
 
 // Within reports whether the path equals the argument outer or is inside it. Within ignores case,
-// since problems can spell header names differently than the document.
+// because problems can spell header names differently than the document.
 func Within(path, outer string) bool {
 	if len(path) < len(outer) || !strings.EqualFold(path[:len(outer)], outer) {
 		return false

@@ -52,9 +52,9 @@ type yamlShape struct {
 	deep, wide bool
 }
 
-// yamlShape.block counts the keys of blocks, which are lines with the same indentation, and the
-// dashes of one line. The method counts inside brackets too, since it cannot tell whether a bracket
-// is part of a word or a comment.
+// yamlShape.block counts the keys of blocks and the dashes of one line. A block is a series of
+// lines with the same indentation. The method counts inside brackets too, because it cannot tell
+// whether a bracket is part of a word or a comment.
 func (s *yamlShape) block(line []byte) {
 	indent, dashes := 0, 0
 	for ; indent < len(line); indent++ {
@@ -63,7 +63,7 @@ func (s *yamlShape) block(line []byte) {
 		if !isMark && c != ' ' && c != '\t' {
 			break
 		}
-		if isMark { // a new item ends the blocks inside the last one
+		if isMark { // a new item ends the blocks inside the previous item
 			dashes++
 			s.forget(indent)
 		}

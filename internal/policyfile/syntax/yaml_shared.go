@@ -83,8 +83,7 @@ func (p *yamlParser) alias(from *ast.AliasNode, line int) *Node {
 	return value
 }
 
-// Node.size counts the node and all nodes in it, and can stop when the count has reached the
-// argument named most.
+// Node.size counts the node and all nodes in it, but may stop counting at the given maximum.
 func (n *Node) size(most int) int {
 	size := 1
 	for i := 0; i < len(n.Items) && size < most; i++ {
