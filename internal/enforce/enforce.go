@@ -16,8 +16,8 @@
 //
 // # When not to use it
 //
-// For a call for which no request waits, such as one of a correction or of a shadow policy, call
-// the store directly: the duration of such a call would distort the histogram.
+// If no request waits for a call, such as a correction or a call for a shadow policy, call the
+// store directly: the duration of such a call would distort the histogram.
 package enforce
 
 import (

@@ -136,7 +136,7 @@ func (e *Enforcer) measureCorrection(c *Correction, of *Client) {
 // MeasureAdmissions counts n requests like that of the plan, which another process admitted by a
 // version of the policy. If the plan's client is not certain, the argument named is false, and the
 // requests are counted without a client. If the plan does not admit the request, because its client
-// has been blocked since, they are counted for the policy itself.
+// has been blocked since, the requests are counted for the policy itself.
 func (e *Enforcer) MeasureAdmissions(plan *core.Plan, v *live.Version, n uint64, named bool) {
 	if !e.meter.On() {
 		return

@@ -15,8 +15,9 @@ import (
 	"github.com/penstock/penstock/internal/events"
 )
 
-// An outage is over when no request was decided without the store for outageQuiet. So an outage of
-// one of several servers is logged as one outage, although other requests are answered.
+// An outage is over when, for the time outageQuiet, no request was decided without the store. So an
+// outage of one of several servers is logged as one outage, although the other servers answer
+// requests meanwhile.
 const outageQuiet = 2 * time.Second
 
 // Outages logs outages of the store, and periods in which more requests wait for it than it can

@@ -57,7 +57,7 @@ func (e *Enforcer) ReportDenials(plan *core.Plan, d *core.Decision, v *live.Vers
 	}
 }
 
-// handOver hands n equal decisions over to the log of events. The argument here is true if this
+// handOver hands n equal decisions over to the log of events. The last argument is true if this
 // process made the decision of the plan, so that its wait and its latency are known.
 func (e *Enforcer) handOver(plan *core.Plan, d *core.Decision, v *live.Version, n uint64, here bool) {
 	k := events.Key{Policy: v.Document.Name, Version: v.ID, Rule: ruleOf(plan, d), Decision: d.Outcome.String(), Kind: d.Client.Kind,
@@ -87,7 +87,7 @@ func (e *Enforcer) handOver(plan *core.Plan, d *core.Decision, v *live.Version, 
 	e.events.Add(&k, &details, n)
 }
 
-// ruleOf returns the rule that made the decision, or the entry of block.
+// ruleOf returns the rule that made the decision, or the entry of the list "block".
 func ruleOf(plan *core.Plan, d *core.Decision) string {
 	if d.Rule == "" && d.Denied() {
 		return plan.BlockedBy()

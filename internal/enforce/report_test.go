@@ -31,7 +31,8 @@ func (a *fixedStore) Take(_ context.Context, _ []counter.Check, results []counte
 	return nil
 }
 
-// reportTest is an enforcer with a log of events, whose seconds the test ends.
+// reportTest is an enforcer with a log of events. The test determines when a second of the log
+// ends.
 type reportTest struct {
 	t        testing.TB
 	store    fixedStore
@@ -150,7 +151,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestRulesReportOnTheirOwn: the setting events of a rule replaces that of its policy, field by
+// TestRulesReportOnTheirOwn: the block "events" of a rule replaces that of its policy, field by
 // field. A field that the rule omits has the value in the policy.
 func TestRulesReportOnTheirOwn(t *testing.T) {
 	const api, other = "{name: api, match: {path: /api/*}, limit: 5/1m, events: ", "}, {name: other, match: {path: /other}, limit: 5/1m}]}"
@@ -279,7 +280,7 @@ func TestReportingAllocatesNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkReport measures what events add to a decision, compared with the case off.
+// BenchmarkReport measures what events add to a decision, compared with the case "off".
 func BenchmarkReport(b *testing.B) {
 	for _, c := range []struct {
 		name, words string

@@ -94,8 +94,8 @@ func (parent) Set(string, string) {}
 // Keys implements [propagation.TextMapCarrier].
 func (parent) Keys() []string { return []string{traceparentKey} }
 
-// End records the span with the decision of the plan's request. The argument versions contains
-// those of the policies that decided it, and err is the error of the store, or nil.
+// End records the span with the decision of the plan's request. The argument versions contains the
+// versions of the policies that decided the request, and err is the error of the store, or nil.
 func (s *Span) End(plan *core.Plan, d *core.Decision, err error, versions ...*live.Version) {
 	if s.tracer != nil {
 		s.record(plan, d, err, versions)

@@ -129,7 +129,7 @@ func TestHostileParents(t *testing.T) {
 }
 
 // TestClientsOfAnyBytes: a client whose name is not text does not prevent the spans of other
-// clients from being sent. They are sent as protocol buffers, whose texts must be UTF-8.
+// clients from being sent. Spans are sent as protocol buffers, whose texts must be UTF-8.
 func TestClientsOfAnyBytes(t *testing.T) {
 	tracer, spans := recorder()
 	r := newReportTest(t, "{name: shop, events: {}, rules: [{name: all, limit: 5/1m}]}")

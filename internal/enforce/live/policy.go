@@ -23,14 +23,15 @@ type Options struct {
 	// First is the initial document, already completed. If it is nil, Open loads it from the
 	// source.
 	First *policyfile.Document
-	// Fronts enforce the policy. A policy that uses a feature that one of them lacks is rejected.
+	// Fronts enforce the policy. A policy is rejected if it uses a feature that one of these fronts
+	// lacks.
 	Fronts []lint.Front
 	// FormerMin is the number of replaced versions to keep. Versions that were replaced less than
 	// FormerAge ago are also kept, up to FormerMax in all.
 	FormerMin, FormerMax int
 	FormerAge            time.Duration
-	// Region is the region of this process. A policy with regions is rejected unless this region is
-	// one of them, and is compiled for this region. It may be "".
+	// Region is the region of this process, or "". A policy with regions is compiled for this
+	// region, and is rejected if it does not have this region.
 	Region string
 	// Verifiers opens the verifiers of credentials. Metrics counts requests by rule and outcome.
 	Verifiers *Verifiers

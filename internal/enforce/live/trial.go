@@ -34,10 +34,11 @@ func CompleteAll(d *policyfile.Document, complete func(*policyfile.Document) err
 	return nil
 }
 
-// Choose returns the version that decides the requests of a request's client: the version itself,
-// unless a candidate decides the requests of a share of the clients. It may be called for either of
-// the two versions, and before the request is added to the plan. If the plan's Unresolved method
-// then returns names, the result is final only after these clients have been read.
+// Choose returns the version that decides the requests of the client of a request: the candidate,
+// if it decides for a share of the clients and the client is in this share, otherwise the version
+// in force. It may be called for either of the two versions, and before the request is added to the
+// plan. If the plan's Unresolved method then returns names, the result is final only after these
+// clients have been read.
 func (v *Version) Choose(p *core.Plan, a policy.Attributes) *Version {
 	t := v.trial
 	if t == nil {
@@ -55,8 +56,7 @@ func (v *Version) ChooseFor(who *policy.Identity) *Version {
 	return t.versionAt(core.PlaceOf(who, &t.salt))
 }
 
-// versionAt returns the version that decides the requests of the client at a place, as in
-// policyfile.
+// versionAt returns the version that decides the requests of the client at a place.
 func (t *trial) versionAt(place int32) *Version {
 	if place < t.share {
 		return t.candidate

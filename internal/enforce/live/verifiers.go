@@ -62,8 +62,8 @@ type versionVerifiers struct {
 	held []*sharedVerifier
 }
 
-// openFor opens the verifiers for the policy's identify entries. Its error is [policy.Problems] or
-// a [*policyfile.PanicError]; after an error, nothing is left open.
+// openFor opens the verifiers for the entries of the policy's list "identify". Its error is
+// [policy.Problems] or a [*policyfile.PanicError]; after an error, nothing is left open.
 func (p *Verifiers) openFor(d *policyfile.Document) (*versionVerifiers, error) {
 	v := &versionVerifiers{pool: p, list: make([]policy.Verifier, len(d.Identify))}
 	deadline := time.Now().Add(keysWait)

@@ -86,8 +86,8 @@ func (v *Version) KeysReady() bool {
 	return v.verifiers.ready()
 }
 
-// Verifiers returns one verifier for each entry of identify in the document, in the same order. It
-// is nil for an entry that needs none.
+// Verifiers returns one verifier for each entry of the document's list "identify", in the same
+// order. The verifier is nil if the entry needs none.
 func (v *Version) Verifiers() []policy.Verifier { return v.verifiers.list }
 
 // Options.compile builds a version from a document, with its candidate. It leaves nothing open on

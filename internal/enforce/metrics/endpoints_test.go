@@ -13,8 +13,8 @@ import (
 	"github.com/penstock/penstock/internal/test/request"
 )
 
-// TestEndpoints counts by the pattern that matches, never by the path. A rule without a path has no
-// series.
+// TestEndpoints tests that requests are counted by the pattern that matches, never by the path. A
+// rule without a path has no series.
 func TestEndpoints(t *testing.T) {
 	d := document(t, `
 name: shop
@@ -54,8 +54,8 @@ rules:
 	}
 }
 
-// TestEndpointsAreBounded: a policy with more patterns than labels counts the others together, and
-// the path is compared with a bounded number of patterns.
+// TestEndpointsAreBounded: a policy with more patterns than labels counts the remaining patterns
+// together, and the path is compared with a bounded number of patterns.
 func TestEndpointsAreBounded(t *testing.T) {
 	var text strings.Builder
 	text.WriteString("name: shop\nrules:\n")

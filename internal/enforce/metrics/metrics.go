@@ -111,7 +111,7 @@ func (m *Metrics) Collectors() []prometheus.Collector {
 		m.Unreadable, m.Reloads, m.Policies, m.keyPanics, m.keyReloads[0], m.keyReloads[1]}
 }
 
-// Followed creates the counters of a policy's edits, so that the first one is seen as an increase.
+// Followed creates the counters of a policy's edits, so that the first edit is seen as an increase.
 func (m *Metrics) Followed(policy string) {
 	m.Reloads.WithLabelValues(policy, "accepted")
 	m.Reloads.WithLabelValues(policy, "refused")
@@ -188,7 +188,8 @@ func (m *Metrics) Rules(policy string, rs *core.Ruleset) *Rules {
 }
 
 // Count counts the outcomes of one request for the ruleset's rules and for the policy itself. Count
-// skips [core.OutcomeNone], as of the penalty of a client that has no penalty.
+// skips an outcome that is [core.OutcomeNone], such as that of a client's penalty if the client has
+// none.
 func (c *Rules) Count(outcomes []core.RuleOutcome) {
 	for i := range outcomes {
 		if o := &outcomes[i]; o.Ruleset == c.rules && o.Outcome != core.OutcomeNone {
@@ -207,14 +208,14 @@ func (c *Rules) inc(rule int, outcome core.Outcome) {
 	})
 }
 
-// Credentials are a policy's counters of credentials, by entry of identify and by state.
+// Credentials are a policy's counters of credentials, by entry of the list "identify" and by state.
 // Credentials are safe for concurrent use.
 type Credentials struct {
 	total  *prometheus.CounterVec
 	policy string
 	rules  *core.Ruleset
 	ways   []string
-	// a row for each entry of identify, with unchecked after the states
+	// a row for each entry of the list "identify", with unchecked after the states
 	of [][unchecked + 1]lazy
 }
 
@@ -225,8 +226,9 @@ const (
 	uncheckedName = "unchecked"
 )
 
-// CredentialsOf returns the counters of a policy and its ruleset. The label of an entry of identify
-// is the name of its method, such as jwt. The label of the second entry with that method is jwt-2.
+// CredentialsOf returns the counters of a policy and its ruleset. The label of an entry of the list
+// "identify" is the name of its method, such as jwt. The label of the second entry with that method
+// is jwt-2.
 func (m *Metrics) CredentialsOf(d *policyfile.Document, rs *core.Ruleset) *Credentials {
 	c := &Credentials{total: m.Credentials, policy: d.Name, rules: rs}
 	counts := make(map[string]int)

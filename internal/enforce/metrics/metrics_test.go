@@ -33,8 +33,8 @@ func document(t *testing.T, text string) *policyfile.Document {
 }
 
 // TestCounts tests that outcomes are counted by policy and rule, that credentials are counted by
-// their entry in identify (jwt, api_key, jwt-2), and that counting allocates nothing when the
-// series exist. Outcomes of another policy in the same request are not counted.
+// their entry in the list "identify" (jwt, api_key, jwt-2), and that counting allocates nothing
+// when the series exist. Outcomes of another policy in the same request are not counted.
 func TestCounts(t *testing.T) {
 	d := document(t, `
 name: shop

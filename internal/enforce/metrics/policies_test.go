@@ -104,7 +104,7 @@ func TestDenialsByTier(t *testing.T) {
 }
 
 // TestTheFirstRejectedEditIsAnIncrease: the counters of a policy's edits exist before the first
-// one.
+// edit.
 func TestTheFirstRejectedEditIsAnIncrease(t *testing.T) {
 	m := New()
 	m.Followed("shop")

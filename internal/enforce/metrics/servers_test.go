@@ -21,8 +21,8 @@ type servers []*redisstore.Store
 func (s servers) Describe(ch chan<- *prometheus.Desc) { describeServers(ch) }
 func (s servers) Collect(ch chan<- prometheus.Metric) { collectServers(ch, time.Now(), s...) }
 
-// TestServersOfSeveralStores: a server of two stores has one series of each metric, and one that is
-// down has only penstock_redis_up.
+// TestServersOfSeveralStores: a server of two stores has one series of each metric, and a server
+// that is down has only penstock_redis_up.
 func TestServersOfSeveralStores(t *testing.T) {
 	up, down := redistest.StartTCP(t), redistest.StartTCP(t)
 	down.Kill()
@@ -46,8 +46,8 @@ func TestServersOfSeveralStores(t *testing.T) {
 	}
 }
 
-// TestLabelsOfOthers: text that servers chose is cut, and is valid UTF-8, without which no metric
-// at all could be shown.
+// TestLabelsOfOthers: text that servers chose is cut and made valid UTF-8. Otherwise no metric at
+// all could be shown.
 func TestLabelsOfOthers(t *testing.T) {
 	for _, text := range []string{"redis-1:6379", "a\xff\xfeb", strings.Repeat("é", 1000), "\xc3"} {
 		got := labelOf(text)

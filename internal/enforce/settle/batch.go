@@ -53,7 +53,8 @@ func (b *batch) settle() {
 	b.jobs = b.jobs[:0]
 }
 
-// The function condition returns the checks that the store must admit before a job, or nil.
+// The function condition returns the checks that the store must admit before the job is settled, or
+// nil.
 func condition(job Job) []counter.Check {
 	if c, ok := job.(Conditional); ok {
 		return c.Condition()

@@ -4,7 +4,7 @@
 //
 // # Promise
 //
-// A candidate is asked as if it were in force, but with separate counters. No request waits for a
+// A candidate decides as if it were in force, but with separate counters. No request waits for a
 // candidate, and a candidate changes no decision and no answer. Each trial is counted once, by the
 // decision of the policies in force and by that of the candidate.
 //

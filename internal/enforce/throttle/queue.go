@@ -18,7 +18,7 @@ const waitersMaxDefault = 1 << 17
 // At most the fraction 1/sourcePart of WaitersMax may be requests of one source. Otherwise a client
 // with a few counters could fill all queues, and requests of other clients would be denied instead
 // of delayed. With the default of a bridge, a source leaves room in the queue of a filter, too,
-// which holds up to 4,096 requests. Sources share sourceCounts counts.
+// which holds up to 4,096 requests. There are sourceCounts counts, which the sources share.
 const (
 	sourcePart   = 8
 	sourceCounts = 1024

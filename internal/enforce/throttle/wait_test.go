@@ -58,8 +58,8 @@ func (a *asking) Peer() netip.Addr           { return netip.MustParseAddr(a.peer
 func (*asking) Remote() netip.Addr           { return netip.Addr{} }
 func (*asking) Now() counter.Micros          { return micros(time.Since(time.Time{})) }
 
-// withFront runs a story with a front of two rules: one request per second, for which requests
-// wait, and one per hour for /hard.
+// withFront runs a story with a front of two rules: a throttle rule of one request per second, and
+// a rule of one request per hour for /hard.
 func withFront(t *testing.T, story func(*front)) {
 	withFrontOf(t, story, throttleRule(t, "slow", "1/1s fixed_window", 2*counter.Second, 2),
 		policy.Rule{Name: "hard", Match: policy.Match{Path: []string{"/hard"}}, Limits: limits(t, "1/1h fixed_window")})
@@ -169,7 +169,7 @@ func TestAnnounceReturnsFinalDenials(t *testing.T) {
 
 // TestUnansweredLookupsAreNotAdmitted: if the store does not answer lookups, which charge nothing,
 // the requests wait for their turn instead of being admitted uncounted. Their own checks are
-// counted, as by package fallback while the store does not answer.
+// counted, as package fallback counts them while the store does not answer.
 func TestUnansweredLookupsAreNotAdmitted(t *testing.T) {
 	withFrontOf(t, func(f *front) {
 		f.request("/").decide(context.Background())

@@ -10,7 +10,7 @@
 // shards of 64. For every listed client, Denied − Over <= D <= Denied, where D is its true number
 // of denials, with the same decay applied to all three. Over is at most N/64, where N is the number
 // of denials in the shard; with many clients that is about 1/1024 of all denials. A client that is
-// not listed was denied at most that often. So a client with more than 1/64 of its shard's denials
+// not listed was denied at most N/64 times. So a client with more than 1/64 of its shard's denials
 // is always listed.
 //
 // Every count is halved once per half-life, an hour by default. After a day, 10 million denials
