@@ -162,7 +162,7 @@ func functionSizes(t *testing.T, module []byte) map[string]int {
 		id := r.take(1)[0]
 		body := &sections{rest: r.take(r.number())}
 		switch id {
-		case 2: // imports: all of functions
+		case 2: // imports, which are all functions
 			for imported = body.number(); len(body.rest) > 0; body.number() {
 				body.take(body.number()) // the module
 				body.take(body.number()) // the name

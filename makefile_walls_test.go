@@ -73,8 +73,8 @@ func stories(t *testing.T) map[string]bool {
 	return parallel
 }
 
-// TestMakefileRunsExams tests that unit-rest runs each test that race skips, in each package that
-// has it.
+// TestMakefileRunsExams tests that the target unit-rest runs each test that the target race skips,
+// in each package that has the test.
 func TestMakefileRunsExams(t *testing.T) {
 	differs, exams := strings.Join(variable(t, "DIFFERS"), "|"), variable(t, "EXAMS")
 	out, err := exec.Command("grep", "-rE", "--include=*_test.go", `^func (`+strings.Join(exams, "|")+`)\(`, ".").Output()

@@ -373,8 +373,8 @@ func TestNamesSayWhatTheyHold(t *testing.T) {
 	}
 }
 
-// TestTestsDoNotSleep excepts files that run in a bubble of testing/synctest, where the test has a
-// clock of its own and a sleep takes no time.
+// TestTestsDoNotSleep tests that tests do not sleep, except in files that use testing/synctest.
+// There the test has a clock of its own, and a sleep takes no time.
 func TestTestsDoNotSleep(t *testing.T) {
 	for _, file := range sources(t, isTest) {
 		if slices.ContainsFunc(file.syntax.Imports, func(i *ast.ImportSpec) bool { return i.Path.Value == `"testing/synctest"` }) {
