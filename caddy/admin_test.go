@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// The method ask sends a request to the admin endpoint and returns the status and the answer.
+// server.ask sends a request to the admin endpoint and returns the status and the answer.
 func (s *server) ask(method, path string) (int, map[string]any) {
 	s.t.Helper()
 	r, err := http.NewRequest(method, fmt.Sprintf("http://127.0.0.1:%d/penstock/%s", s.admin, path), nil)

@@ -29,7 +29,7 @@ type attributes struct {
 	began  counter.Micros // 0 unless usage is counted
 }
 
-// The method reset loads a request. The path is the one that the client sent, before any rewrite.
+// attributes.reset loads a request. The path is the one that the client sent, before any rewrite.
 func (a *attributes) reset(r *http.Request) {
 	if a.r, a.began = r, 0; usageMeter.On() {
 		a.began = a.Now()

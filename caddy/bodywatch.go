@@ -85,7 +85,7 @@ func (w *responder) narrowCodings(r *http.Request) {
 	r.Header["Accept-Encoding"] = []string{strings.Join(kept, ", ")}
 }
 
-// The method unfinished reports whether the request body was read only in part. An error may then
+// responder.unfinished reports whether the request body was read only in part. An error may then
 // be the client's fault.
 func (w *responder) unfinished() bool {
 	return w.body != nil && bodyState(w.body.state.Load()) == bodyBegun

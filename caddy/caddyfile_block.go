@@ -69,7 +69,7 @@ func (b *block) read() error {
 	return nil
 }
 
-// The method problem records a problem of the setting that the dispenser is at.
+// block.problem records a problem of the setting that the dispenser is at.
 func (b *block) problem(word, why, remedy string) {
 	b.problemAt(place(b.d), word, why, remedy)
 }
@@ -78,7 +78,7 @@ func (b *block) problemAt(at, word, why, remedy string) {
 	b.problems = append(b.problems, policy.Problem{Path: word, Why: why, Remedy: remedy, Place: at})
 }
 
-// The method skip consumes the rest of a line and its block, after a setting that is invalid here.
+// block.skip consumes the rest of a line and its block, after a setting that is invalid here.
 func (b *block) skip() {
 	b.d.RemainingArgs()
 	for nesting := b.d.Nesting(); b.d.NextBlock(nesting); {
@@ -86,7 +86,7 @@ func (b *block) skip() {
 	}
 }
 
-// The method document returns the policy, or an error that lists all problems.
+// block.document returns the policy, or an error that lists all problems.
 func (b *block) document() (*policyfile.Document, error) {
 	d, err := policyfile.FromNode(b.tree)
 	if len(b.problems) > 0 {
@@ -151,7 +151,7 @@ func (b *block) word() {
 	}
 }
 
-// The method shadow reads "shadow policy FILE".
+// block.shadow reads "shadow policy FILE".
 func (b *block) shadow() {
 	if !b.d.NextArg() || b.d.Val() != "policy" {
 		b.problem("shadow", "tries a policy file out and nothing else", "write shadow policy candidate.yaml; for one rule, action log_only")
@@ -228,7 +228,7 @@ func (b *block) limits(args []string) *syntax.Node {
 	return list
 }
 
-// The method extend appends items to a list, so that a setting may be repeated on several lines.
+// block.extend appends items to a list, so that a setting may be repeated on several lines.
 func (b *block) extend(into *syntax.Node, word string, items *syntax.Node, at string) {
 	if known := into.Get(word); known != nil && known.Kind == syntax.KindList {
 		known.Items = append(known.Items, items.Items...)
@@ -237,7 +237,7 @@ func (b *block) extend(into *syntax.Node, word string, items *syntax.Node, at st
 	into.Set(word, at, items)
 }
 
-// The method merge reads "key value..." pairs, or a block of them, into the map named word.
+// block.merge reads "key value..." pairs, or a block of them, into the map named word.
 func (b *block) merge(into *syntax.Node, word string) {
 	known := into.Get(word)
 	if known == nil {
@@ -299,7 +299,7 @@ var flags = []string{"enabled", "unverified", "expose", "quota", "case_sensitive
 // The variable files lists the settings whose value is a file path.
 var files = []string{"jwks_file", "secret_file", "keys_file"}
 
-// The method readSetting reads any setting with its values. internal/policyfile decides whether the
+// block.readSetting reads any setting with its values. internal/policyfile decides whether the
 // setting exists.
 func (b *block) readSetting(into *syntax.Node) {
 	d := b.d

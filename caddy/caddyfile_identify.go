@@ -9,7 +9,7 @@ import (
 	"github.com/penstock/penstock/internal/policyfile/syntax"
 )
 
-// The method identify reads "identify ip|attr NAME|header NAME [unverified]|cookie NAME
+// block.identify reads "identify ip|attr NAME|header NAME [unverified]|cookie NAME
 // [unverified]|jwt|api_key" with an optional block. Each line adds one entry.
 func (b *block) identify() {
 	d := b.d
@@ -61,7 +61,7 @@ func (b *block) namedMethod(path, kind, remedy string) *syntax.Node {
 	return inner
 }
 
-// The method source reads "tenant attr NAME|header NAME unverified|host_label N", or a block with
+// block.source reads "tenant attr NAME|header NAME unverified|host_label N", or a block with
 // one source on each line. The settings user and tier have the same forms.
 func (b *block) source(word string) {
 	d := b.d

@@ -8,7 +8,7 @@ import (
 	"github.com/penstock/penstock/internal/policyfile/syntax"
 )
 
-// The method rule reads a rule: its name, optional limits and an optional block.
+// block.rule reads a rule: its name, optional limits and an optional block.
 func (b *block) rule() {
 	d := b.d
 	at := place(d)
@@ -53,7 +53,7 @@ func (b *block) ruleWord(rule *syntax.Node) {
 	}
 }
 
-// The method tiers reads "tiers NAME LIMIT..." or a block with one tier on each line. LIMIT may be
+// block.tiers reads "tiers NAME LIMIT..." or a block with one tier on each line. LIMIT may be
 // unlimited.
 func (b *block) tiers(rule *syntax.Node) {
 	d := b.d
@@ -85,7 +85,7 @@ func (b *block) tier(into *syntax.Node) {
 	b.noBlock("tiers." + name)
 }
 
-// The method action reads "action NAME". After throttle, an optional block bounds the delay and the
+// block.action reads "action NAME". After throttle, an optional block bounds the delay and the
 // queue.
 func (b *block) action(rule *syntax.Node) {
 	d := b.d
@@ -109,7 +109,7 @@ func (b *block) action(rule *syntax.Node) {
 	}
 }
 
-// The method response reads "response { status N ... }", in which "header NAME VALUE" may appear.
+// block.response reads "response { status N ... }", in which "header NAME VALUE" may appear.
 func (b *block) response(rule *syntax.Node) {
 	d := b.d
 	at := place(d)
@@ -154,7 +154,7 @@ func (b *block) responseHeader(into *syntax.Node) {
 	b.noBlock("response.header")
 }
 
-// The method cost reads one of the forms of a cost: "cost N" for all requests, "cost N key
+// block.cost reads one of the forms of a cost: "cost N" for all requests, "cost N key
 // value..." or "cost N { key value... }" for requests that match, or "cost header NAME { trusted
 // ... }".
 func (b *block) cost(rule *syntax.Node) {

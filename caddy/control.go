@@ -38,14 +38,14 @@ type Control struct {
 	SpoolBytes int64 `json:"spool_bytes,omitempty"`
 }
 
-// The method options returns the options of a feed.
+// Control.options returns the options of a feed.
 func (c *Control) options() feed.Options {
 	node, _ := os.Hostname() // a node with the name "" is shown as unnamed
 	return feed.Options{Target: controlcall.Target{URL: c.URL, Token: controlcall.TokenFile(c.TokenFile)}, Folder: c.Spool, BytesMax: c.SpoolBytes,
 		Node: node, Region: eventLog.Region, Meter: usageMeter, Logger: storeLogger()}
 }
 
-// The method check returns an error if the settings are not valid.
+// Control.check returns an error if the settings are not valid.
 func (c *Control) check(eventsTo string) error {
 	if c == nil {
 		return nil
@@ -79,7 +79,7 @@ func (p *pooledFeed) Destruct() error {
 	return p.Close()
 }
 
-// The method report starts sending events and usage to the control plane. The spool is opened when
+// App.report starts sending events and usage to the control plane. The spool is opened when
 // a configuration starts, because only one process may have it open.
 func (a *App) report() error {
 	if a.Control == nil {

@@ -87,7 +87,7 @@ func rejectEarly(w http.ResponseWriter) {
 // itself.
 const guessedLengthMax = 2048
 
-// The method write sends the response. A gRPC client gets a gRPC status. A failed write is not
+// answer.write sends the response. A gRPC client gets a gRPC status. A failed write is not
 // returned as an error, because the server would log it and clients can cause thousands of them.
 func (a *answer) write(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()

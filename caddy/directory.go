@@ -29,7 +29,7 @@ type Directory struct {
 	ClientsMax int `json:"clients_max,omitempty"`
 }
 
-// The method check returns an error if the settings are not valid.
+// Directory.check returns an error if the settings are not valid.
 func (d *Directory) check() error {
 	if d.ClientsMax < 0 {
 		return fmt.Errorf("directory: clients_max %d is negative; leave it out for the default", d.ClientsMax)
@@ -37,7 +37,7 @@ func (d *Directory) check() error {
 	return nil
 }
 
-// The method open opens the directory over a store.
+// Directory.open opens the directory over a store.
 func (d *Directory) open(opened *store.Store, timeout time.Duration) (*directory.Directory, error) {
 	if err := d.check(); err != nil {
 		return nil, err
@@ -101,8 +101,8 @@ func useDirectory(p *core.Plan, d *directory.Directory) {
 	}
 }
 
-// The method resolve makes the directory read the clients that a plan of the request does not know,
-// and plans the request again.
+// scratchSpace.resolve makes the directory read the clients that a plan of the request does not
+// know, and plans the request again.
 func (s *scratchSpace) resolve(p *core.Plan, d *directory.Directory) {
 	if len(p.Unresolved()) > 0 {
 		d.Resolve(context.Background(), p, func() { s.addTo(p) })

@@ -14,7 +14,7 @@ import (
 // for a 401), `limit`, `remaining`, `retry_after` (seconds), `host`, `method` and `path`.
 const DeniedEvent = "penstock_denied"
 
-// The method emit emits the event if a handler is subscribed. The method checks first, because
+// Handler.emit emits the event if a handler is subscribed. The method checks first, because
 // creating an event costs more than a decision.
 func (h *Handler) emit(r *http.Request, d *core.Decision) {
 	if !h.app.events.ShouldEmit(DeniedEvent) {

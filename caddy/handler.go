@@ -144,7 +144,7 @@ func (h *Handler) warnOfAccessLog(server *caddyhttp.Server) {
 	}
 }
 
-// The method fillDefaults sets what a policy file leaves to the handler.
+// Handler.fillDefaults sets what a policy file leaves to the handler.
 func (h *Handler) fillDefaults(d *policyfile.Document) error {
 	h.fillFromBlock(d)
 	fillFromApp(d, &h.app.PolicyWords)

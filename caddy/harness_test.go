@@ -51,7 +51,7 @@ func start(t testing.TB, caddyfile string) *server {
 	return s
 }
 
-// The method load changes the configuration, as a reload does.
+// server.load changes the configuration, as a reload does.
 func (s *server) load(caddyfile string) error {
 	caddyfile = strings.ReplaceAll(caddyfile, "PORT", strconv.Itoa(s.port))
 	adapted, warnings, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(caddyfile), map[string]any{"filename": "Caddyfile"})
@@ -139,7 +139,7 @@ func (s *server) get(path string, fields ...string) reply {
 	return s.do(http.MethodGet, path, fields...)
 }
 
-// The method statuses sends n requests and returns their statuses in one line.
+// server.statuses sends n requests and returns their statuses in one line.
 func (s *server) statuses(n int, path string, fields ...string) string {
 	s.t.Helper()
 	var all []string
@@ -149,7 +149,7 @@ func (s *server) statuses(n int, path string, fields ...string) string {
 	return strings.Join(all, " ")
 }
 
-// The method metrics scrapes the admin endpoint.
+// server.metrics scrapes the admin endpoint.
 func (s *server) metrics() string {
 	s.t.Helper()
 	r, err := http.NewRequest(http.MethodGet, "http://127.0.0.1:"+strconv.Itoa(s.admin)+"/metrics", nil)

@@ -62,7 +62,7 @@ func runInflating(t *testing.T, story func(*inflatingTest)) {
 	})
 }
 
-// The method respond passes a request from the address to the handler.
+// inflatingTest.respond passes a request from the address to the handler.
 func (i *inflatingTest) respond(address string) {
 	i.Helper()
 	text := gzipOf(i.T, `{"usage":3}`, gzip.DefaultCompression)

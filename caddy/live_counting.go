@@ -45,7 +45,7 @@ type counting struct {
 	as map[ruleName]string
 }
 
-// The method change replaces the recorded rules at the start of a configuration, and logs the rules
+// counting.change replaces the recorded rules at the start of a configuration, and logs the rules
 // whose counters start at zero.
 func (c *counting) change(next map[ruleName]string, logger *zap.Logger) {
 	c.mu.Lock()
@@ -60,7 +60,7 @@ func (c *counting) change(next map[ruleName]string, logger *zap.Logger) {
 	c.as = next
 }
 
-// The method follow replaces the recorded rules after an edit of a policy file.
+// counting.follow replaces the recorded rules after an edit of a policy file.
 func (c *counting) follow(next map[ruleName]string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

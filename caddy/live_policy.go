@@ -31,7 +31,7 @@ type placedPolicy struct {
 // ruleName is the full name of a rule.
 type ruleName struct{ namespace, rule string }
 
-// The method open puts a policy into force. A policy that is defined twice in the same place, such
+// App.open puts a policy into force. A policy that is defined twice in the same place, such
 // as in a site with two listeners, is opened only once, so that a request is charged only once. A
 // rule name that another policy in the namespace uses is an error.
 func (a *App) open(source live.Source, place string, complete func(*policyfile.Document) error) (*live.Policy, error) {
@@ -85,7 +85,7 @@ func (a *App) knownPolicy(key string) *placedPolicy {
 	return a.policiesByText[key]
 }
 
-// The method slogger returns the app's logger for packages that use slog.
+// App.slogger returns the app's logger for packages that use slog.
 func (a *App) slogger() *slog.Logger {
 	return slog.New(zapslog.NewHandler(a.logger.Core(), zapslog.WithName(a.logger.Name()),
 		zapslog.AddStacktraceAt(slog.Level(127))))

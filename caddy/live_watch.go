@@ -9,12 +9,12 @@ import (
 	"github.com/penstock/penstock/internal/enforce/live"
 )
 
-// The method files returns the policies of the configuration that were read from files.
+// App.files returns the policies of the configuration that were read from files.
 func (a *App) files() []*placedPolicy {
 	return slices.DeleteFunc(a.inForce(), func(p *placedPolicy) bool { return p.file == "" })
 }
 
-// The method watch shows the policies in the metrics and begins to follow the policy files. The
+// App.watch shows the policies in the metrics and begins to follow the policy files. The
 // method also loads the edits that were made since the files were first loaded.
 func (a *App) watch() error {
 	for _, p := range a.inForce() {
@@ -27,7 +27,7 @@ func (a *App) watch() error {
 	return errors.Join(problems...)
 }
 
-// The method unwatch stops following the policy files, and removes the policies from the metrics.
+// App.unwatch stops following the policy files, and removes the policies from the metrics.
 func (a *App) unwatch() {
 	for _, p := range a.files() {
 		_ = p.Unfollow() // for a policy in a file, Unfollow returns no error
@@ -47,7 +47,7 @@ func (a *App) policyChanged(p *placedPolicy, before, now *live.Version) {
 	a.store.counting.follow(a.countingOfAll())
 }
 
-// The method reload loads every policy file again, edited or not. The error lists the problems of
+// App.reload loads every policy file again, edited or not. The error lists the problems of
 // the rejected files.
 func (a *App) reload() error {
 	var problems []error

@@ -44,7 +44,7 @@ func problemsOfNode() []string {
 	return app.store.opened.Problems()
 }
 
-// The method join publishes this process to the other nodes that count in the same Redis. Without
+// pooledStore.join publishes this process to the other nodes that count in the same Redis. Without
 // Redis, it does nothing.
 func (s *pooledStore) join() {
 	if s.opened.Redis != nil {
@@ -52,7 +52,7 @@ func (s *pooledStore) join() {
 	}
 }
 
-// The method leave ends the publication that join began.
+// pooledStore.leave ends the publication that join began.
 func (s *pooledStore) leave() {
 	s.joined.Do(func() {}) // no later join is possible
 	if s.member != nil {

@@ -118,7 +118,7 @@ func TestReloadsUnderLoadRememberAnOutage(t *testing.T) {
 	}
 }
 
-// The method burst sends n requests, 16 at a time, and returns the number of those that are
+// server.burst sends n requests, 16 at a time, and returns the number of those that are
 // admitted. A request is sent again if a reload has closed its connection.
 func (s *server) burst(path string, n int) int {
 	var left, admitted atomic.Int64

@@ -103,7 +103,7 @@ func wordsOf(d *policyfile.Document) PolicyWords {
 		Across: d.Across, Headers: d.Headers, Events: d.Events}
 }
 
-// The method document returns the settings as a policy with the given name. The method copies the
+// PolicyWords.document returns the settings as a policy with the given name. The method copies the
 // rules, so that naming them does not change the configuration.
 func (w *PolicyWords) document(name string) *policyfile.Document {
 	return &policyfile.Document{Name: name, Enabled: w.Enabled, Identify: w.Identify, TrustedProxies: w.TrustedProxies,
@@ -112,7 +112,7 @@ func (w *PolicyWords) document(name string) *policyfile.Document {
 		Lease: w.Lease, Regions: w.Regions, Across: w.Across, Headers: w.Headers, Events: w.Events}
 }
 
-// The method empty reports whether w has no settings.
+// PolicyWords.empty reports whether w has no settings.
 func (w *PolicyWords) empty() bool { return reflect.ValueOf(*w).IsZero() }
 
 // fillFromBlock copies to d, the policy file of a block, those settings of the block that d omits.

@@ -59,7 +59,7 @@ type policyPlaces struct {
 	http  *HTTPPolicy
 }
 
-// The method count returns the number of places that are given.
+// policyPlaces.count returns the number of places that are given.
 func (p *policyPlaces) count() (n int) {
 	for _, given := range []bool{p.file != "", p.redis != nil, p.http != nil} {
 		if given {

@@ -69,7 +69,7 @@ func recordOf(r *http.Request) *record {
 	return rec
 }
 
-// The method begin records that the policy charges the request. It returns false if the policy has
+// record.begin records that the policy charges the request. It returns false if the policy has
 // already charged the request.
 func (rec *record) begin(e *live.Policy) bool {
 	if slices.Contains(rec.done, e) {
@@ -93,7 +93,7 @@ func (rec *record) storeDecision(d *core.Decision) {
 	rec.identify(&d.Client)
 }
 
-// The method identify stores the client's identity.
+// record.identify stores the client's identity.
 func (rec *record) identify(c *policy.Identity) {
 	rec.kind, rec.about, rec.clientLen = c.Kind, nil, 0
 	short := len(c.ID) <= len(rec.clientRoom)
@@ -122,7 +122,7 @@ func (rec *record) responder(w http.ResponseWriter) *responder {
 	return own
 }
 
-// The method placeholder resolves {http.penstock.*}. Reads are rare, so values are computed on
+// record.placeholder resolves {http.penstock.*}. Reads are rare, so values are computed on
 // demand.
 func (rec *record) placeholder(key string) (any, bool) {
 	name, ok := strings.CutPrefix(key, "http.penstock.")

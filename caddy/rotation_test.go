@@ -33,7 +33,7 @@ func newSigningKey(t *testing.T, id string) signingKey {
 	return signingKey{id, key}
 }
 
-// The method public returns the key as a key set contains it.
+// signingKey.public returns the key as a key set contains it.
 func (k signingKey) public(t *testing.T) string {
 	t.Helper()
 	point, err := k.key.PublicKey.Bytes() // 4, then both coordinates
@@ -44,7 +44,7 @@ func (k signingKey) public(t *testing.T) string {
 	return fmt.Sprintf(`{"kty":"EC","crv":"P-256","kid":%q,"x":%q,"y":%q}`, k.id, text(point[1:33]), text(point[33:]))
 }
 
-// The method token returns a token of a user. The serial number makes the token unique.
+// signingKey.token returns a token of a user. The serial number makes the token unique.
 func (k signingKey) token(t *testing.T, user string, serial int64) string {
 	t.Helper()
 	token := jwt.NewWithClaims(jwt.SigningMethodES256, jwt.MapClaims{"sub": user, "aud": "shop", "iss": "issuer",

@@ -113,7 +113,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	return err
 }
 
-// The method decide decides the request. If the plan has checks, the method asks the store. The
+// Handler.decide decides the request. If the plan has checks, the method asks the store. The
 // result gone is true if the client disconnected while the request waited.
 func (h *Handler) decide(r *http.Request, s *scratchSpace) (d core.Decision, gone bool) {
 	if len(s.plan.Checks()) == 0 {
@@ -133,7 +133,7 @@ func (h *Handler) askStore(s *scratchSpace, checks []counter.Check) (d core.Deci
 	return d, s.failure == nil
 }
 
-// The method deny answers a denied request or leaves the answer to error routes. It releases s.
+// Handler.deny answers a denied request or leaves the answer to error routes. It releases s.
 func (h *Handler) deny(w *responder, r *http.Request, s *scratchSpace, d *core.Decision) error {
 	defer s.release()
 	h.emit(r, d)

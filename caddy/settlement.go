@@ -86,7 +86,7 @@ func (s *scratchSpace) settlementOf(d *core.Decision) *settlement {
 	return due
 }
 
-// The method pass passes the request on and settles its charges as soon as the cost is known.
+// responder.pass passes the request on and settles its charges as soon as the cost is known.
 // Charges that are still pending when the inner handlers return or panic are settled then.
 func (w *responder) pass(r *http.Request, next caddyhttp.Handler) (err error) {
 	if w.settlement == nil {
@@ -113,7 +113,7 @@ func (w *responder) pass(r *http.Request, next caddyhttp.Handler) (err error) {
 	return err
 }
 
-// The method begin records that the response begins. The method immediately settles charges that
+// responder.begin records that the response begins. The method immediately settles charges that
 // depend only on status and header, because a stream may last for hours.
 func (w *responder) begin(status int) {
 	if w.settlement == nil {
@@ -122,7 +122,7 @@ func (w *responder) begin(status int) {
 	w.settle(func(s *settlement) bool { return !s.begun && s.recordBegin(w, status) })
 }
 
-// The method settle settles each pending settlement s for which known(s) is true.
+// responder.settle settles each pending settlement s for which known(s) is true.
 func (w *responder) settle(known func(*settlement) bool) {
 	for at := &w.settlement; *at != nil; {
 		s := *at
@@ -230,7 +230,7 @@ func isLostResponse(err error, sending *sendWatch) bool {
 // The variable inflating decompresses the bodies of responses that contain a cost, for all stores.
 var inflating inflate.Queue
 
-// The method settle sends the corrections to the store's queue, or starts the trial that waits for
+// settlement.settle sends the corrections to the store's queue, or starts the trial that waits for
 // the response. A compressed body is queued and decompressed in the background. So the response
 // does not wait, and many such bodies do not occupy all processors. If the queue has no room, the
 // body is not read.

@@ -142,14 +142,14 @@ func (s *Store) settings() *store.Settings {
 // store's type.
 func (s *Store) misplacedSettings() []error { return s.settings().Check(storeSpelling) }
 
-// The method resolve returns the settings of the store with their placeholders replaced. The error
+// Store.resolve returns the settings of the store with their placeholders replaced. The error
 // lists all problems.
 func (s *Store) resolve() (*store.Settings, error) {
 	settings := s.settings()
 	return settings, errors.Join(append(s.misplacedSettings(), settings.Fill(fillIn)...)...)
 }
 
-// The method texts returns pointers to the string settings, by name.
+// Store.texts returns pointers to the string settings, by name.
 func (s *Store) texts() map[string]*string {
 	return map[string]*string{"url": &s.URL, "username": &s.Username, "password": &s.Password, "password_file": &s.PasswordFile,
 		"ca": &s.CA, "cert": &s.Cert, "key": &s.Key, "server_name": &s.ServerName, "mode": &s.Mode, "master": &s.Master,

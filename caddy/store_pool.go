@@ -53,10 +53,10 @@ type pooledStore struct {
 	ended    sync.Once
 }
 
-// The method hold keeps the store open until release is called.
+// pooledStore.hold keeps the store open until release is called.
 func (s *pooledStore) hold() { s.requests.Add(1) }
 
-// The method release ends one request's hold on the store. If no configuration uses the store, the
+// pooledStore.release ends one request's hold on the store. If no configuration uses the store, the
 // last request corrects all pending charges and then closes the store.
 func (s *pooledStore) release() {
 	if s.releaseOne() {
@@ -64,7 +64,7 @@ func (s *pooledStore) release() {
 	}
 }
 
-// The method releaseBody ends the hold of a body in the queue. If the store must be closed, a new
+// pooledStore.releaseBody ends the hold of a body in the queue. If the store must be closed, a new
 // goroutine closes it, because other bodies wait for the caller. A process that exits does not wait
 // for such a goroutine, so then the caller closes the store.
 func (s *pooledStore) releaseBody() {
@@ -77,7 +77,7 @@ func (s *pooledStore) releaseBody() {
 	}
 }
 
-// The method releaseOne ends one hold, and reports whether the caller must close the store.
+// pooledStore.releaseOne ends one hold, and reports whether the caller must close the store.
 func (s *pooledStore) releaseOne() bool { return s.requests.Add(-1) == 0 && s.removed.Load() }
 
 func (s *pooledStore) endUnused() {
@@ -86,7 +86,7 @@ func (s *pooledStore) endUnused() {
 	}
 }
 
-// The method finishBodies waits for the bodies in the queue if the process exits. Their requests
+// pooledStore.finishBodies waits for the bodies in the queue if the process exits. Their requests
 // have already ended.
 func (s *pooledStore) finishBodies() {
 	if s.exiting() && !s.inflating.Wait(settle.Deadline) {
@@ -105,7 +105,7 @@ func (s *pooledStore) Destruct() error {
 	return s.end()
 }
 
-// The method end closes the store once, after the charges of its requests are corrected.
+// pooledStore.end closes the store once, after the charges of its requests are corrected.
 func (s *pooledStore) end() (err error) {
 	s.ended.Do(func() {
 		if !s.settler.Stop(settle.Deadline) {

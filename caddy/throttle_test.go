@@ -45,7 +45,7 @@ func runQueued(t *testing.T, config string, story func(*queueTest)) {
 	})
 }
 
-// The method ask sends a request and waits until it is answered or enqueued. The returned function
+// queueTest.ask sends a request and waits until it is answered or enqueued. The returned function
 // cancels the request.
 func (q *queueTest) ask(name, path string) (leave context.CancelFunc) {
 	r := httptest.NewRequest(http.MethodGet, "http://shop.example"+path, nil)

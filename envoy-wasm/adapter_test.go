@@ -58,7 +58,7 @@ type filterRig struct {
 	status  int           // the status of the next answers; 0 means 200
 }
 
-// The method start starts the filter and gives it the policy.
+// filterRig.start starts the filter and gives it the policy.
 func (r *filterRig) start(t *testing.T, settings string) {
 	t.Helper()
 	if len(r.policy.Rules) == 0 {
@@ -116,7 +116,7 @@ func (r *filterRig) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	_, _ = w.Write(reply)
 }
 
-// The method send sends the headers of a request through the filter.
+// filterRig.send sends the headers of a request through the filter.
 func (r *filterRig) send(path string, fields ...string) (id uint32, action types.Action) {
 	headers := [][2]string{{":method", "GET"}, {":path", path}, {":authority", "example.com"}}
 	for i := 0; i < len(fields); i += 2 {

@@ -82,7 +82,7 @@ func newWasmFront(t testing.TB) *wasmFront {
 		KeySetURL: conformance.ServeKeySet(t), Attrs: map[string]string{"query": "request.query", "protocol": "request.protocol"}}}
 }
 
-// The method begin starts the bridge and the filter. The filter fetches the policy.
+// wasmFront.begin starts the bridge and the filter. The filter fetches the policy.
 func (f *wasmFront) begin(t testing.TB, s *conformance.Story) conformance.Asker {
 	t.Helper()
 	f.store.SetAway(s.Away)

@@ -56,7 +56,7 @@ func (w *worker) OnQueueReady(queue uint32) {
 	}
 }
 
-// The method wake notifies the filter of its ready queues.
+// worker.wake notifies the filter of its ready queues.
 func (w *worker) wake(t testing.TB) {
 	t.Helper()
 	for len(w.ready) > 0 {
@@ -122,7 +122,7 @@ func pseudo(headers [][2]string, name string) string {
 	return ""
 }
 
-// The method ask sends a request and the upstream's response through the filter.
+// emulator.ask sends a request and the upstream's response through the filter.
 func (e *emulator) ask(t testing.TB, r *conformance.Request) (a conformance.Answer) {
 	t.Helper()
 	a.Since = time.Now().Unix()
@@ -152,7 +152,7 @@ func (e *emulator) ask(t testing.TB, r *conformance.Request) (a conformance.Answ
 	return a
 }
 
-// The method set sets a property. The value "" removes it, for which the emulator has no function.
+// emulator.set sets a property. The value "" removes it, for which the emulator has no function.
 func (e *emulator) set(t testing.TB, value string, path ...string) {
 	t.Helper()
 	if value != "" {

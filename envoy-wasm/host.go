@@ -59,7 +59,7 @@ func (h *host) called(call uint32, bodyBytes int) {
 	answered(h.reply(bodyBytes))
 }
 
-// The method reply reads the answer to a call. An answer that cannot be read has status 0.
+// host.reply reads the answer to a call. An answer that cannot be read has status 0.
 func (h *host) reply(bodyBytes int) (r filter.Reply) {
 	defer func() {
 		if recover() != nil {

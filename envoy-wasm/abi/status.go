@@ -28,7 +28,7 @@ func (s Status) Error() string {
 	return "Envoy: status " + strconv.Itoa(int(s)) + " of the Proxy-Wasm ABI"
 }
 
-// The method err returns the status as an error; nil if the call has succeeded.
+// Status.err returns the status as an error; nil if the call has succeeded.
 func (s Status) err() error {
 	if s == ok {
 		return nil

@@ -4,7 +4,7 @@ package filter
 
 var sourceAddress = []string{"source", "address"}
 
-// The method address determines the addresses of the request.
+// attributes.address determines the addresses of the request.
 func (a *attributes) address(h Host, appended bool) {
 	text, _ := h.Property(sourceAddress...)
 	a.origin = hash(hash(fnvOffset, a.ID), text)

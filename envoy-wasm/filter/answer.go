@@ -6,7 +6,7 @@ import (
 	"github.com/penstock/penstock/core"
 )
 
-// The method deny answers a denied request, with all header fields. ResponseHeaders sees the
+// Stream.deny answers a denied request, with all header fields. ResponseHeaders sees the
 // filter's own responses too, and leaves them unchanged.
 func (s *Stream) deny(d *core.Decision) {
 	a := s.asking

@@ -14,7 +14,7 @@ type attributes struct {
 	origin uint64 // hash of the connection's address and x-request-id
 }
 
-// The method take reads a request. Header names are lower case, as Envoy has them.
+// attributes.take reads a request. Header names are lower case, as Envoy has them.
 func (a *attributes) take(h Host, p *policy, headers [][2]string, appended bool) {
 	a.Take(&p.reads, headers, h.Now())
 	a.address(h, appended)

@@ -32,7 +32,7 @@ func (f *Filter) callEnded(fl *flight, r Reply) {
 	f.send()
 }
 
-// The method drop forgets a call that has ended.
+// calls.drop forgets a call that has ended.
 func (c *calls) drop(fl *flight) {
 	if c.flight == fl {
 		c.flight = nil
@@ -101,7 +101,7 @@ func (f *Filter) deliverAll(fl *flight, r Reply) {
 	}
 }
 
-// The method deliver delivers an answer to an item. The argument got is nil if there is no answer;
+// Filter.deliver delivers an answer to an item. The argument got is nil if there is no answer;
 // the argument why is then the cause.
 func (f *Filter) deliver(r *batchItem, got *wire.Answer, why Counter, sent counter.Micros) {
 	s, ok := r.stream, got != nil && got.Status == wire.StatusOK
@@ -176,7 +176,7 @@ func (r *Reply) bridgeAnswered() bool {
 	return r.Status != 0 && r.Status != 504 && (r.Status != 503 || r.busy())
 }
 
-// The method busy reports whether a bridge answered that it is overloaded. A 503 made by Envoy
+// Reply.busy reports whether a bridge answered that it is overloaded. A 503 made by Envoy
 // itself lacks the header that announces leases.
 func (r *Reply) busy() bool { return r.Status == 503 && r.Leases != "" }
 

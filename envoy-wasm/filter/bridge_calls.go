@@ -139,7 +139,7 @@ func (f *Filter) Flush() {
 	}
 }
 
-// The method send makes the next call, with requests of one version of the policy, and with
+// Filter.send makes the next call, with requests of one version of the policy, and with
 // settlements. If the call cannot be made, its requests are decided at once, and the remaining ones
 // get the next call.
 func (f *Filter) send() {

@@ -29,7 +29,7 @@ func (f *Filter) silentFor() counter.Micros { return max(f.config.Deadline, sile
 //go:noinline
 func (f *Filter) callMillis() uint32 { return millis(f.silentFor() + lateMax) }
 
-// The method abandon decides the requests of a call without its answer.
+// Filter.abandon decides the requests of a call without its answer.
 func (f *Filter) abandon(fl *flight, why Counter) {
 	f.calls.drop(fl)
 	fl.over = true
@@ -43,7 +43,7 @@ func (f *Filter) abandon(fl *flight, why Counter) {
 	}
 }
 
-// The method expire ends the waits whose deadline has passed, and checks whether a bridge that was
+// Filter.expire ends the waits whose deadline has passed, and checks whether a bridge that was
 // down is back.
 func (f *Filter) expire() {
 	defer f.guard()
@@ -130,7 +130,7 @@ func (f *Filter) bridgeDown() {
 // argument most counts as past, because the clock must have gone back.
 func isAhead(instant, now, most counter.Micros) bool { return now < instant && instant-now <= most }
 
-// The method expire decides a request in a throttle queue whose own call has no answer. If the
+// Stream.expire decides a request in a throttle queue whose own call has no answer. If the
 // bridge has answered another call since then, less than [Filter.silentFor] ago, the bridge is not
 // down.
 //

@@ -34,7 +34,7 @@ func (s *Stream) decideUnasked(why Counter) Action {
 	return s.decide(d)
 }
 
-// The method degrade decides by on_error. The ruleset anybody decides a request whose credential
+// askingData.degrade decides by on_error. The ruleset anybody decides a request whose credential
 // cannot be verified, because such a request could come from any client.
 func (a *askingData) degrade(f *Filter) core.Decision {
 	if a.unsure && a.policy.anybody != nil {

@@ -49,7 +49,7 @@ func addRecords(a wire.Answer, ttl counter.Micros, records ...*corepolicy.Client
 	return a
 }
 
-// The method ask sends a request of a user, and ends the turn if the request waits for the end of
+// patronFilter.ask sends a request of a user, and ends the turn if the request waits for the end of
 // the turn.
 func (p *patronFilter) ask(path, user string) (id uint32) {
 	p.next++

@@ -96,7 +96,7 @@ func (s *Stream) appendToBatch() {
 //go:noinline
 func (c *calls) recordItem(item *batchItem) { c.filling.items = append(c.filling.items, *item) }
 
-// The method lease marks the call as one about leases.
+// calls.lease marks the call as one about leases.
 func (c *calls) lease() {
 	c.filling.leasing = true
 	wire.Leasing(c.body)

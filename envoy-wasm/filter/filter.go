@@ -179,7 +179,7 @@ func (f *Filter) takePolicy(r Reply) {
 	f.host.Count(CounterPolicyLoaded)
 }
 
-// The method call returns a request to the bridge.
+// Filter.call returns a request to the bridge.
 //
 //go:noinline
 func (f *Filter) call(method, path string, body []byte, timeoutMillis uint32) Call {

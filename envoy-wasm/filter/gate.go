@@ -105,7 +105,7 @@ func (g *gate) waveOf(a *askingData) int {
 	return int(min(g.room/a.plan.Checks()[a.narrow].Cost+1, waveMax))
 }
 
-// The method enqueue puts the request into the queue of its gate if enough requests like it are in
+// Filter.enqueue puts the request into the queue of its gate if enough requests like it are in
 // calls, and otherwise counts it as one of them. The argument from is the gate in whose queue the
 // request waited, or nil. The result full reports that the queue is full.
 func (f *Filter) enqueue(s *Stream, from *gate) (waits, full bool) {
@@ -132,7 +132,7 @@ func (f *Filter) enqueue(s *Stream, from *gate) (waits, full bool) {
 	return true, false
 }
 
-// The method insert puts a request into the queue: at its end, or behind the requests that are
+// gate.insert puts a request into the queue: at its end, or behind the requests that are
 // ahead.
 func (g *gate) insert(s *Stream, ahead bool) {
 	before, n := g.last, g.length
@@ -162,7 +162,7 @@ func (f *Filter) leaveGate(g *gate) {
 	}
 }
 
-// The method learn sets the room of the counter from an answer.
+// gate.learn sets the room of the counter from an answer.
 func (g *gate) learn(a *askingData, results []counter.Result) {
 	if a.narrow < 0 || string(a.plan.Checks()[a.narrow].Key) != g.key {
 		return
@@ -206,7 +206,7 @@ func (g *gate) goesOn(now counter.Micros) bool {
 	return s != nil && (s.state != queued || g.under < g.waveOf(s.asking) || s.isLate(now))
 }
 
-// The method dequeue lets the first request of the queue continue.
+// Filter.dequeue lets the first request of the queue continue.
 //
 //go:noinline
 func (f *Filter) dequeue(g *gate) {
@@ -221,7 +221,7 @@ func (f *Filter) dequeue(g *gate) {
 	}
 }
 
-// The method advance decides a request that waited, or makes it wait for the bridge. The argument
+// Stream.advance decides a request that waited, or makes it wait for the bridge. The argument
 // from is the gate in whose queue the request waited, or nil.
 //
 //go:noinline

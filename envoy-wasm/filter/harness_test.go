@@ -38,7 +38,7 @@ type fakeEnvoy struct {
 	shares     func(slot uint32) // called before each Share; nil means no call
 }
 
-// The method trip panics if the test has requested a panic in the given method.
+// fakeEnvoy.trip panics if the test has requested a panic in the given method.
 func (e *fakeEnvoy) trip(method string) {
 	if e.panics == method {
 		e.panics = ""
@@ -171,7 +171,7 @@ func (e *fakeEnvoy) timeOut(f *Filter) {
 	}
 }
 
-// The method count returns the statistics that are not zero.
+// fakeEnvoy.count returns the statistics that are not zero.
 func (e *fakeEnvoy) count() map[string]int {
 	all := map[string]int{}
 	for c, n := range e.counts {
@@ -182,7 +182,7 @@ func (e *fakeEnvoy) count() map[string]int {
 	return all
 }
 
-// The method check returns the oldest unread check call and its items.
+// fakeEnvoy.check returns the oldest unread check call and its items.
 func (e *fakeEnvoy) check() (madeCall, *wire.CallReader, []wire.Item) {
 	e.t.Helper()
 	if len(e.calls) == 0 {
@@ -252,7 +252,7 @@ func (f *Filter) endTurns() {
 	}
 }
 
-// The method publish answers the pending poll with a policy.
+// fakeEnvoy.publish answers the pending poll with a policy.
 func (e *fakeEnvoy) publish(f *Filter, p corepolicy.Policy, version string) {
 	e.t.Helper()
 	i := slices.IndexFunc(e.calls, func(c madeCall) bool { return c.Path == policyPath })

@@ -24,7 +24,7 @@ type knownUse struct {
 	until counter.Micros // when the counter is unused again, on the same clock
 }
 
-// The method learn stores the usage of the counters that an answer charged.
+// knownUses.learn stores the usage of the counters that an answer charged.
 func (u *knownUses) learn(sent counter.Micros, checks []counter.Check, results []counter.Result) {
 	for i := range checks {
 		c, r := &checks[i], &results[i]

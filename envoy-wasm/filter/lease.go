@@ -165,7 +165,7 @@ func (l *leases) findRoom() *heldLease {
 	return nil
 }
 
-// The method keep stores the receipt for granted units.
+// heldLease.keep stores the receipt for granted units.
 //
 //go:noinline
 func (h *heldLease) keep(t sealedReceipt) {
@@ -178,7 +178,7 @@ func (h *heldLease) keep(t sealedReceipt) {
 	h.tokens = append(h.tokens, t)
 }
 
-// The method drop discards a receipt.
+// heldLease.drop discards a receipt.
 //
 //go:noinline
 func (h *heldLease) drop(i int) {
@@ -197,7 +197,7 @@ func (f *Filter) lookAfter(h *heldLease) {
 	f.quickenTicks()
 }
 
-// The method refundUnneeded refunds leased units that the filter no longer needs.
+// Filter.refundUnneeded refunds leased units that the filter no longer needs.
 func (f *Filter) refundUnneeded() {
 	l := &f.leases
 	if len(l.ticking) == 0 {
@@ -233,7 +233,7 @@ func (f *Filter) reportHeld(units int64) {
 	}
 }
 
-// The method gather collects the refunds of a counter. The method sends them as soon as the counter
+// Filter.gather collects the refunds of a counter. The method sends them as soon as the counter
 // holds no units, or after gatherTime.
 func (f *Filter) gather(h *heldLease, backs []lease.Refund, now counter.Micros) {
 	for _, b := range backs {
@@ -258,7 +258,7 @@ func (f *Filter) gather(h *heldLease, backs []lease.Refund, now counter.Micros) 
 	}
 }
 
-// The method refund refunds units with the next call, by the oldest receipts of their charge. Most
+// Filter.refund refunds units with the next call, by the oldest receipts of their charge. Most
 // units of those receipts have been used. A receipt is valid only once, so the rest of an old
 // receipt is lost, but the newer receipts still cover the held units. A receipt with a greater age
 // than that of the units would credit too much to a bucket, so it is not used.

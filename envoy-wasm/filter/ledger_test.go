@@ -49,7 +49,7 @@ func newLedger(t *testing.T, p corepolicy.Policy, left ...int64) *ledgerBridge {
 	return b
 }
 
-// The method answer answers one item.
+// ledgerBridge.answer answers one item.
 func (b *ledgerBridge) answer(item *wire.Item) (a wire.Answer) {
 	b.kinds[item.Kind]++
 	if item.Ask.Peer.IsValid() {
@@ -111,7 +111,7 @@ func (b *ledgerBridge) answer(item *wire.Item) (a wire.Answer) {
 	return a
 }
 
-// The method serve answers the calls in flight.
+// ledgerBridge.serve answers the calls in flight.
 func (b *ledgerBridge) serve() {
 	b.t.Helper()
 	for b.wakes > 0 || len(b.fakeEnvoy.calls) > 0 {

@@ -49,7 +49,7 @@ func (s *Stream) decideLocally() (action Action, done bool) {
 	return Continue, false
 }
 
-// The method look evaluates each check locally. If takes is set, it takes leased units; otherwise
+// Filter.look evaluates each check locally. If takes is set, it takes leased units; otherwise
 // it considers only recent denials.
 func (f *Filter) look(now counter.Micros, a *askingData, takes bool) (inHand int, denied bool) {
 	checks := a.plan.Checks()
@@ -272,7 +272,7 @@ func anyDenied(results []counter.Result) bool {
 	return false
 }
 
-// The method lease processes the results of an answer for the counters of an item. If the answer
+// Filter.lease processes the results of an answer for the counters of an item. If the answer
 // has verdicts on the credentials, the results can be for a different client than the wanted units.
 func (f *Filter) lease(r *batchItem, got *wire.Answer, ok bool, sent counter.Micros) {
 	defer f.guard() // the request gets its answer even if the following code panics
@@ -323,7 +323,7 @@ func (f *Filter) unitsToTake(a *askingData) []wire.Units {
 	return f.leases.units
 }
 
-// The method fetch takes units in advance by repeating the question of a request that is admitted.
+// Filter.fetch takes units in advance by repeating the question of a request that is admitted.
 func (f *Filter) fetch(now counter.Micros, a *askingData, check int) {
 	if f.calls.failures >= failuresMax || !f.leases.reads || a.attrs.size() > fetchBytesMax {
 		return

@@ -17,7 +17,7 @@ import (
 
 var errPanic = errors.New("a panic")
 
-// The method guard recovers from a panic in a callback. The method must be deferred.
+// Filter.guard recovers from a panic in a callback. The method must be deferred.
 func (f *Filter) guard() {
 	if reason := recover(); reason != nil {
 		f.countPanic(reason)
@@ -38,7 +38,7 @@ func (s *Stream) Panicked(reason any) Action {
 	return s.Failed()
 }
 
-// The method guard recovers from a panic in a callback that decides a request, and decides the
+// Stream.guard recovers from a panic in a callback that decides a request, and decides the
 // request. The method must be deferred.
 func (s *Stream) guard(action *Action) {
 	if reason := recover(); reason != nil {
@@ -140,7 +140,7 @@ func (s *Stream) answerWith(r Response) {
 	s.f.letGo(outgoing{s, &r})
 }
 
-// The method dispatch makes a call. A panic of the host counts as an error.
+// Filter.dispatch makes a call. A panic of the host counts as an error.
 func (f *Filter) dispatch(c Call, answered func(Reply)) (err error) {
 	defer func() {
 		if reason := recover(); reason != nil {
@@ -151,7 +151,7 @@ func (f *Filter) dispatch(c Call, answered func(Reply)) (err error) {
 	return f.host.Call(c, answered)
 }
 
-// The method wake makes the host call Flush soon, and reports whether the host will do so.
+// Filter.wake makes the host call Flush soon, and reports whether the host will do so.
 func (f *Filter) wake() (ok bool) {
 	defer f.guard()
 	return f.host.Wake() == nil

@@ -26,7 +26,7 @@ type policy struct {
 	directory *directory
 }
 
-// The method load compiles a compact policy. The result has neither verdicts on credentials nor
+// Filter.load compiles a compact policy. The result has neither verdicts on credentials nor
 // records of clients at first. The filter asks the bridge for them again, even if the policy that
 // was in force before identifies clients in the same ways.
 func (f *Filter) load(coded []byte) (*policy, error) {

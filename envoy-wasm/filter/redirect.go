@@ -32,7 +32,7 @@ func (s *Stream) continueFrom(before *Stream) Action {
 	return Continue
 }
 
-// The method abandon settles a request whose client did not wait for the end of the response. It
+// Stream.abandon settles a request whose client did not wait for the end of the response. It
 // also settles a request that ended before its response began, if no other stream continues the
 // request. The upstream may have done its work, so the cost is the number that was read so far, or
 // the policy's setting named unread.

@@ -23,7 +23,7 @@ type dueSettlement struct {
 // dueMax is the greatest number of dueSettlement values that are kept for reuse.
 const dueMax = 256
 
-// The method expect prepares the settlement of the response, if the bridge sent a receipt for it.
+// Stream.expect prepares the settlement of the response, if the bridge sent a receipt for it.
 func (s *Stream) expect(d *core.Decision, receipt string) {
 	f := s.f
 	if receipt == "" || d.Denied() {
@@ -41,7 +41,7 @@ func (s *Stream) expect(d *core.Decision, receipt string) {
 	s.due = next
 }
 
-// The method forget frees a dueSettlement for reuse.
+// Filter.forget frees a dueSettlement for reuse.
 //
 //go:noinline
 func (f *Filter) forget(d *dueSettlement) {

@@ -22,7 +22,7 @@ func newHashKey() (k hashKey) {
 	return k
 }
 
-// The method sum returns the SipHash-1-3 of data. The package hash/maphash cannot be used, because
+// hashKey.sum returns the SipHash-1-3 of data. The package hash/maphash cannot be used, because
 // every worker has a different seed.
 func (k hashKey) sum(data []byte) uint64 {
 	s := sipState{k[0] ^ 0x736f6d6570736575, k[1] ^ 0x646f72616e646f6d, k[0] ^ 0x6c7967656e657261, k[1] ^ 0x7465646279746573}

@@ -123,7 +123,7 @@ func (s *Stream) RequestHeaders(headers [][2]string) (action Action) {
 	return s.judge(nil)
 }
 
-// The method judge decides the request whose headers were read, or makes it wait for the bridge.
+// Stream.judge decides the request whose headers were read, or makes it wait for the bridge.
 // The argument from is the gate in whose queue the request waited, or nil.
 func (s *Stream) judge(from *gate) Action {
 	f, a := s.f, s.asking
@@ -137,7 +137,7 @@ func (s *Stream) judge(from *gate) Action {
 	return s.proceed(from)
 }
 
-// The method proceed decides a request that has its plan, or makes it wait for the bridge.
+// Stream.proceed decides a request that has its plan, or makes it wait for the bridge.
 func (s *Stream) proceed(from *gate) Action {
 	f, a := s.f, s.asking
 	if action, done := s.decideLocally(); done {
@@ -216,7 +216,7 @@ func (s *Stream) dropAsking() {
 	}
 }
 
-// The method identify makes the plan of the request with the cached verdicts on its credentials.
+// askingData.identify makes the plan of the request with the cached verdicts on its credentials.
 func (a *askingData) identify(f *Filter) {
 	f.now, f.unsure, f.stale, f.dated, f.known = a.attrs.View.At, false, false, false, 0
 	a.planRequest(f, a.policy.ruleset)
@@ -243,7 +243,7 @@ func (a *askingData) takeVerdict(f *Filter, v *wire.Verdict, sent counter.Micros
 	return !a.unsure
 }
 
-// The method take decides the request by the answer of the bridge, or makes it wait with a call of
+// Stream.take decides the request by the answer of the bridge, or makes it wait with a call of
 // its own.
 func (s *Stream) take(answer *wire.Answer) {
 	defer s.rescueDecision()
@@ -338,7 +338,7 @@ func (s *Stream) askAnother(why Counter) bool {
 	return true
 }
 
-// The method degrade decides the request without the bridge.
+// Stream.degrade decides the request without the bridge.
 //
 //go:noinline
 func (s *Stream) degrade(why Counter) {
@@ -352,14 +352,14 @@ func (s *Stream) degrade(why Counter) {
 //go:noinline
 func (s *Stream) decideByResults() Action { return s.decide(s.asking.plan.Decide()) }
 
-// The method resume ends the wait of the request.
+// Stream.resume ends the wait of the request.
 func (s *Stream) resume(d core.Decision) {
 	if s.decide(d) == Continue {
 		s.f.letGo(outgoing{stream: s})
 	}
 }
 
-// The method decide applies the decision, and answers the request if it is denied.
+// Stream.decide applies the decision, and answers the request if it is denied.
 func (s *Stream) decide(d core.Decision) Action {
 	s.state = decided
 	s.fields, s.remaining = s.asking.writer.Headers(&s.asking.plan, &d), d.Remaining

@@ -25,7 +25,7 @@ func (s *Stream) enqueueThrottled() bool {
 	return s.enqueueAlone(patience)
 }
 
-// The method awaitLoan makes a request wait because it lacks units that other regions might lend.
+// Stream.awaitLoan makes a request wait because it lacks units that other regions might lend.
 // If it cannot wait, it is denied.
 //
 //go:noinline

@@ -35,7 +35,7 @@ func (a *turnArrivals) isBurst(now counter.Micros) bool {
 	return now-oldest < burstSpan && now >= oldest // otherwise the clock went back
 }
 
-// The method arrive makes the request wait for the end of the turn. The method returns false if the
+// Filter.arrive makes the request wait for the end of the turn. The method returns false if the
 // request must be decided at once.
 func (f *Filter) arrive(s *Stream) bool {
 	a := &f.arrivals

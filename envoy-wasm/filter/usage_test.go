@@ -20,12 +20,12 @@ func usageLedger(t *testing.T) *ledgerBridge {
 	return b
 }
 
-// The method edit answers the filter's poll with another version of the policy.
+// ledgerBridge.edit answers the filter's poll with another version of the policy.
 func (b *ledgerBridge) edit(p corepolicy.Policy) {
 	b.f.pollEnded(Reply{Status: 200, ETag: `"v2"`, Body: compact.AppendPolicy(nil, &p, "v2"), Denials: true, Usage: true})
 }
 
-// The method asked returns the number of requests that the bridge decided.
+// ledgerBridge.asked returns the number of requests that the bridge decided.
 func (b *ledgerBridge) asked() int { return b.kinds[wire.KindAsk] + b.kinds[wire.KindLease] }
 
 // checkCounted checks that the bridge knows of each admitted request, by its decision or by a

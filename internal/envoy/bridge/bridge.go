@@ -233,7 +233,7 @@ func New(o Options) (*Bridge, error) {
 	return b, nil
 }
 
-// The method sources returns how many sources of a policy are given.
+// Options.sources returns how many sources of a policy are given.
 func (o *Options) sources() (n int) {
 	for _, given := range []bool{o.PolicyFile != "", o.Policy != nil, o.Source != nil} {
 		if given {

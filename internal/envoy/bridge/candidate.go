@@ -63,7 +63,7 @@ func (b *Bridge) openCandidate() error {
 	return nil
 }
 
-// The method close ends the trials. The method does nothing without a candidate.
+// candidate.close ends the trials. The method does nothing without a candidate.
 func (c *candidate) close() error {
 	if c == nil {
 		return nil
@@ -81,7 +81,7 @@ func (c *candidate) closePolicy() error {
 	return err
 }
 
-// The method reload reads the candidate's file now. The method does nothing without a candidate.
+// candidate.reload reads the candidate's file now. The method does nothing without a candidate.
 func (c *candidate) reload() error {
 	if c == nil {
 		return nil
@@ -89,13 +89,13 @@ func (c *candidate) reload() error {
 	return c.policy.Reload()
 }
 
-// The method fillDefaults gives the candidate its own namespace.
+// candidate.fillDefaults gives the candidate its own namespace.
 func (c *candidate) fillDefaults(d *policyfile.Document) error {
 	d.Name = cmp.Or(d.Name, c.bridge.policy.Current().Document.Name) + shadow.Suffix
 	return c.bridge.directed(d)
 }
 
-// The method prepare determines which parts of a request and of a response the candidate
+// candidate.prepare determines which parts of a request and of a response the candidate
 // reads.
 func (c *candidate) prepare(v *live.Version) error {
 	source, err := v.Document.Policy()
@@ -112,7 +112,7 @@ func (c *candidate) prepare(v *live.Version) error {
 	return err
 }
 
-// The method showChange shows a version that replaces another. openCandidate shows the first
+// candidate.showChange shows a version that replaces another. openCandidate shows the first
 // version, because the field policy is set only after the policy has been opened.
 func (c *candidate) showChange(before, now *live.Version) {
 	if before != nil {
@@ -120,7 +120,7 @@ func (c *candidate) showChange(before, now *live.Version) {
 	}
 }
 
-// The method show shows a version in the metrics.
+// candidate.show shows a version in the metrics.
 func (c *candidate) show(v *live.Version) {
 	c.bridge.metrics.Policies.Show(c, v.Document, c.policy.Err)
 }
@@ -241,7 +241,7 @@ func missingInputs(needs, sent *core.Inputs) (missing []string) {
 	return missing
 }
 
-// The method warn logs, once for each version of the candidate, that it reads inputs that filters
+// candidate.warn logs, once for each version of the candidate, that it reads inputs that filters
 // do not send.
 func (c *candidate) warn(v *live.Version, missing []string) {
 	if c.warned.Swap(v) != v {
@@ -251,7 +251,7 @@ func (c *candidate) warn(v *live.Version, missing []string) {
 	}
 }
 
-// The method size returns the number of bytes of the request's names and values.
+// described.size returns the number of bytes of the request's names and values.
 func (d *described) size() int {
 	size := len(d.description.Path) + len(d.description.Method) + len(d.description.Host)
 	for _, values := range []map[string]string{d.Headers, d.Attrs} {

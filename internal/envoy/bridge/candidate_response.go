@@ -35,7 +35,7 @@ func (r *keptResponse) covers(needs *core.Settlement) bool {
 	return !slices.ContainsFunc(needs.Headers(), among(r.headers)) && !slices.ContainsFunc(needs.Paths(), among(r.paths))
 }
 
-// The method named responded starts the trial that waits for a response, if there is one. The
+// candidate.responded starts the trial that waits for a response, if there is one. The
 // argument asked is the settlement of the policy in force, which determines what the filter
 // reports. The method does nothing without a candidate.
 func (c *candidate) responded(number uint64, response *wire.Settle, asked *core.Settlement) {
@@ -92,7 +92,7 @@ type parkedAt struct {
 	until  counter.Micros
 }
 
-// The method park keeps a trial until unpark removes it, or until its receipt has expired.
+// parkedTrials.park keeps a trial until unpark removes it, or until its receipt has expired.
 func (p *parkedTrials) park(number uint64, t *shadow.Trial, now counter.Micros) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -109,14 +109,14 @@ func (p *parkedTrials) park(number uint64, t *shadow.Trial, now counter.Micros) 
 	p.order = append(p.order, parkedAt{number, now + receiptTTL})
 }
 
-// The method unpark removes the trial with a number and returns it, or nil.
+// parkedTrials.unpark removes the trial with a number and returns it, or nil.
 func (p *parkedTrials) unpark(number uint64) *shadow.Trial {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.remove(number)
 }
 
-// The method remove does what unpark does, with the lock held.
+// parkedTrials.remove does what unpark does, with the lock held.
 func (p *parkedTrials) remove(number uint64) *shadow.Trial {
 	t := p.trials[number]
 	delete(p.trials, number)

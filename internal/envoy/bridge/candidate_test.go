@@ -29,7 +29,7 @@ func openWithCandidate(t *testing.T, candidate string, change func(*Options)) *t
 	})
 }
 
-// The method awaitTrials waits until a number of trials have ended with the given decisions.
+// testBridge.awaitTrials waits until a number of trials have ended with the given decisions.
 func (h *testBridge) awaitTrials(present, candidate string, want int) {
 	h.t.Helper()
 	series := fmt.Sprintf(`penstock_shadow_decisions_total{candidate=%q,policy="shop.shadow",present=%q}`, candidate, present)

@@ -114,7 +114,7 @@ const receiptBytesMax = wire.CallBytesMax / 2
 // keys in their receipts, so large receipts of one client must not displace those of others.
 const receiptShare = receiptBytesMax / wire.ItemsMax
 
-// The method dropReceipts omits receipts that exceed their share if there is no room for them.
+// Bridge.dropReceipts omits receipts that exceed their share if there is no room for them.
 func (b *Bridge) dropReceipts(questions []*question) {
 	room := receiptBytesMax
 	for _, q := range questions {
@@ -134,7 +134,7 @@ func (b *Bridge) dropReceipts(questions []*question) {
 	}
 }
 
-// The method reply writes the answers. If receipts would make the reply larger than a filter reads,
+// Bridge.reply writes the answers. If receipts would make the reply larger than a filter reads,
 // reply omits some of them, and the units that their requests have reserved stay charged. A
 // decision is never omitted in favor of a receipt, because on_error would then decide a denied
 // request. If decisions alone make the reply too large, the remaining questions are answered
@@ -157,7 +157,7 @@ func (b *Bridge) reply(c *call) {
 	}
 }
 
-// The method release ends a call. The method keeps buffers for reuse unless they are large.
+// Bridge.release ends a call. The method keeps buffers for reuse unless they are large.
 func (b *Bridge) release(c *call) {
 	for _, q := range c.questions[:c.used] {
 		q.release()
@@ -180,7 +180,7 @@ func (b *Bridge) release(c *call) {
 	b.calls.Put(c)
 }
 
-// The method next returns an unused question of the call.
+// call.next returns an unused question of the call.
 func (c *call) next() *question {
 	if c.used == len(c.questions) {
 		c.questions = append(c.questions, new(question))
@@ -247,7 +247,7 @@ func (b *Bridge) answer(w http.ResponseWriter, r *http.Request, c *call, v *live
 	return true
 }
 
-// The method take calls the store for all questions of a call together, and decides them. It
+// Bridge.take calls the store for all questions of a call together, and decides them. It
 // returns no later than the deadline. A store in memory needs no deadline, because it does not
 // wait.
 func (b *Bridge) take(c *call, deadline time.Time) {
@@ -284,7 +284,7 @@ func (b *Bridge) take(c *call, deadline time.Time) {
 // Panicked implements [enforce.Batch].
 func (c *call) Panicked(i int, reason any) { c.asked[i].panicked(reason) }
 
-// The method wait answers a question when its request is admitted or finally denied. It returns
+// Bridge.wait answers a question when its request is admitted or finally denied. It returns
 // false if the caller has disconnected in the meantime. A waiting call does not count towards
 // CallsMax: it uses memory but no processor.
 func (b *Bridge) wait(w http.ResponseWriter, r *http.Request, q *question) (answered bool) {

@@ -58,7 +58,7 @@ func (b *Bridge) directoryInUse(yield func(*directory.Directory) bool) {
 	}
 }
 
-// The method named directed turns the directory on for a policy whose API keys are stored there.
+// Bridge.directed turns the directory on for a policy whose API keys are stored there.
 // The method rejects a policy that needs a directory if the bridge has none.
 func (b *Bridge) directed(d *policyfile.Document) error {
 	needs := d.Directory
@@ -120,13 +120,13 @@ func (l *lookups) FindKey(hash [32]byte, now counter.Micros) (who *policy.Identi
 	return who, state, ok
 }
 
-// The method forget drops the records that were found, before another plan is made.
+// lookups.forget drops the records that were found, before another plan is made.
 func (l *lookups) forget() {
 	clear(l.found)
 	l.found, l.unknown = l.found[:0], false
 }
 
-// The method encode encodes the records for the filter, and returns the sum of their fingerprints.
+// lookups.encode encodes the records for the filter, and returns the sum of their fingerprints.
 func (l *lookups) encode() (known uint64) {
 	l.encoded = l.encoded[:0]
 	for _, record := range l.found {
@@ -138,7 +138,7 @@ func (l *lookups) encode() (known uint64) {
 	return known
 }
 
-// The method add makes the plan of the question's request.
+// question.add makes the plan of the question's request.
 func (q *question) add() { q.addTo(&q.plan, &q.clients) }
 
 // addTo adds the request to a plan that uses the given lookups.
@@ -170,7 +170,7 @@ const readsWait = 2
 // store.
 const resolveTime = answerTime / 2
 
-// The method resolve makes the directory read the unknown clients and keys of all questions
+// Bridge.resolve makes the directory read the unknown clients and keys of all questions
 // together, and plans their requests again.
 func (b *Bridge) resolve(ctx context.Context, questions []*question) {
 	var asking []*question
@@ -214,7 +214,7 @@ func (b *Bridge) readRound(ctx context.Context, asking []*question, last bool) (
 	return next
 }
 
-// The method planAgain plans a request again after its clients were read. If overload is set, the
+// question.planAgain plans a request again after its clients were read. If overload is set, the
 // records were not read or have been evicted already, and the request is denied.
 func (q *question) planAgain(overload bool) {
 	defer q.rescue()

@@ -71,7 +71,7 @@ func edit(t testing.TB, source directory.Source, e directory.Edit) {
 	}
 }
 
-// The method questionBy returns a question of a user.
+// testBridge.questionBy returns a question of a user.
 func (h *testBridge) questionBy(user, path string) wire.Item {
 	item := h.question(path, "192.0.2.1")
 	item.Ask.Headers[0] = wire.Value{Text: user, Given: true}
@@ -288,7 +288,7 @@ func (w *world) newJudge(answer func(userRequest, int)) *checkedWorker {
 	return j
 }
 
-// The method ask sends a request of a user.
+// checkedWorker.ask sends a request of a user.
 func (j *checkedWorker) ask(s userRequest) {
 	j.next++
 	j.sought[j.next] = s
@@ -304,7 +304,7 @@ type directedClient struct {
 	since           time.Time
 }
 
-// The method change blocks or exempts the client, or ends the block or exemption.
+// directedClient.change blocks or exempts the client, or ends the block or exemption.
 func (c *directedClient) change(what int) directory.Action {
 	c.since = time.Now()
 	switch {

@@ -62,7 +62,7 @@ func (w *world) in(d time.Duration, do func()) {
 	heap.Push(&w.events, event{time.Now().Add(d), orders, do})
 }
 
-// The method run advances the simulated time.
+// world.run advances the simulated time.
 func (w *world) run(d time.Duration) {
 	end := time.Now().Add(d)
 	for len(w.events) > 0 && !w.events[0].at.After(end) {
@@ -124,7 +124,7 @@ func (w *world) delay() time.Duration {
 	return time.Duration(100+w.random.IntN(900)) * time.Microsecond
 }
 
-// The method hear delivers a reply to a worker if the worker still exists.
+// worker.hear delivers a reply to a worker if the worker still exists.
 func (k *worker) hear(answered func(filter.Reply), r filter.Reply, at counter.Micros) {
 	if k.dead {
 		return
@@ -211,7 +211,7 @@ func (w *world) newWorker() *worker {
 	return k
 }
 
-// The method runLoad sends requests to a worker for a while, at a varying rate.
+// world.runLoad sends requests to a worker for a while, at a varying rate.
 func (w *world) runLoad(k *worker, most int, span time.Duration) {
 	end := time.Now().Add(span)
 	var send func()

@@ -94,7 +94,7 @@ func (b *Bridge) requireTokenOf(name, token string, next http.HandlerFunc) http.
 	return b.guard.RequireToken(name, token, next)
 }
 
-// The method open admits every caller.
+// Bridge.open admits every caller.
 func (b *Bridge) open(next http.HandlerFunc) http.HandlerFunc {
 	known := b.options.Token == ""
 	return func(w http.ResponseWriter, r *http.Request) {

@@ -99,14 +99,14 @@ func (h *testBridge) write(policy string) {
 	}
 }
 
-// The method question returns a question about a GET from an address.
+// testBridge.question returns a question about a GET from an address.
 func (h *testBridge) question(path, peer string) wire.Item {
 	reads := formOf(h.b.policy.Current()).inputs
 	return wire.Item{Kind: wire.KindAsk, Ask: wire.Ask{Path: path, Method: "GET", Host: "shop.example",
 		Peer: netip.MustParseAddr(peer), Headers: make([]wire.Value, len(reads.Headers)), Attrs: make([]wire.Value, len(reads.Attrs))}}
 }
 
-// The method post sends a body to the bridge.
+// testBridge.post sends a body to the bridge.
 func (h *testBridge) post(body []byte, contentType string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(http.MethodPost, "/v1/check", bytes.NewReader(body))
 	r.Header.Set("Content-Type", contentType)
@@ -115,7 +115,7 @@ func (h *testBridge) post(body []byte, contentType string) *httptest.ResponseRec
 	return w
 }
 
-// The method call returns a call of items about the policy in force.
+// testBridge.call returns a call of items about the policy in force.
 func (h *testBridge) call(items ...wire.Item) []byte {
 	return callOf(h.b.policy.Current().ID, items...)
 }
@@ -131,13 +131,13 @@ func callOf(version string, items ...wire.Item) []byte {
 	return body
 }
 
-// The method ask makes a call and returns its answers.
+// testBridge.ask makes a call and returns its answers.
 func (h *testBridge) ask(items ...wire.Item) []wire.Answer {
 	h.t.Helper()
 	return h.answers(h.post(h.call(items...), wire.ContentType), len(items))
 }
 
-// The method askWithToken makes a call with the bridge's token.
+// testBridge.askWithToken makes a call with the bridge's token.
 func (h *testBridge) askWithToken(items ...wire.Item) []wire.Answer {
 	h.t.Helper()
 	r := httptest.NewRequest(http.MethodPost, "/v1/check", bytes.NewReader(h.call(items...)))
@@ -175,7 +175,7 @@ func (h *testBridge) answers(w *httptest.ResponseRecorder, n int) (answers []wir
 	return answers
 }
 
-// The method readUsed returns how many units of a path's limit the client with the address peer
+// testBridge.readUsed returns how many units of a path's limit the client with the address peer
 // has used.
 func (h *testBridge) readUsed(path, peer string) int64 {
 	h.t.Helper()
@@ -199,7 +199,7 @@ func (h *testBridge) readUsedIn(store counter.Store, path, peer string) int64 {
 	return checks[0].Limit.Count() - plan.Results()[0].Remaining
 }
 
-// The method counted returns the value of a counter in /metrics, or 0 if the counter is missing.
+// testBridge.counted returns the value of a counter in /metrics, or 0 if the counter is missing.
 func (h *testBridge) counted(name string) (n int) {
 	h.t.Helper()
 	r := httptest.NewRequest(http.MethodGet, "/metrics", nil)

@@ -60,7 +60,7 @@ func createKey(t testing.TB, source directory.Source, name, client, tier string)
 		Record: &directory.KeyRecord{Name: name, Client: client, Tier: tier}})
 }
 
-// The method questionWith returns a question with the key secret(name).
+// testBridge.questionWith returns a question with the key secret(name).
 func (h *testBridge) questionWith(name, path string) wire.Item {
 	item := h.question(path, "192.0.2.1")
 	for i, field := range formOf(h.b.policy.Current()).inputs.Headers {
@@ -249,7 +249,7 @@ type holder struct {
 func (j *holder) Resume(id uint32)                     { j.answer(j.sought[id], 200) }
 func (j *holder) Respond(id uint32, r filter.Response) { j.answer(j.sought[id], int(r.Status)) }
 
-// The method ask sends a request with a key.
+// holder.ask sends a request with a key.
 func (j *holder) ask(s userRequest) {
 	j.next++
 	j.sought[j.next] = s
@@ -265,7 +265,7 @@ type keyState struct {
 	since              time.Time
 }
 
-// The method change creates the key, switches it off or on, or revokes it.
+// keyState.change creates the key, switches it off or on, or revokes it.
 func (k *keyState) change(t *testing.T, source directory.Source, name string, random *rand.Rand) {
 	k.since = time.Now()
 	switch {

@@ -33,7 +33,7 @@ type takenCheck struct {
 	own   int64
 }
 
-// The method leases changes the checks of a question to ask for the units that the filter wants. If
+// question.leases changes the checks of a question to ask for the units that the filter wants. If
 // the filter has the wrong client for the request, because the state of the credentials has
 // changed, no units are leased. The verdict then gives the filter the right client.
 func (q *question) leases() {
@@ -87,7 +87,7 @@ func (q *question) wants(u *wire.Units, c *counter.Check) bool {
 	return true
 }
 
-// The method results returns the memory for the store's answers to q.first.
+// question.results returns the memory for the store's answers to q.first.
 func (q *question) results() []counter.Result {
 	if q.item.Kind == wire.KindFetch {
 		return q.lease.fetched[:]
@@ -95,7 +95,7 @@ func (q *question) results() []counter.Result {
 	return q.plan.Results()
 }
 
-// The method named granted records the units granted beyond the request's own cost, and restores
+// question.granted records the units granted beyond the request's own cost, and restores
 // the checks for the request's next call.
 func (q *question) granted(err error) {
 	checks, results := q.plan.Checks(), q.plan.Results()
@@ -123,7 +123,7 @@ func (q *question) handOut(t takenCheck, c *counter.Check, r *counter.Result) {
 	q.bridge.metrics.unitsLeased.Add(float64(back.Cost))
 }
 
-// The method named fetched answers a question that only leases units.
+// question.fetched answers a question that only leases units.
 func (q *question) fetched(err error) {
 	if err != nil {
 		if q.answer.Status = wire.StatusUnavailable; core.Overloads(err) {

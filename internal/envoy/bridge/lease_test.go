@@ -28,7 +28,7 @@ rules:
   - { name: local, match: { path: /local }, limit: 1000/1h fixed_window, on_error: local }
 `
 
-// The method wanting returns a question that asks for leased units for its first check.
+// testBridge.wanting returns a question that asks for leased units for its first check.
 func (h *testBridge) wanting(kind wire.Kind, path string, change func(*wire.Units)) wire.Item {
 	item := h.question(path, "192.0.2.1")
 	item.Kind = kind
@@ -43,7 +43,7 @@ func (h *testBridge) wanting(kind wire.Kind, path string, change func(*wire.Unit
 	return item
 }
 
-// The method counter returns the hash by which a filter identifies the counter of a check.
+// testBridge.counter returns the hash by which a filter identifies the counter of a check.
 func (h *testBridge) counter(path string, check int) uint64 {
 	var plan core.Plan
 	item := h.question(path, "192.0.2.1")
@@ -56,7 +56,7 @@ func returnItem(token string, units int64) wire.Item {
 	return wire.Item{Kind: wire.KindRefund, Refund: wire.Refund{Token: token, Units: units}}
 }
 
-// The method back waits until the given number of units of the limit of /hot is used.
+// testBridge.back waits until the given number of units of the limit of /hot is used.
 func (h *testBridge) back(want int64) {
 	h.t.Helper()
 	eventually.Until(h.t, 10*time.Second, "units are back", func() bool { return h.readUsed("/hot", "192.0.2.1") == want })

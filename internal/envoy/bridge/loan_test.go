@@ -61,7 +61,7 @@ func withRegion(t *testing.T, story func(*lendingBridge)) {
 
 func (l *lendingBridge) of(peer string) wire.Item { return l.question("/", peer) }
 
-// The method send makes a call of a filter that reads [wire.StatusLoan].
+// lendingBridge.send makes a call of a filter that reads [wire.StatusLoan].
 func (l *lendingBridge) send(ctx context.Context, items ...wire.Item) *httptest.ResponseRecorder {
 	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/check", bytes.NewReader(l.call(items...)))
 	r.Header.Set("Content-Type", wire.ContentType)
@@ -71,7 +71,7 @@ func (l *lendingBridge) send(ctx context.Context, items ...wire.Item) *httptest.
 	return w
 }
 
-// The method wait sends a question that waits. The method returns a function that returns the
+// lendingBridge.wait sends a question that waits. The method returns a function that returns the
 // answer and the time of the answer.
 func (l *lendingBridge) wait(ctx context.Context, peer string) func() (answers []wire.Answer, after time.Duration) {
 	item := l.of(peer)
@@ -93,7 +93,7 @@ func (l *lendingBridge) wait(ctx context.Context, peer string) func() (answers [
 	}
 }
 
-// The method named asked waits for the next question to the agent, and returns it.
+// lendingBridge.asked waits for the next question to the agent, and returns it.
 func (l *lendingBridge) asked() *regionstore.Question {
 	q := <-l.region.Questions
 	return &q

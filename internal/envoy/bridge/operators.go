@@ -41,7 +41,7 @@ func (b *Bridge) serveOperators(w http.ResponseWriter, r *http.Request) {
 	b.operators().ServeHTTP(w, r)
 }
 
-// The method operators returns the API of operators for the policy in force.
+// Bridge.operators returns the API of operators for the policy in force.
 func (b *Bridge) operators() *operator.API {
 	return &operator.API{Desk: &operator.Desk{Store: b.options.Store, Denials: b.options.Events.Recent, Policies: b.operated,
 		Directory: formOf(b.policy.Current()).directory}, Front: "bridge",
@@ -49,7 +49,7 @@ func (b *Bridge) operators() *operator.API {
 		Follow: b.options.Follow}
 }
 
-// The method named operated returns the policy in force and the candidate, in the form that the
+// Bridge.operated returns the policy in force and the candidate, in the form that the
 // operators' API needs.
 func (b *Bridge) operated() []operator.Policy {
 	all := []operator.Policy{operatedOf(b.policy, b.options.PolicyFile)}

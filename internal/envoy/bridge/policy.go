@@ -74,7 +74,7 @@ const unnamed = "default"
 var errNameMissing = errors.New("the policy has no name: others that count in the same store would share its counters by " +
 	"accident; write name: shop, and the same name wherever the same counters are meant")
 
-// The method fillDefaults names a policy that has no name, and turns the directory on if the
+// Bridge.fillDefaults names a policy that has no name, and turns the directory on if the
 // policy's keys are in it. fillDefaults rejects a policy that needs a directory if the bridge has
 // none.
 func (b *Bridge) fillDefaults(d *policyfile.Document) error {
@@ -95,7 +95,7 @@ func (b *Bridge) liveOptions(source live.Source) live.Options {
 		Complete: b.fillDefaults, Prepare: b.prepare, Changed: b.showChange, Edited: o.Metrics.Reloaded}
 }
 
-// The method prepare computes the filters' data of a version, and opens the directory if the
+// Bridge.prepare computes the filters' data of a version, and opens the directory if the
 // version needs it.
 func (b *Bridge) prepare(v *live.Version) error {
 	source, err := v.Document.Policy()
@@ -114,7 +114,7 @@ func (b *Bridge) prepare(v *live.Version) error {
 	return err
 }
 
-// The method showChange reports a version that has taken effect. openPolicy shows the first version
+// Bridge.showChange reports a version that has taken effect. openPolicy shows the first version
 // in the metrics, because the field policy is set only after the policy has been opened.
 func (b *Bridge) showChange(before, now *live.Version) {
 	form := formOf(now)
@@ -129,7 +129,7 @@ func (b *Bridge) showChange(before, now *live.Version) {
 	}
 }
 
-// The method show shows a version in the metrics.
+// Bridge.show shows a version in the metrics.
 func (b *Bridge) show(v *live.Version) {
 	b.metrics.Policies.Show(b, v.Document, b.policy.Err)
 }

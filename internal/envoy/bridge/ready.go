@@ -34,7 +34,7 @@ type readiness struct {
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// The method readiness checks everything that is needed for decisions.
+// Bridge.readiness checks everything that is needed for decisions.
 func (b *Bridge) readiness() (r readiness) {
 	now := b.policy.Current()
 	r.Version = now.ID
@@ -56,7 +56,7 @@ func (b *Bridge) readiness() (r readiness) {
 	return r
 }
 
-// The method reachable checks the store, unless it was checked a moment ago. The check does not end
+// Bridge.reachable checks the store, unless it was checked a moment ago. The check does not end
 // when a caller disconnects, because others use its result.
 func (b *Bridge) reachable() error {
 	s := &b.reached

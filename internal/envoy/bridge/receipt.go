@@ -101,10 +101,10 @@ func newSealer(token string, now counter.Micros) *sealer {
 	return s
 }
 
-// The method secret returns the current secret.
+// sealer.secret returns the current secret.
 func (s *sealer) secret() string { return string(s.secrets.Load().current.secret) }
 
-// The method replace sets the secret with which receipts are sealed, and reports whether
+// sealer.replace sets the secret with which receipts are sealed, and reports whether
 // the secret has changed. Receipts sealed with the previous secret stay valid until they expire.
 // Only one goroutine calls replace.
 func (s *sealer) replace(secret string, now counter.Micros) (changed bool) {
@@ -120,7 +120,7 @@ func (s *sealer) receiptSecret(secret string) receiptSecret {
 	return receiptSecret{secret: []byte(secret), own: sealingKey([]byte(secret), s.process)}
 }
 
-// The method key returns the cipher of the receipts that process p has sealed with the secret.
+// receiptSecret.key returns the cipher of the receipts that process p has sealed with the secret.
 func (r *receiptSecret) key(s *sealer, p process) cipher.AEAD {
 	if p == s.process {
 		return r.own
@@ -145,7 +145,7 @@ func sealingKey(secret []byte, p process) cipher.AEAD {
 	return aead
 }
 
-// The method seal returns a receipt for a settlement by a version of the policy.
+// sealer.seal returns a receipt for a settlement by a version of the policy.
 func (s *sealer) seal(version string, settlement *core.Settlement, rs *core.Ruleset, now counter.Micros) string {
 	return s.sealed(receiptForm, version, settlement.AppendCompact(s.appendHeader(now), rs))
 }
@@ -160,7 +160,7 @@ func (s *sealer) sealUnits(back *counter.Check, now counter.Micros) string {
 	return s.sealed(unitsForm, "", compact.AppendRefund(s.appendHeader(now), back))
 }
 
-// The method appendHeader returns the header of the part to be sealed.
+// sealer.appendHeader returns the header of the part to be sealed.
 func (s *sealer) appendHeader(now counter.Micros) []byte {
 	return binary.BigEndian.AppendUint64(make([]byte, 0, 384), uint64(now+receiptTTL))
 }
@@ -183,7 +183,7 @@ type receiptContent struct {
 	plain   []byte         // a settlement or a refund, depending on the form
 }
 
-// The method open returns the content of a receipt of the given form. If form is receiptForm, a
+// sealer.open returns the content of a receipt of the given form. If form is receiptForm, a
 // receipt of namedForm is opened as well. The method does not redeem the receipt.
 func (s *sealer) open(receipt string, form byte, now counter.Micros) (o receiptContent, err error) {
 	if len(receipt) < receiptHeadMin || receipt[0] != form && (receipt[0] != namedForm || form != receiptForm) {
@@ -224,7 +224,7 @@ func (s *sealer) open(receipt string, form byte, now counter.Micros) (o receiptC
 	return o, nil
 }
 
-// The method redeem redeems an opened receipt, and reports whether it has not been redeemed before.
+// sealer.redeem redeems an opened receipt, and reports whether it has not been redeemed before.
 func (s *sealer) redeem(o *receiptContent, now counter.Micros) bool {
 	return s.redeemed.redeem(o.id, o.expires, now)
 }

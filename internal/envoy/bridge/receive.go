@@ -46,7 +46,7 @@ var (
 // malformedError is the error of a call that cannot be read.
 type malformedError struct{ error }
 
-// The method receive reads the whole body of a call.
+// Bridge.receive reads the whole body of a call.
 func (b *Bridge) receive(c *call, from io.Reader) error {
 	defer b.receiving.Add(-1)
 	if b.receiving.Add(1) > receivingMax {
@@ -71,7 +71,7 @@ func (b *Bridge) receive(c *call, from io.Reader) error {
 	}
 }
 
-// The method enter counts a received call towards CallsMax and reports whether there is room for
+// Bridge.enter counts a received call towards CallsMax and reports whether there is room for
 // it. If there is, the caller must call leave.
 func (b *Bridge) enter() bool {
 	if b.under.Add(1) <= int64(b.options.CallsMax) {
@@ -83,7 +83,7 @@ func (b *Bridge) enter() bool {
 
 func (b *Bridge) leave() { b.under.Add(-1) }
 
-// The method reject answers a call that is not decided.
+// Bridge.reject answers a call that is not decided.
 func (b *Bridge) reject(w http.ResponseWriter, r *http.Request, err error) {
 	tooLarge, malformed := (*http.MaxBytesError)(nil), malformedError{}
 	switch {

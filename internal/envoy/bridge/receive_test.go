@@ -30,7 +30,7 @@ func (h *halfBody) Read(p []byte) (int, error) {
 
 func (h *halfBody) Close() error { return nil }
 
-// The method sendHalf sends half a call. The returned channel receives the status of the
+// testBridge.sendHalf sends half a call. The returned channel receives the status of the
 // answer.
 func (h *testBridge) sendHalf(came []byte) (rest chan error, status chan int) {
 	rest, status = make(chan error), make(chan int, 1)

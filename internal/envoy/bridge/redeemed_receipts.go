@@ -38,9 +38,9 @@ type segment struct {
 	expires counter.Micros // the expiry of the last redeemed receipt
 }
 
-// The method redeem records a receipt until it expires, and reports whether it was not recorded
-// before. If memory is full (16,384 segments), a receipt that needs a new segment counts as
-// redeemed. The receipt's reserved units stay charged, so no unit is refunded twice.
+// redeemedReceipts.redeem records a receipt until it expires, and reports whether it was not
+// recorded before. If memory is full (16,384 segments), a receipt that needs a new segment counts
+// as redeemed. The receipt's reserved units stay charged, so no unit is refunded twice.
 func (r *redeemedReceipts) redeem(id receiptID, expires, now counter.Micros) bool {
 	bit := id.number % segmentReceipts
 	first := receiptID{id.process, id.number - bit}
@@ -60,7 +60,7 @@ func (r *redeemedReceipts) redeem(id receiptID, expires, now counter.Micros) boo
 	return true
 }
 
-// The method add returns a new segment, or nil if there is no room. Each call examines a few
+// redeemedReceipts.add returns a new segment, or nil if there is no room. Each call examines a few
 // segments and frees the expired ones. In this way all segments are examined over time.
 func (r *redeemedReceipts) add(first receiptID, now counter.Micros) *segment {
 	const looks, looksFull = 4, 64

@@ -46,7 +46,7 @@ type question struct {
 	now        counter.Micros
 }
 
-// The method reset clears the question for a new request.
+// question.reset clears the question for a new request.
 func (q *question) reset(b *Bridge, v *live.Version, now counter.Micros) {
 	q.answer = wire.Answer{Results: q.answer.Results[:0], Leases: q.answer.Leases[:0]}
 	q.lease.taken = q.lease.taken[:0]
@@ -58,7 +58,7 @@ func (q *question) reset(b *Bridge, v *live.Version, now counter.Micros) {
 	}
 }
 
-// The method release drops the request, because its strings keep the memory of the whole call alive
+// question.release drops the request, because its strings keep the memory of the whole call alive
 // and some of them are credentials.
 func (q *question) release() {
 	q.plan.Reset()
@@ -76,7 +76,7 @@ func (q *question) release() {
 	q.lease.fetch[0] = counter.Check{}
 }
 
-// The method begin makes the first plan of a filter's question. The argument left is the remaining
+// question.begin makes the first plan of a filter's question. The argument left is the remaining
 // verification time of the call, and traced reports whether the question contains the trace of its
 // request.
 func (q *question) begin(left *counter.Micros, traced bool) {
@@ -97,7 +97,7 @@ func (q *question) begin(left *counter.Micros, traced bool) {
 	}
 }
 
-// The method ask makes the plan of a request. The argument left is the remaining verification time
+// question.ask makes the plan of a request. The argument left is the remaining verification time
 // of the call.
 func (q *question) ask(a policy.Attributes, left *counter.Micros) {
 	q.request = a
@@ -106,7 +106,7 @@ func (q *question) ask(a policy.Attributes, left *counter.Micros) {
 	q.add()
 }
 
-// The method prepare prepares the first store call of a planned request.
+// question.prepare prepares the first store call of a planned request.
 func (q *question) prepare() {
 	if q.request == nil {
 		return
@@ -129,7 +129,7 @@ func (q *question) prepare() {
 	}
 }
 
-// The method decide decides by the store's first answer and completes the question's answer.
+// question.decide decides by the store's first answer and completes the question's answer.
 func (q *question) decide(err error) core.Decision {
 	q.granted(err)
 	if err != nil {
@@ -155,7 +155,7 @@ func (q *question) decide(err error) core.Decision {
 	return d
 }
 
-// The method conclude decides a question of a batch.
+// question.conclude decides a question of a batch.
 func (q *question) conclude(err error) {
 	defer q.rescue()
 	if q.item.Kind == wire.KindFetch {
@@ -165,7 +165,7 @@ func (q *question) conclude(err error) {
 	q.decide(err)
 }
 
-// The method rescue ends a question that panics, so that the other questions are answered. The
+// question.rescue ends a question that panics, so that the other questions are answered. The
 // method is deferred.
 func (q *question) rescue() {
 	if reason := recover(); reason != nil {
@@ -173,14 +173,14 @@ func (q *question) rescue() {
 	}
 }
 
-// The method panicked logs a panic and marks the question's answer as invalid.
+// question.panicked logs a panic and marks the question's answer as invalid.
 func (q *question) panicked(reason any) {
 	q.bridge.panicked(reason)
 	q.first, q.throttled, q.request = nil, nil, nil
 	q.answer = wire.Answer{Status: wire.StatusInvalid, Results: q.answer.Results[:0], Leases: q.answer.Leases[:0]}
 }
 
-// The method panicked logs a panic, at most once a second: a caller that has found out how to cause
+// Bridge.panicked logs a panic, at most once a second: a caller that has found out how to cause
 // panics will repeat it.
 func (b *Bridge) panicked(reason any) {
 	now := time.Now().Unix()
@@ -198,7 +198,7 @@ func (q *question) Ask(checks []counter.Check) (core.Decision, bool) {
 	return d, err == nil
 }
 
-// The method fillDegraded fills in the answer of a question that on_error has decided.
+// question.fillDegraded fills in the answer of a question that on_error has decided.
 func (q *question) fillDegraded(d *core.Decision, err error) {
 	q.answer.Status, q.failure = wire.StatusUnavailable, err
 	if core.Overloads(err) { // the filter denies the request
@@ -220,7 +220,7 @@ func chargedNothing(err error) bool {
 	return errors.Is(err, counter.ErrInvalid) || counter.Unsent(err)
 }
 
-// The method late returns the status of a request that is denied in an overload although it may
+// question.late returns the status of a request that is denied in an overload although it may
 // have been charged.
 func (q *question) late() wire.Status {
 	if q.lates {
@@ -229,7 +229,7 @@ func (q *question) late() wire.Status {
 	return wire.StatusBusy
 }
 
-// The method fillDecided fills in the answer of a decided request.
+// question.fillDecided fills in the answer of a decided request.
 func (q *question) fillDecided(d *core.Decision) {
 	if q.plan.Unchecked() {
 		// The filter cannot know that a credential was not verified for lack of time.
@@ -253,14 +253,14 @@ func (q *question) fillDecided(d *core.Decision) {
 	}
 }
 
-// The method count counts the outcome of each rule, the states of the credentials, and costs that
+// question.count counts the outcome of each rule, the states of the credentials, and costs that
 // are missing from headers. The method also reports the decision as an event.
 func (q *question) count(d *core.Decision) {
 	q.bridge.enforcer.Count(&q.plan, d, q.version)
 	q.span.End(&q.plan, d, q.failure, q.version)
 }
 
-// The method judge adds the verdicts on the credentials and the clients' records to the reply,
+// question.judge adds the verdicts on the credentials and the clients' records to the reply,
 // unless the filter has the same ones. Two of these are valid only for this request, so the filter
 // must not remember them: a verdict on a token that there was no time to check, and the absence of
 // a record while the directory cannot be read.

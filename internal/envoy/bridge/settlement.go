@@ -42,7 +42,7 @@ func (j *job) Release() {
 
 var _ settle.Conditional = (*job)(nil)
 
-// The method settle redeems a receipt. The answer reports whether the receipt is valid; the store
+// question.settle redeems a receipt. The answer reports whether the receipt is valid; the store
 // is called later. A receipt of an unknown policy is not redeemed, and the reserved units stay
 // charged. An expired receipt refunds nothing, but a further charge is made: a client decides how
 // long its response takes, and would otherwise pay only the estimate.

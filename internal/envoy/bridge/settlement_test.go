@@ -26,7 +26,7 @@ func settlementItem(receipt, cost string) wire.Item {
 	return wire.Item{Kind: wire.KindSettle, Settle: s}
 }
 
-// The method admitted returns the receipt of a request to /ai. The request is charged 10 until its
+// testBridge.admitted returns the receipt of a request to /ai. The request is charged 10 until its
 // cost is known.
 func (h *testBridge) admitted() string {
 	h.t.Helper()
@@ -37,7 +37,7 @@ func (h *testBridge) admitted() string {
 	return a.Receipt
 }
 
-// The method awaitUsed waits until the given number of units is used.
+// testBridge.awaitUsed waits until the given number of units is used.
 func (h *testBridge) awaitUsed(want int64) {
 	h.t.Helper()
 	eventually.Until(h.t, 10*time.Second, "it is settled", func() bool { return h.readUsed("/ai", "192.0.2.1") == want })

@@ -64,7 +64,7 @@ func (q *queuingBridge) questionOf(credential string) wire.Item {
 	return item
 }
 
-// The method wait asks a question that waits. The returned function waits for the answer, and
+// queuingBridge.wait asks a question that waits. The returned function waits for the answer, and
 // returns it with the time that it took.
 func (q *queuingBridge) wait(credential string) func() (a wire.Answer, after time.Duration) {
 	item := q.questionOf(credential)

@@ -56,7 +56,7 @@ func TestACallFullOfGarbage(t *testing.T) {
 	}
 }
 
-// The method garbageItems returns questions with tokens that no key has signed, each from its own
+// testBridge.garbageItems returns questions with tokens that no key has signed, each from its own
 // address.
 func (h *testBridge) garbageItems() []wire.Item {
 	text := base64.RawURLEncoding.EncodeToString

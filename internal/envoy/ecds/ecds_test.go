@@ -73,7 +73,7 @@ func startServer(t *testing.T, o Options) (*Server, *eventually.Journal, func() 
 	}
 }
 
-// The method acknowledge sends a request that acknowledges a version, or rejects it for the reason
+// proxy.acknowledge sends a request that acknowledges a version, or rejects it for the reason
 // in refusal.
 func (p *proxy) acknowledge(version, nonce, refusal string) {
 	p.t.Helper()

@@ -30,7 +30,7 @@ type Options struct {
 	Filter string
 }
 
-// The method check returns an error if the options are not valid.
+// Options.check returns an error if the options are not valid.
 func (o *Options) check() error {
 	if o.Wasm == "" {
 		return errors.New("the path of the filter is missing: say where penstock.wasm is where Envoy runs")
@@ -59,14 +59,14 @@ func (o *Options) HoldsToken() bool {
 	return false
 }
 
-// The method version identifies the resource: the policy's version and a hash of everything else,
+// Options.version identifies the resource: the policy's version and a hash of everything else,
 // which can change at a restart.
 func (o *Options) version(policy string) string {
 	sum := sha256.Sum256([]byte(resourceName + "\x00" + o.Wasm + "\x00" + o.Filter))
 	return policy + "-" + hex.EncodeToString(sum[:4])
 }
 
-// The method resource returns the filter's configuration with a compact policy inside.
+// Options.resource returns the filter's configuration with a compact policy inside.
 func (o *Options) resource(policy []byte) (*anypb.Any, error) {
 	lines := o.Filter
 	if lines != "" && !strings.HasSuffix(lines, "\n") {

@@ -73,7 +73,7 @@ func (s *Server) Register(server *grpc.Server) {
 	extension.RegisterExtensionConfigDiscoveryServiceServer(server, s)
 }
 
-// The method named now returns the current edition, and a channel that is closed when the edition
+// Server.now returns the current edition, and a channel that is closed when the edition
 // is replaced.
 func (s *Server) now() (edition, <-chan struct{}) {
 	s.mu.Lock()
@@ -130,7 +130,7 @@ func (s *Server) StreamExtensionConfigs(stream extension.ExtensionConfigDiscover
 	}
 }
 
-// The method receive processes a request. The method records whether the Envoy wants the resource,
+// envoy.receive processes a request. The method records whether the Envoy wants the resource,
 // and whether it accepted the last version.
 func (e *envoy) receive(request *discovery.DiscoveryRequest) {
 	nonce := request.GetResponseNonce()
@@ -151,7 +151,7 @@ func (e *envoy) receive(request *discovery.DiscoveryRequest) {
 
 func clip(text string) string { return text[:min(len(text), rejectionBytesMax)] }
 
-// The method send sends an edition, unless the Envoy has it or did not ask for one.
+// envoy.send sends an edition, unless the Envoy has it or did not ask for one.
 func (e *envoy) send(now edition) error {
 	if !e.wants || now.resource == nil || now.version == e.has {
 		return nil

@@ -90,7 +90,7 @@ func (q *Request) Take(reads *Reads, headers [][2]string, now counter.Micros) {
 	}
 }
 
-// The method header stores a header that the policy reads; if it has several lines, the method
+// Request.header stores a header that the policy reads; if it has several lines, the method
 // stores the first one. The lines are joined later in one step, because joining line by line
 // would copy the first line once for each further line.
 //

@@ -123,7 +123,7 @@ func (d *Settling) Close() {
 	}
 }
 
-// The method learn stores headers that can contain costs, unless they are stored already. Headers
+// Settling.learn stores headers that can contain costs, unless they are stored already. Headers
 // that are missing from a truncated response count as unread, because they might have been in its
 // trailers.
 //
@@ -144,7 +144,7 @@ func (d *Settling) learn(headers [][2]string) {
 	}
 }
 
-// The method read returns a copy of a header, which is valid until Forget. The lines of a header
+// Settling.read returns a copy of a header, which is valid until Forget. The lines of a header
 // that is repeated are joined.
 func (d *Settling) read(headers [][2]string, name string) (text string, found bool) {
 	start := len(d.texts)

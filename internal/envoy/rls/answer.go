@@ -19,7 +19,7 @@ import (
 	"github.com/penstock/penstock/core/response"
 )
 
-// The method answer builds the response to a decision. After a failure of the store there are no
+// call.answer builds the response to a decision. After a failure of the store there are no
 // numbers to report.
 func (c *call) answer(d *core.Decision, descriptors int, failed bool) *pb.RateLimitResponse {
 	reply := &pb.RateLimitResponse{OverallCode: code(d.Denied()),
@@ -109,7 +109,7 @@ func spanOf(asked envoytype.RateLimitUnit) counter.Micros {
 	return 0
 }
 
-// The method fields returns the header fields of the response. The fields' names are in lower case,
+// call.fields returns the header fields of the response. The fields' names are in lower case,
 // as HTTP/2 requires.
 func (c *call) fields(d *core.Decision) []*envoycore.HeaderValue {
 	list := make([]*envoycore.HeaderValue, 0, 8)

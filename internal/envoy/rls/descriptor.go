@@ -87,7 +87,7 @@ func (d *description) read(domain string, source *ratelimit.RateLimitDescriptor,
 	}
 }
 
-// The method firstValue returns the value of the first entry with one of the keys.
+// description.firstValue returns the value of the first entry with one of the keys.
 func (d *description) firstValue(one, two, three string) (value string, ok bool) {
 	for _, e := range d.entries {
 		if key := e.GetKey(); key != "" && (key == one || key == two || key == three) {
@@ -161,7 +161,7 @@ func (d *description) nth(key string, n int) (value string, ok bool) {
 	return "", false
 }
 
-// The method joinKeys returns the joined keys. A single key, the usual case, is not copied.
+// description.joinKeys returns the joined keys. A single key, the usual case, is not copied.
 func (d *description) joinKeys() string {
 	if len(d.entries) == 1 && !strings.ContainsAny(d.entries[0].GetKey(), "/%=") {
 		return d.entries[0].GetKey()
@@ -176,7 +176,7 @@ func (d *description) joinKeys() string {
 	return string(b)
 }
 
-// The method appendCanonical returns an unambiguous encoding of the entries.
+// description.appendCanonical returns an unambiguous encoding of the entries.
 func (d *description) appendCanonical() string {
 	b := appendPart(nil, d.domain)
 	for _, e := range d.entries {

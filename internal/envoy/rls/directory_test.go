@@ -70,7 +70,7 @@ func serveDirected(t *testing.T, d *directory.Directory) *served {
 	return s
 }
 
-// The method awaitAnswer sends requests until the answer is the expected one.
+// served.awaitAnswer sends requests until the answer is the expected one.
 func (s *served) awaitAnswer(t *testing.T, what string, want bool, ds ...*ratelimit.RateLimitDescriptor) {
 	t.Helper()
 	eventually.Until(t, patience, what, func() bool { return (s.ask(ds...).OverallCode == pb.RateLimitResponse_OK) == want })

@@ -63,13 +63,13 @@ func (s *served) Invalid(error)  { s.count(&s.wrong) }
 func (s *served) Busy()          { s.count(&s.busy) }
 func (s *served) Panicked(any)   { s.count(&s.panics) }
 
-// The method named between wraps the service's store.
+// served.between wraps the service's store.
 func (s *served) between(before func(counter.Store) counter.Store) {
 	s.options.Store = before(s.options.Store)
 	s.enforcer = enforce.New(s.options.Store, s.metrics)
 }
 
-// The method sum returns the sum of a collector's counters and of the numbers of its observations.
+// served.sum returns the sum of a collector's counters and of the numbers of its observations.
 func (s *served) sum(c prometheus.Collector) (sum int) {
 	s.Helper()
 	registry := prometheus.NewRegistry()
@@ -86,7 +86,7 @@ func (s *served) sum(c prometheus.Collector) (sum int) {
 	return sum
 }
 
-// The method named failed returns the number of failed store calls.
+// served.failed returns the number of failed store calls.
 func (s *served) failed() int { return s.sum(s.metrics.StoreErrors) }
 
 // The function rules compiles a policy in YAML.
@@ -163,7 +163,7 @@ func descriptor(pairs ...string) *ratelimit.RateLimitDescriptor {
 	return d
 }
 
-// The method ask sends descriptors. It fails the test unless there is an answer, with a status for
+// served.ask sends descriptors. It fails the test unless there is an answer, with a status for
 // each descriptor.
 func (s *served) ask(ds ...*ratelimit.RateLimitDescriptor) *pb.RateLimitResponse {
 	s.Helper()
@@ -182,7 +182,7 @@ func (s *served) send(request *pb.RateLimitRequest) *pb.RateLimitResponse {
 	return response
 }
 
-// The method checkAnswer sends one request and fails the test unless it gets the expected answer.
+// served.checkAnswer sends one request and fails the test unless it gets the expected answer.
 func (s *served) checkAnswer(want bool, ds ...*ratelimit.RateLimitDescriptor) *pb.RateLimitResponse {
 	s.Helper()
 	response := s.ask(ds...)

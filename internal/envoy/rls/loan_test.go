@@ -68,8 +68,8 @@ type sentAnswer struct {
 	after time.Duration
 }
 
-// The method send sends a request for which Envoy leaves the given time; 0 means no deadline. The
-// returned function waits for the answer.
+// lendingService.send sends a request for which Envoy leaves the given time. A time of 0 means no
+// deadline. The returned function waits for the answer.
 func (l *lendingService) send(ctx context.Context, left time.Duration) func() sentAnswer {
 	begin, end := time.Now(), make(chan sentAnswer, 1)
 	cancel := func() {}

@@ -28,7 +28,7 @@ type overrides struct {
 	known map[override]*core.Ruleset
 }
 
-// The method named alone returns the policy without its rules, for a domain that no rule
+// overrides.alone returns the policy without its rules, for a domain that no rule
 // matches.
 func (o *overrides) alone(policy *core.Ruleset) *core.Ruleset {
 	asked := overrideOf(policy)
@@ -67,7 +67,7 @@ func (o *overrides) rulesetOf(policy *core.Ruleset, source *ratelimit.RateLimitD
 	return o.ready(asked)
 }
 
-// The method ready returns the ruleset, from the cache if possible. The caller holds the lock.
+// overrides.ready returns the ruleset, from the cache if possible. The caller holds the lock.
 func (o *overrides) ready(asked override) (*core.Ruleset, error) {
 	if rs, ok := o.known[asked]; ok {
 		return rs, nil
@@ -97,7 +97,7 @@ func (o *override) compile() (*core.Ruleset, error) {
 	return core.Compile(p)
 }
 
-// The method limit returns the limit that Envoy sends. A day, week or month is a window of fixed
+// override.limit returns the limit that Envoy sends. A day, week or month is a window of fixed
 // length counted from 1970, as in envoyproxy/ratelimit. A year would exceed the longest window,
 // so it becomes a calendar year.
 func (o *override) limit() (counter.Limit, error) {

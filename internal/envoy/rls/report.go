@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/internal/enforce/settle"
 )
 
-// The method report records past usage in the store, whatever was decided. If ctx has ended because
+// Service.report records past usage in the store, whatever was decided. If ctx has ended because
 // the request has waited, the store must answer by the instant in the argument named last instead.
 func (s *Service) report(ctx context.Context, last time.Time, c *call, asked, denied bool) {
 	if !asked {
@@ -41,7 +41,7 @@ func (s *Service) report(ctx context.Context, last time.Time, c *call, asked, de
 	// Any other report that failed is counted and lost, because the store may have executed it.
 }
 
-// The method reportLater charges past usage in the background if the store was not called in time,
+// Service.reportLater charges past usage in the background if the store was not called in time,
 // or has certainly not executed the call. Envoy does not repeat a report, and the client determines
 // how many of its streams end at once. Refunds are lost.
 func (s *Service) reportLater(c *call) {
@@ -56,7 +56,7 @@ func (s *Service) reportLater(c *call) {
 	}
 }
 
-// The method reportApart does what reportLater does, for a request that has no plan, or whose plan
+// Service.reportApart does what reportLater does, for a request that has no plan, or whose plan
 // has no checks because its token has expired. The argument verify is the time for unknown tokens.
 // Records of clients are not read.
 func (s *Service) reportApart(rs *core.Ruleset, clients *directory.Directory, request *pb.RateLimitRequest, verify counter.Micros) {
@@ -76,7 +76,7 @@ func (s *Service) reportApart(rs *core.Ruleset, clients *directory.Directory, re
 	s.reportLater(c)
 }
 
-// The method deniesExpired reports whether the request is denied because its token has expired,
+// call.deniesExpired reports whether the request is denied because its token has expired,
 // which can happen during a stream. If the policy identifies the client in another way instead,
 // that client is charged, because the token may already have been expired when the stream began.
 func (c *call) deniesExpired() bool {

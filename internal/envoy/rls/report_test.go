@@ -107,7 +107,7 @@ func TestLateReportsAreCharged(t *testing.T) {
 	}
 }
 
-// The method checkUsed checks that the client has used the given number of units, which is more
+// served.checkUsed checks that the client has used the given number of units, which is more
 // than the limit of 200, and nothing of the limit of the denied descriptor. After a refund of the
 // units beyond the limit, nothing is left. After a refund of one more unit, one is left.
 func (s *served) checkUsed(units uint64) {

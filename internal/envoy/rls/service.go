@@ -213,7 +213,7 @@ type call struct {
 	span         enforce.Span
 }
 
-// The method release drops the request, so that none of its data remains in memory.
+// call.release drops the request, so that none of its data remains in memory.
 func (c *call) release() {
 	c.plan.Reset()
 	c.span = enforce.Span{}
@@ -222,7 +222,7 @@ func (c *call) release() {
 	clear(c.reports)
 }
 
-// The method free releases a call for the next request.
+// Service.free releases a call for the next request.
 func (s *Service) free(c *call) {
 	c.release()
 	s.calls.Put(c)
@@ -324,7 +324,7 @@ func validate(request *pb.RateLimitRequest) error {
 	return nil
 }
 
-// The method read converts the request to descriptors. A non-nil response is the answer if Envoy
+// Service.read converts the request to descriptors. A non-nil response is the answer if Envoy
 // sends a limit of 0, or a path or host that servers could read differently.
 func (s *Service) read(c *call, rs *core.Ruleset, request *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
 	sources := request.GetDescriptors()
@@ -357,7 +357,7 @@ func (s *Service) read(c *call, rs *core.Ruleset, request *pb.RateLimitRequest) 
 	return nil, nil
 }
 
-// The method resolve adds the descriptors to the plan with the records of their clients. If records
+// call.resolve adds the descriptors to the plan with the records of their clients. If records
 // are unknown, it makes the directory read them. The network of a descriptor's address may be
 // blocked even if the descriptor has a limit of its own.
 //
@@ -375,7 +375,7 @@ func (c *call) resolve(ctx context.Context, clients *directory.Directory) (timel
 	return true
 }
 
-// The method add adds the descriptors to the plan, with the records of clients that are known.
+// call.add adds the descriptors to the plan, with the records of clients that are known.
 func (c *call) add(clients *directory.Directory) {
 	if clients != nil {
 		c.plan.UseDirectory(clients)
@@ -383,7 +383,7 @@ func (c *call) add(clients *directory.Directory) {
 	c.plan.AddDescriptors(c.descriptors)
 }
 
-// The method decide calls the store and returns the response. The argument clients is the policy's
+// Service.decide calls the store and returns the response. The argument clients is the policy's
 // directory, or nil. The request waits for a loan if it has to. The context ctx is that of Envoy's
 // call. The error is that of ctx: Envoy has canceled the call, because the client has reset its
 // stream. The request is then not counted as decided, and on_error does not apply, because the

@@ -42,7 +42,7 @@ type limit struct {
 	place     string
 }
 
-// The method wild reports whether the entry's value is a pattern: a star, at any position, matches
+// entry.wild reports whether the entry's value is a pattern: a star, at any position, matches
 // any run of characters.
 func (e *entry) wild() bool { return strings.Contains(e.value, "*") }
 
@@ -68,7 +68,7 @@ func (r *reader) note(place, path, value, why, remedy string) {
 	r.notes = append(r.notes, policy.Problem{Path: path, Value: value, Why: why, Remedy: remedy, Place: place})
 }
 
-// The method file reads one file and adds its domain to the known ones.
+// reader.file reads one file and adds its domain to the known ones.
 func (r *reader) file(f File, domains []*domain) []*domain {
 	tree, err := syntax.SharedTree(f.Name, f.Data)
 	if err != nil {
@@ -99,7 +99,7 @@ func (r *reader) file(f File, domains []*domain) []*domain {
 	return domains
 }
 
-// The method words returns the values of a map. All keys of the map must be known.
+// reader.words returns the values of a map. All keys of the map must be known.
 func (r *reader) words(n *syntax.Node, path string, known ...string) map[string]*syntax.Node {
 	found := map[string]*syntax.Node{}
 	if n.Kind != syntax.KindMap {
@@ -120,7 +120,7 @@ func (r *reader) words(n *syntax.Node, path string, known ...string) map[string]
 	return found
 }
 
-// The method text returns a string, number or bool as it is written; "" for none.
+// reader.text returns a string, number or bool as it is written; "" for none.
 func (r *reader) text(n *syntax.Node, path string) string {
 	switch {
 	case n == nil || n.Kind == syntax.KindNull:
@@ -153,7 +153,7 @@ var bools = func() map[string]bool {
 	return all
 }()
 
-// The method count reads requests_per_unit. Like the service, it accepts any base, and underscores.
+// reader.count reads requests_per_unit. Like the service, it accepts any base, and underscores.
 func (r *reader) count(n *syntax.Node, path string) int64 {
 	text := r.text(n, path)
 	if text == "" {
@@ -186,7 +186,7 @@ func (r *reader) items(n *syntax.Node, path string) []*syntax.Node {
 // with more entries.
 const depthMax = 32
 
-// The method entries merges the entries of a list with those at the same place in other files.
+// reader.entries merges the entries of a list with those at the same place in other files.
 func (r *reader) entries(n *syntax.Node, path string, known []*entry, depth int) []*entry {
 	if depth > depthMax {
 		r.addProblem(n, path, "is nested too deep", fmt.Sprintf("nest %d lists at most", depthMax))
@@ -237,7 +237,7 @@ func (r *reader) entry(n *syntax.Node, path string, depth int) *entry {
 	return e
 }
 
-// The method named lost adds a note about each field of an entry that has no counterpart in a
+// reader.lost adds a note about each field of an entry that has no counterpart in a
 // policy.
 func (r *reader) lost(words map[string]*syntax.Node, path string) {
 	for _, word := range []struct{ name, why, remedy string }{

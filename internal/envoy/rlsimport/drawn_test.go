@@ -49,7 +49,7 @@ func writeDrawn(t *testing.T) {
 	r.write(t)
 }
 
-// The method few returns a few random descriptors, most of which have a limit.
+// maker.few returns a few random descriptors, most of which have a limit.
 func (m maker) few(tree []*node) (few [][][2]string) {
 	for range 300 {
 		if pairs := m.request()[0]; len(few) < 2 || len(few) < 12 && modelLookUp(tree, pairs) != nil {

@@ -258,7 +258,7 @@ func (w *writer) limit(r *rule, per []string) {
 	}
 }
 
-// The method replaces writes the rules that this limit replaces.
+// writer.replaces writes the rules that this limit replaces.
 func (w *writer) replaces(r *rule) {
 	var names []string
 	for _, name := range r.limit.replaces {

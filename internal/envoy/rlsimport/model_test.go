@@ -91,7 +91,7 @@ type verdict struct {
 	remaining int64
 }
 
-// The method ask decides a request at a time in seconds.
+// model.ask decides a request at a time in seconds.
 func (m *model) ask(now int64, descriptors [][][2]string, hits int64) (over bool, verdicts []verdict) {
 	limits := make([]*found, len(descriptors))
 	replaced := map[string]bool{}
@@ -223,7 +223,7 @@ func configuration(nodes []*node, indent string) string {
 	return b.String()
 }
 
-// The method request returns some descriptors, all different.
+// maker.request returns some descriptors, all different.
 func (m maker) request() (descriptors [][][2]string) {
 	known := map[string]bool{}
 	for range 1 + m.IntN(3) {

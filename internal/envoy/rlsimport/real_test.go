@@ -89,7 +89,7 @@ func TestImportedDecidesAsTheRealService(t *testing.T) {
 	t.Logf("%d requests", asked)
 }
 
-// The method replay sends the recorded requests to the imported policy, and returns their number.
+// recording.replay sends the recorded requests to the imported policy, and returns their number.
 func (r *recording) replay(t *testing.T, seen map[string]*knownDifference) (asked int) {
 	t.Helper()
 	if r.refused != "" {
@@ -142,7 +142,7 @@ func (r *recording) replay(t *testing.T, seen map[string]*knownDifference) (aske
 	return asked
 }
 
-// The method mark writes the imported policy's answer below a new answer of the service. A person
+// step.mark writes the imported policy's answer below a new answer of the service. A person
 // must then explain the difference.
 func (s *step) mark(got string) {
 	switch {
@@ -153,7 +153,7 @@ func (s *step) mark(got string) {
 	}
 }
 
-// The method files reads the recording's configurations.
+// recording.files reads the recording's configurations.
 func (r *recording) files(t *testing.T) (files []File) {
 	t.Helper()
 	for _, name := range r.configurations {
@@ -166,7 +166,7 @@ func (r *recording) files(t *testing.T) (files []File) {
 	return files
 }
 
-// The method serve serves the imported configurations by gRPC, with empty counters at the beginning
+// recording.serve serves the imported configurations by gRPC, with empty counters at the beginning
 // of a minute.
 func (r *recording) serve(t *testing.T) (*importedService, pb.RateLimitServiceClient) {
 	t.Helper()

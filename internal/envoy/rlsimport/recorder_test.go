@@ -44,7 +44,7 @@ type recorder struct {
 	client pb.RateLimitServiceClient
 }
 
-// The method record sends the recording's requests to the real service and stores the answers.
+// recording.record sends the recording's requests to the real service and stores the answers.
 func (r *recording) record(t *testing.T) {
 	t.Helper()
 	a := &recorder{T: t, redis: redistest.Start(t)}
@@ -58,7 +58,7 @@ func (r *recording) record(t *testing.T) {
 	}
 }
 
-// The method start starts the service with the recording's configurations.
+// recorder.start starts the service with the recording's configurations.
 func (a *recorder) start(r *recording) {
 	a.Helper()
 	root := a.TempDir()
@@ -105,7 +105,7 @@ func (a *recorder) start(r *recording) {
 	a.client = pb.NewRateLimitServiceClient(conn)
 }
 
-// The method play sends one sequence with empty counters. The method returns true if each part
+// recorder.play sends one sequence with empty counters. The method returns true if each part
 // between waits took place within one second and no window of a minute or more ended in the
 // meantime.
 func (a *recorder) play(s *sequence) (within bool) {
@@ -136,7 +136,7 @@ func (a *recorder) play(s *sequence) (within bool) {
 	return within && now.Truncate(time.Second).Equal(second) && now.Truncate(longer).Equal(began.Truncate(longer))
 }
 
-// The method next waits for the next second or minute, and returns its start.
+// recorder.next waits for the next second or minute, and returns its start.
 func (a *recorder) next(span time.Duration) time.Time {
 	a.Helper()
 	then := time.Now().Truncate(span).Add(span)

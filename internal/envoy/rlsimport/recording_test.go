@@ -72,7 +72,7 @@ func readRecording(t *testing.T, path string) *recording {
 	return r
 }
 
-// The method line reads one line.
+// recording.line reads one line.
 func (r *recording) line(line, where string) error {
 	word, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
 	rest = strings.TrimSpace(rest)
@@ -212,7 +212,7 @@ func overallPart(answer string) string {
 	return code
 }
 
-// The method write writes the recording back to its file.
+// recording.write writes the recording back to its file.
 func (r *recording) write(t *testing.T) {
 	t.Helper()
 	b := strings.Builder{}

@@ -32,7 +32,7 @@ type generator struct {
 	sources Sources // nil for the rate limit protocol
 }
 
-// The method generate generates the rules of a domain, one list of descriptor keys at a time.
+// generator.generate generates the rules of a domain, one list of descriptor keys at a time.
 func (g *generator) generate(entries []*entry) {
 	for _, keys := range limitedKeys(entries, nil, nil) {
 		g.walk(keys, entries)
@@ -52,7 +52,7 @@ func limitedKeys(entries []*entry, before []string, lists [][]string) [][]string
 	return lists
 }
 
-// The method walk generates the rules for descriptors with these keys.
+// generator.walk generates the rules for descriptors with these keys.
 func (g *generator) walk(keys []string, entries []*entry) {
 	rules := lookUp(keys, entries, nil, nil)
 	rules = slices.DeleteFunc(rules, func(r *rule) bool { return r.limit == nil && !g.needed(r, rules) })
@@ -113,14 +113,14 @@ func sortEntries(key string, entries []*entry) []*entry {
 	return list
 }
 
-// The method named needed reports whether a rule without a limit is needed. It is needed if a later
+// generator.needed reports whether a rule without a limit is needed. It is needed if a later
 // rule would otherwise apply to some of its descriptors.
 func (g *generator) needed(r *rule, rules []*rule) bool {
 	at := slices.Index(rules, r)
 	return slices.ContainsFunc(rules[at+1:], func(later *rule) bool { return later.limit != nil && g.overlaps(r, later) })
 }
 
-// The method overlaps reports whether some descriptor matches both rules.
+// generator.overlaps reports whether some descriptor matches both rules.
 func (g *generator) overlaps(a, b *rule) bool {
 	for i := range min(len(a.steps), len(b.steps)) {
 		if one, two := a.steps[i].value, b.steps[i].value; one != "" && two != "" && !g.sources.meet(a.steps[i].key, one, two) {
@@ -197,7 +197,7 @@ func (g *generator) nameOf(r *rule) string {
 	return name
 }
 
-// The method attrs returns the attributes that the rule matches by value. The result per names the
+// rule.attrs returns the attributes that the rule matches by value. The result per names the
 // attributes that may have any value.
 func (r *rule) attrs() (match map[string]string, per []string) {
 	match = map[string]string{}

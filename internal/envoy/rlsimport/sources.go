@@ -64,14 +64,14 @@ func (s source) String() string {
 	return s.kind
 }
 
-// The method hasCounters reports whether the service has a counter for each value that the entry
+// entry.hasCounters reports whether the service has a counter for each value that the entry
 // stands for.
 func (e *entry) hasCounters() bool { return e.value == "" || e.wild() && !e.share }
 
 // maskedAddress is the key of Envoy's action for networks.
 const maskedAddress = "masked_remote_address"
 
-// The method rejects returns what the source cannot express of an entry; "" if it can express the
+// source.rejects returns what the source cannot express of an entry; "" if it can express the
 // entry.
 func (s source) rejects(e *entry) (why, remedy string) {
 	stars := strings.Count(e.value, "*")
@@ -120,7 +120,7 @@ func (s source) rejects(e *entry) (why, remedy string) {
 	return "", ""
 }
 
-// The method problems returns what the sources cannot express of the domains, and keys without a
+// Sources.problems returns what the sources cannot express of the domains, and keys without a
 // source.
 func (s Sources) problems(domains []*domain, rules [][]*rule) (found policy.Problems) {
 	if len(domains) > 1 {
@@ -146,7 +146,7 @@ func (s Sources) problems(domains []*domain, rules [][]*rule) (found policy.Prob
 	return found
 }
 
-// The method entry returns the problem of one entry.
+// Sources.entry returns the problem of one entry.
 func (s Sources) entry(e *entry) policy.Problems {
 	from, mapped := s[e.key]
 	if !mapped {
@@ -164,7 +164,7 @@ func (s Sources) entry(e *entry) policy.Problems {
 	return policy.Problems{{Path: e.path, Value: value, Place: e.place, Why: why, Remedy: remedy}}
 }
 
-// The method rule returns what no rule of a proxy can express.
+// Sources.rule returns what no rule of a proxy can express.
 func (s Sources) rule(r *rule, replaced map[string]bool) (found policy.Problems) {
 	wrong := func(why, remedy string) {
 		found = append(found, policy.Problem{Path: r.steps[len(r.steps)-1].path, Value: r.name, Place: r.place, Why: why, Remedy: remedy})
@@ -215,7 +215,7 @@ func replacedNames(rules [][]*rule) map[string]bool {
 // items of the setting per.
 type metConditions struct{ fields, headers, attrs, per []string }
 
-// The method conditions returns the conditions under which the rule applies in a proxy, and the
+// Sources.conditions returns the conditions under which the rule applies in a proxy, and the
 // dimensions by which it counts.
 func (s Sources) conditions(r *rule) (m metConditions) {
 	for _, e := range r.steps {
@@ -240,7 +240,7 @@ func (s Sources) conditions(r *rule) (m metConditions) {
 	return m
 }
 
-// The method noteBroader notes each pattern that matches one path more in a policy than in the
+// writer.noteBroader notes each pattern that matches one path more in a policy than in the
 // service.
 func (w *writer) noteBroader(rules [][]*rule) {
 	noted := map[*entry]bool{}
@@ -255,7 +255,7 @@ func (w *writer) noteBroader(rules [][]*rule) {
 	}
 }
 
-// The method meet reports whether some request has a value that matches both texts of a key, as
+// Sources.meet reports whether some request has a value that matches both texts of a key, as
 // [meet] does. In a policy, a path ending in a slash and a star also matches the path without them,
 // and escapes are decoded.
 func (s Sources) meet(key, a, b string) bool {

@@ -135,7 +135,7 @@ func TestMappedDecidesAsTheRealService(t *testing.T) {
 	}
 }
 
-// The method replay sends those requests of a sequence that are of the domain. It sends each
+// proxy.replay sends those requests of a sequence that are of the domain. It sends each
 // request as many times as the request has hits.
 func (p *proxy) replay(s *sequence, domain string) (asked int) {
 	p.Helper()

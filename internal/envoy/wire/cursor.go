@@ -52,7 +52,7 @@ func (c *cursor) byte() (b byte) {
 	return b
 }
 
-// The method int reads a number that [appendInt] wrote.
+// cursor.int reads a number that [appendInt] wrote.
 //
 //go:noinline
 func (c *cursor) int() int64 {
@@ -68,7 +68,7 @@ func (c *cursor) int() int64 {
 	return 0
 }
 
-// The method count reads the number of entries that follow, each at least one byte long.
+// cursor.count reads the number of entries that follow, each at least one byte long.
 func (c *cursor) count(most int) int {
 	n := c.int()
 	if n < 0 || n > int64(most) || n > int64(len(c.rest)) {
@@ -85,7 +85,7 @@ func (c *cursor) text() (text string) {
 	return text
 }
 
-// The method fixed reads a number of eight bytes.
+// cursor.fixed reads a number of eight bytes.
 func (c *cursor) fixed() (n uint64) {
 	if len(c.rest) < 8 {
 		c.fail()
