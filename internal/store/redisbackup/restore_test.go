@@ -51,8 +51,9 @@ func (w *world) left(client string) (left []int64) {
 	return left
 }
 
-// TestARestoreGivesNothingBack: after a backup, the loss of all counters, and more use, a restore
-// leaves each counter with the greater of the two uses, and a sliding log with the marks of both.
+// TestARestoreGivesNothingBack: after a backup, all counters are lost, and are then used again. A
+// restore leaves each counter with the greater of the two uses, and a sliding log with the marks of
+// both.
 func TestARestoreGivesNothingBack(t *testing.T) {
 	for name, start := range map[string]func(*testing.T) *world{"single": single, "ring": ring, "cluster": cluster} {
 		t.Run(name, func(t *testing.T) {
@@ -227,7 +228,7 @@ func TestABucketIsNeverFullerThanItsRate(t *testing.T) {
 	}
 	w.restore(newBackup(t, records...), false)
 	for _, p := range pairs {
-		merged := w.take(p.merged)[0].Remaining // the others are looked at later, so they only gain
+		merged := w.take(p.merged)[0].Remaining // the others are read later, so they can only have gained tokens
 		if stored, live := w.take(p.stored)[0].Remaining, w.take(p.live)[0].Remaining; merged > min(stored, live) {
 			t.Errorf("%s of %s: %d left, alone %d and %d", p.merged.Key, p.merged.Limit, merged, stored, live)
 		}

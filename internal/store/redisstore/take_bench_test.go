@@ -71,7 +71,7 @@ func (c *contender) command(ctx context.Context, client int, sha string) redis.C
 	return newTake(ctx, 0, checks)
 }
 
-// benchKey returns a 36-byte key as policies create it.
+// benchKey returns a key of 36 bytes in the form that policies create.
 func benchKey(client int, ending string) string {
 	return fmt.Sprintf("rl1:shop:api:{user:u_%07d}:60s:%s", client, ending)
 }

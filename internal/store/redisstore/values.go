@@ -159,8 +159,8 @@ func (s *Store) DoFor(ctx context.Context, key string, command ...any) (reply an
 }
 
 // DoAll runs one command for each key, each on the server that holds the key, in one pipeline for
-// each server. The replies and errors are like those of DoFor. The last error is the error of the
-// pipelines themselves.
+// each server. The replies and errors are like those of DoFor. The result named err is the error of
+// the pipelines themselves.
 func (s *Store) DoAll(ctx context.Context, keys []string, commands [][]any) (replies []any, errs []error, err error) {
 	replies, errs = make([]any, len(keys)), make([]error, len(keys))
 	err = s.perNode(keys, func(n *node, of []int) error {

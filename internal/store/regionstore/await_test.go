@@ -304,7 +304,7 @@ func TestALostAnswerEndsTheLine(t *testing.T) {
 	}
 }
 
-// TestOneAddressLeavesPlaces: the requests of one address take a quarter of the places.
+// TestOneAddressLeavesPlaces: the requests of one address take at most a quarter of the places.
 func TestOneAddressLeavesPlaces(t *testing.T) {
 	l := &newOffice(t, 1, patience).store.lines
 	part, whole := limits(t)

@@ -352,9 +352,10 @@ func (l *lines) closeAll() {
 	}
 }
 
-// lines.late closes a line whose question has been under way for as long as a request may wait. An
-// agent that has restarted, or that cannot publish, never answers the question. Without this, the
-// line would ask no other question, and later requests would wait in vain.
+// lines.late closes a line whose question has been under way for half of the time that a request
+// may wait, or longer. An agent that has restarted, or that cannot publish, never answers the
+// question. Without this, the line would ask no other question, and later requests would wait in
+// vain.
 func (l *lines) late(n *line) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -103,13 +103,15 @@ type Question struct {
 	// Ahead reports whether the asking agent can hold units that its counter cannot take yet, and
 	// units that become usable later. Agents of earlier releases cannot.
 	Ahead bool `json:"ahead,omitempty"`
-	// Recall has the IDs of loans for later that the asking region needs back. Agents also send it
-	// to each other within a region.
+	// Recall holds the IDs of loans whose units become usable later, and which the asking region
+	// needs back. Agents of one region also send it to each other.
 	Recall []string `json:"recall,omitempty"`
-	// Scarce reports whether units are scarce in the region that lends, too. Its agent fills it in.
+	// Scarce reports whether units are scarce in the region that lends, too. The agent of that
+	// region fills it in.
 	Scarce bool `json:"-"`
 	// Source is the [counter.Check.Source] of the request that has waited longest, or of the
-	// request that ran low. Agents bound the questions of one source. Source is 0 if it is unknown.
+	// request whose counter ran low. Agents bound the questions of one source. Source is 0 if it is
+	// unknown.
 	Source uint32 `json:"source,omitempty"`
 }
 
