@@ -43,7 +43,7 @@ type lateStore struct {
 
 	mu     sync.Mutex
 	random *rand.Rand
-	late   time.Duration // the greatest delay before the execution of a call, and also after it
+	late   time.Duration // the greatest delay before a call is executed, and also the greatest delay after that
 	unsent int           // how many of 100 calls fail before they are sent
 	lost   int           // how many of 100 calls are never executed and time out
 }

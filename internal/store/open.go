@@ -4,7 +4,7 @@
 //
 // # Promise
 //
-// Every process with the same [Options] gets the same store. If Redis is not configured, the store
+// Every process with the same [Options] gets the same layers. If Redis is not configured, the store
 // is in memory. Otherwise the counters are in Redis, behind a layer of leases and cached denials.
 // An in-memory fallback applies on_error while Redis does not answer. [Store.Close] returns unused
 // leases and then closes every layer.
@@ -175,7 +175,8 @@ func markChanged(ctx context.Context, redis *redisstore.Store, names []string) (
 	return 0, false, fmt.Errorf("reply %.100q does not answer a list of counters", fmt.Sprint(reply))
 }
 
-// Reachable returns the error that Redis reports, or nil. An in-memory store is always reachable.
+// Reachable returns an error unless Redis answers and is configured so that limits are enforced. An
+// in-memory store is always reachable.
 func (s *Store) Reachable(ctx context.Context) error {
 	if s.Redis == nil {
 		return nil

@@ -38,7 +38,7 @@ type place struct {
 	nodes   atomic.Int64 // the last known number of nodes, for stores that do not know it; 0 means unknown
 }
 
-// Pool.open returns the place of a store's counters. The caller must later call leave with the
+// Pool.open returns the place of a store's counters. The caller must later call Pool.leave with the
 // place and the store.
 func (p *Pool) open(redis *redisstore.Store, logger *slog.Logger) (*place, error) {
 	p.mu.Lock()

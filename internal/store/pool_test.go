@@ -147,8 +147,9 @@ func TestTheNumberOfNodesIsRemembered(t *testing.T) {
 	}
 }
 
-// TestAnotherAppDoesNotHideTheNumberOfNodes: a store opens after one that does not need the number
-// of nodes. It still gets the number that another store knows, or knew until it closed.
+// TestAnotherAppDoesNotHideTheNumberOfNodes: a store opens after a store that does not need the
+// number of nodes. The new store still gets the number that a third store knows, or knew until it
+// closed.
 func TestAnotherAppDoesNotHideTheNumberOfNodes(t *testing.T) {
 	const limit = "10/30d fixed_window"
 	server, pool := redistest.StartTCP(t), new(store.Pool)

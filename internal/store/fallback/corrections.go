@@ -12,11 +12,11 @@ import (
 // charges of the shared store and those that this process made while the shared store did not
 // answer. [Store.Corrections] returns one. It is safe for concurrent use.
 //
-// A further charge that the shared store has certainly not executed is kept as a debt, and its
-// result is [counter.Result.Local]. The charge is also counted in memory, so the next request that
-// this process decides takes the real cost into account. A refund of a charge that this process
-// made reduces the debt. If the debt has already been charged in the shared store, the refund is
-// made there.
+// A further charge that the shared store has certainly not executed is kept as a debt, and
+// [counter.Result.Local] is set in its result. The charge is also counted in memory, so the next
+// request that this process decides takes the real cost into account. A refund of a charge that
+// this process made reduces the debt. If the debt has already been charged in the shared store, the
+// refund is made there.
 type Corrections struct{ store *Store }
 
 var _ counter.Batcher = Corrections{}
@@ -124,8 +124,8 @@ func (s *Store) refundInMemory(t *localCall, c *counter.Check, at counter.Micros
 }
 
 // oweForced completes a call of corrections. If the call failed, oweForced counts its further
-// charges in memory, and adds those that the shared store has certainly not executed to the debts.
-// It returns nil if the call succeeded or if all of it became debts.
+// charges in memory, and those that the shared store has certainly not executed become debts. It
+// returns nil if the call succeeded, or if all its checks became debts.
 func (s *Store) oweForced(err error, checks []counter.Check, results []counter.Result) error {
 	if err == nil {
 		s.tally(checks, results)
@@ -164,6 +164,6 @@ func (s *Store) force(t *localCall, c *counter.Check) bool {
 	}
 	t.one[0].Cost = shareOf(c, share(c, s.nodes()))
 	err := s.local.Take(context.Background(), t.one[:], t.result[:])
-	t.one[0] = counter.Check{} // the caller owns the key
+	t.one[0] = counter.Check{} // the key belongs to the caller
 	return err == nil
 }

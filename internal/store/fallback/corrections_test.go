@@ -132,7 +132,7 @@ func TestUnknownChargesAreNotRefunded(t *testing.T) {
 	}
 	w.inner.err = errAway
 	early, late := w.take(t, check), counter.Result{}
-	w.inner.err = errLost // the debt is sent and lost
+	w.inner.err = errLost // the charge of the debt is sent, and not answered
 	w.take(t, check)
 	w.inner.err = errAway
 	late = w.take(t, check)
@@ -154,8 +154,8 @@ func TestUnknownChargesAreNotRefunded(t *testing.T) {
 	}
 }
 
-// TestCorrectionsAddUp: whenever the store is unavailable, a counter has in the end the real costs
-// of all requests plus the refunds that failed.
+// TestCorrectionsAddUp: no matter when the store is unavailable, a counter has in the end the real
+// costs of all requests plus the refunds that failed.
 func TestCorrectionsAddUp(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)

@@ -18,7 +18,7 @@
 // request that the store admits is denied, because this process admitted units of which the store
 // had no record. The tally lasts until the units of the last request that this process decided have
 // expired. If the store has room even for those units, for example after a reset by another
-// process, its answer is used. The package tallies up to 65,536 counters.
+// process, the store's answer is used. The package tallies up to 65,536 counters.
 //
 // When the store answers again, the first request for a counter begins with a charge of the units
 // that this process admitted in the meantime. Only then does the store decide the request. So an

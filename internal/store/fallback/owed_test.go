@@ -110,9 +110,9 @@ func TestEndedWindowsAreNotCharged(t *testing.T) {
 	}
 }
 
-// TestOwedIsBounded: beyond OwedMax counters, a debt displaces one whose window has ended, or a
-// small one. Debts of made-up clients displace each other. They displace neither the debt of a
-// client with many units nor that of a client that sends requests meanwhile.
+// TestOwedIsBounded: beyond OwedMax counters, a new debt displaces a debt whose window has ended,
+// or else a small debt. Debts of made-up clients displace each other. They displace neither the
+// debt of a client with many units nor that of a client that sends requests meanwhile.
 func TestOwedIsBounded(t *testing.T) {
 	w := newWorld(t, 1)
 	o, now := &w.owed, time.Now()
@@ -150,8 +150,8 @@ func TestOwedIsBounded(t *testing.T) {
 	}
 }
 
-// TestDisplacedUnitsAreInDoubt: units that are no longer owed are not forgotten in the tally of
-// this process.
+// TestDisplacedUnitsAreInDoubt: units whose debt was displaced still count in the tally of this
+// process.
 func TestDisplacedUnitsAreInDoubt(t *testing.T) {
 	w := newWorld(t, 1)
 	check := limited(t, "x", 10, 1, counter.OnErrorAllow)

@@ -13,7 +13,7 @@ import (
 
 // TestAnotherStoresChargeDelaysForAWhile: while a store with a later deadline charges a debt, a
 // request of another store with the same Counts waits only as long as its own store's deadline
-// permits. It is then decided by that store, and the limit is not exceeded.
+// permits. The request is then decided by its own store, and the limit is not exceeded.
 func TestAnotherStoresChargeDelaysForAWhile(t *testing.T) {
 	for _, algorithm := range []counter.Algorithm{counter.FixedWindow, counter.TokenBucket} {
 		synctest.Test(t, func(t *testing.T) {

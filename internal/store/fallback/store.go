@@ -117,7 +117,7 @@ func (s *Store) Take(ctx context.Context, checks []counter.Check, results []coun
 	return s.takeOne(ctx, t, checks, results)
 }
 
-// takeOne calls the store. It uses t if t is not nil.
+// takeOne calls the store. The argument t may be nil.
 func (s *Store) takeOne(ctx context.Context, t *localCall, checks []counter.Check, results []counter.Result) error {
 	err := s.inner.Take(ctx, checks, results)
 	if fullOf(err) != nil {
@@ -212,10 +212,10 @@ func (s *Store) settleAll(ctx context.Context, calls []counter.Call) error {
 }
 
 // Store.or completes a call of the store. If err is nil, the store has answered, and the tallies
-// are updated. Otherwise Store.or answers the call from memory, or returns err. It uses t if t is
-// not nil. The argument named unsent reports that the store has certainly not executed the call;
-// the admitted units then become a debt. If ctx was canceled, Store.or returns err, because a
-// caller that leaves is no evidence against the store.
+// are updated. Otherwise Store.or answers the call from memory, or returns err. The argument t may
+// be nil. The argument named unsent reports that the store has certainly not executed the call; the
+// admitted units then become a debt. If ctx was canceled, Store.or returns err, because a caller
+// that leaves is no evidence against the store.
 func (s *Store) or(ctx context.Context, t *localCall, err error, unsent bool, checks []counter.Check, results []counter.Result) error {
 	if err == nil {
 		s.tally(checks, results)

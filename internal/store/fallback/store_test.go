@@ -155,7 +155,7 @@ func TestSharesOfSomeShards(t *testing.T) {
 }
 
 // TestStoreComesFirst: while the store answers, nothing is counted in memory. When it answers
-// again, the admitted units are charged to it before it decides.
+// again, the units that were admitted in the meantime are charged in it before it decides.
 func TestStoreComesFirst(t *testing.T) {
 	w := newWorld(t, 1)
 	check := limited(t, "x", 10, 1, counter.OnErrorLocal)

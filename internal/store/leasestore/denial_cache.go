@@ -14,7 +14,7 @@ const (
 	// DenialsMaxDefault is the default number of counters whose answers are remembered. The answers
 	// take 10 MB. The system provides this memory when it is first used.
 	DenialsMaxDefault = 1 << 16
-	// DenialsMaxBound is the greatest number that can be configured. It takes 2.5 GB.
+	// DenialsMaxBound is the greatest number that can be configured. That many answers take 2.5 GB.
 	DenialsMaxBound = 1 << 24
 	// DenialMax is the longest time that a denial is remembered, whatever its own wait. DenialMax
 	// bounds the time until a change by another node (a reset, a lifted penalty, a refund) takes

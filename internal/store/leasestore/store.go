@@ -222,8 +222,9 @@ func (s *Store) finish(ctx context.Context, a *attempt, o outcome) (err error) {
 }
 
 // denyFromMemory answers a call from memory if a remembered denial denies it. If mayLook is true,
-// denyFromMemory returns false for some calls, so that they go to the store. One call renews a
-// remembered denial early, and a few calls ask about checks without a remembered answer.
+// denyFromMemory returns false for some calls, so that they go to the store. These are one call
+// that renews a remembered denial early, and a few calls with checks that have no remembered
+// answer.
 func (s *Store) denyFromMemory(checks []counter.Check, results []counter.Result, mayLook bool) bool {
 	if s.denials == nil {
 		return false

@@ -23,7 +23,7 @@ type rig struct {
 	*Store
 	testing.TB
 	inner *between
-	clock atomic.Int64 // since noon
+	clock atomic.Int64 // the time since noon, on both clocks
 }
 
 // The type between is the inner store with the test's interventions.

@@ -18,8 +18,8 @@ import (
 )
 
 // The type useTimes holds the instants at which units were used, on the store's clock. For a
-// request with its own call, the instant is that of the decision. For other requests, it is that of
-// the admission.
+// request that makes its own call, the instant is that of the store's decision. For other requests,
+// it is the instant at which this process admits them.
 type useTimes struct {
 	mu sync.Mutex
 	at []counter.Micros

@@ -34,7 +34,7 @@ func trialPlace(t *testing.T) (dir string, port int) {
 // stopTrial runs the printed stop command of a cluster, and waits until its ports are free.
 func stopTrial(t *testing.T, trial *Trial) {
 	t.Helper()
-	_ = exec.Command("sh", "-c", trial.Stop()).Run() // because the cluster might not be running
+	_ = exec.Command("sh", "-c", trial.Stop()).Run() // an error is ignored, because the cluster might not be running
 	for i := range trialNodes {
 		awaitFree(t, trial.Port+i)
 	}
@@ -140,8 +140,8 @@ func leavesOthersAlone(t *testing.T) bool {
 	return true
 }
 
-// othersPort reports whether the error says that a port of the cluster is in use. The argument
-// named but is a port that does not count.
+// othersPort reports whether the error says that a port of the cluster is in use. It ignores one
+// port, which the last argument gives.
 func othersPort(err error, port, but int) bool {
 	for i := range trialNodes {
 		for _, p := range []int{port + i, port + i + busAhead} {

@@ -16,9 +16,9 @@ const (
 	// repliesBytesMax and repliesElementsMax bound all replies together.
 	repliesBytesMax    = 16 << 20
 	repliesElementsMax = 1 << 20
-	// replyStringMax bounds a string whose length is announced, and replyLineMax one that ends with
-	// its line. replyArrayMax bounds the elements of an array, and replyDepthMax the nesting of
-	// arrays.
+	// replyStringMax bounds a string whose length is announced, and replyLineMax a string that ends
+	// with its line. replyArrayMax bounds the elements of an array, and replyDepthMax the nesting
+	// of arrays.
 	replyStringMax = 1 << 20
 	replyLineMax   = 64 << 10
 	replyArrayMax  = 64 << 10

@@ -32,7 +32,7 @@ type lazyConn struct {
 	dial func(context.Context) (net.Conn, error)
 	live atomic.Pointer[net.Conn] // nil until the first Write
 	gone func(*lazyConn)          // called by Close
-	late func()                   // called when a reply has taken half of the timeout; nil if it is not called
+	late func()                   // called when a reply has taken half of the timeout; may be nil
 
 	timeout time.Duration
 	// how long a reply may take if the deadline has already passed when the request is written
@@ -65,7 +65,7 @@ var (
 type dialer struct {
 	dial    func(context.Context) (net.Conn, error)
 	plain   bool
-	timeout time.Duration // of a batch
+	timeout time.Duration // the timeout of a batch
 	// patience is how long a batch waits for a late reply.
 	patience time.Duration
 	late     func() // called when a reply has taken half of the timeout; may be nil

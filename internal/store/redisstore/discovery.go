@@ -16,8 +16,9 @@ import (
 
 // Intervals of discovery.
 const (
-	// askEvery is the interval while there are no problems. Changes are detected earlier by MOVED,
-	// by a server that fails, or by a call for which no server is known.
+	// askEvery is the interval between two rounds of discovery while there are no problems. Changes
+	// are detected earlier by MOVED, by a server that fails, or by a call for which no server is
+	// known.
 	askEvery = 10 * time.Second
 	// askEveryMin and askEveryMax bound the interval while something is wrong. The interval is
 	// random, so that nodes do not query at the same time. The minimum also bounds the cost of many

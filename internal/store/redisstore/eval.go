@@ -12,7 +12,7 @@ import (
 
 // ScriptCall is one execution of a script other than that of Take.
 type ScriptCall struct {
-	Keys []string // all of one hash slot
+	Keys []string // the keys, all of them in one hash slot
 	Args []any
 }
 

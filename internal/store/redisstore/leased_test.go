@@ -35,8 +35,8 @@ func TestTextOfALease(t *testing.T) {
 			}
 			return r[0]
 		}
-		// This is the text as stored by an earlier release: a full bucket with a different number
-		// of parts in a token.
+		// This is a text that an earlier release stored. A bucket is full, and has a different
+		// number of parts in a token.
 		if c.limit.Algorithm() == counter.TokenBucket {
 			s.Client().Set(t.Context(), "k", fmt.Sprintf("%d 0 7", noon-counter.Hour), 0)
 		} else {

@@ -61,7 +61,8 @@ func TestNodesAreCounted(t *testing.T) {
 	}
 }
 
-// outage crashes a server and restarts it empty, while the store gets no calls.
+// outage crashes a server, makes calls until the breaker opens, and restarts the server without
+// data. It then waits until the breaker has closed without further calls.
 func outage(t *testing.T, server *redistest.Server, s *Store) {
 	t.Helper()
 	server.Kill()

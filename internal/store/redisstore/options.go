@@ -19,7 +19,7 @@ import (
 const (
 	// TimeoutDefault is much longer than a round trip, but too short for a client to notice.
 	TimeoutDefault = 50 * time.Millisecond
-	// TimeoutMin is about one round trip; with less, every call would fail.
+	// TimeoutMin is about one round trip. With a shorter timeout, every call would fail.
 	TimeoutMin = time.Millisecond
 	// TimeoutMax prevents a hung Redis from delaying requests for longer than clients wait.
 	TimeoutMax = 10 * time.Second

@@ -24,7 +24,7 @@ const (
 // The zero pace is not valid. A pace is safe for concurrent use; a lost update only delays the
 // adjustment.
 type pace struct {
-	most atomic.Int64 // the number of checks in a batch
+	most atomic.Int64 // the greatest number of checks in a batch
 	// the duration of a small batch, in nanoseconds; it rises slowly, because the network may have
 	// changed
 	base atomic.Int64

@@ -44,7 +44,7 @@ type call struct {
 	asking   bool          // sent with ASKING: the server is still importing the call's slot
 	kept     bool          // whether the call is sent even if its caller leaves
 	source   uint32        // the client, for fair queueing
-	checks   int           // at least 1
+	checks   int           // the number of checks, at least 1
 	queued   time.Duration // when it was enqueued, by the store's clock
 	waited   time.Duration // how long it was in the queue before it was sent
 	deadline time.Time     // the caller's deadline; zero if there is none

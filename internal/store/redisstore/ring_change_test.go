@@ -34,9 +34,10 @@ func ringsOf(t *testing.T, before, now []*redistest.Server) (old, both, changed 
 	return old, openRing(t, now, options), changed
 }
 
-// TestARingChangesWithoutNewAllowances adds and removes a server of a ring. Nodes of two
-// consecutive steps run at the same time, with all algorithms, and no limit is exceeded. Without
-// the intermediate step, limits are exceeded.
+// TestARingChangesWithoutNewAllowances adds and removes a server of a ring, in steps: nodes know
+// the previous ring, then both rings, and then only the new ring. Nodes of two consecutive steps
+// run at the same time, and no limit of any algorithm is exceeded. Without the step with both
+// rings, limits are exceeded.
 func TestARingChangesWithoutNewAllowances(t *testing.T) {
 	t.Parallel()
 	three := startRing(t, 3)

@@ -23,7 +23,7 @@ type part struct {
 	asking  bool
 	call    *call    // in flight
 	failure *Failure // the answer; if it is nil and the part is not done, the part has yet to be sent
-	apart   *Failure // the latest failure because the keys are split over two servers
+	apart   *Failure // the latest failure that was caused by keys that are split over two servers
 	text    string   // the answer
 	done    bool     // whether the part was answered, or its failure is final
 	divided bool     // replaced by one part per check, and therefore done
@@ -71,8 +71,8 @@ func (s *Store) placeOf(key []byte) int {
 	return slot
 }
 
-// valuePlaceOf returns the place of a value that is not a counter. While a ring changes it is the
-// previous place, where nodes that know only the previous ring find the value.
+// valuePlaceOf returns the place of a value that is not a counter. While a ring changes, this is
+// the previous place, where nodes that know only the previous ring find the value.
 func (s *Store) valuePlaceOf(key []byte) int {
 	if place, moved := s.placeBefore(key); moved {
 		return place

@@ -97,8 +97,8 @@ func (s *Store) switchToLatest(ctx context.Context, all []masterView) (err error
 	return err
 }
 
-// switchTo makes a sentinel's master the target of calls. Unless the master is the target already,
-// it must confirm its role.
+// switchTo makes a sentinel's master the target of calls. The master must first confirm its role,
+// unless it is the target already and its breaker is closed.
 func (s *Store) switchTo(ctx context.Context, w masterView) error {
 	old := s.only.Load()
 	same := old != nil && old.address.target == w.addr

@@ -24,7 +24,7 @@ type node struct {
 	address  address
 	dialer   *dialer
 	client   Client // the client for counters, and for the store's own background work
-	values   Client // the client for everything else, so that this never takes a lane's connection
+	values   Client // the client for plain values, which therefore never take a lane's connection
 	queue    *queue
 	idle     chan *lane    // free lanes
 	checking chan struct{} // held by the running Check; its capacity is one

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// silentMax is how long a server may answer no batch while the answers to PINGs still excuse the
-// batches that time out. A busy server answers some batches within that time. A server that answers
-// PINGs and no batch is paused (CLIENT PAUSE, a failover), or the network drops long packets.
+// silentMax is how long a server may leave all batches unanswered while its answers to PINGs still
+// excuse it. A busy server answers some batches within that time. A server that answers PINGs and
+// no batch is paused (CLIENT PAUSE, a failover), or the network drops long packets.
 const silentMax = 5 * time.Second
 
 // starvedMax is how long a server may answer late before that counts as an outage. A burst of one

@@ -48,7 +48,7 @@ func (m *marker) seen() (names []string, writes int) {
 
 // TestChangedCountersAreNamed: the store writes the names of counters that may have changed, if
 // their use is told to other regions. Each name is written once, however often its counter changed.
-// The names are written again after an error, and when the store closes.
+// After an error, the names are written again. The last names are written when the store closes.
 func TestChangedCountersAreNamed(t *testing.T) {
 	_, whole := limits(t)
 	inner, m := &granting{}, new(marker)

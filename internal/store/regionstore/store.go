@@ -160,7 +160,7 @@ type Store struct {
 	agency  Agency
 	logger  *slog.Logger
 	seed    maphash.Seed
-	asked   []atomic.Int64 // by the hash of a key: the millisecond of the last question
+	asked   []atomic.Int64 // the millisecond of the last question, by the hash of a key
 	queue   chan ticket
 	sources *sources.Counts // number of questions in the queue, by source
 	ctx     context.Context
