@@ -12,8 +12,9 @@ import (
 // Further requests are denied.
 const WaitingMax = 1024
 
-// shortMax is a number of questions. If after so many in a row a region still lacks units, units
-// count as scarce. A client that moves to another region needs two questions.
+// shortMax is a number of questions in a row. If a region still lacks units after so many
+// questions, units count as scarce. The number is more than two, because a client that moves to
+// another region needs two questions.
 const shortMax = 3
 
 // A Verdict is what an Agent decides when a request arrives.
@@ -47,8 +48,8 @@ type Agent struct {
 	Settings
 	rate    rate
 	waiting []waiter
-	// The field has holds the shares of other regions, as far as messages have told them. The field
-	// known is the set of the regions whose shares are not 0.
+	// The field has holds the shares of other regions, as their last messages reported them. The
+	// field known is the set of the regions whose shares are not 0.
 	has   [RegionsMax]int64
 	known uint8
 
@@ -59,7 +60,7 @@ type Agent struct {
 	asked     counter.Micros // when the last Ask was sent
 	exhausted counter.Micros // until then no region has units to give
 	scarce    counter.Micros // until then units are scarce, because no region had any a short time ago
-	gap       counter.Micros // the shortest time for which a region has announced to have no units
+	gap       counter.Micros // the shortest time for which a region has said that it expects to have no units
 	gained    bool           // whether an answer carried units
 	short     int            // consecutive questions whose answers left the region short of units
 	repeated  [RegionsMax]counter.Micros
@@ -114,8 +115,8 @@ func (a *Agent) foresee(now counter.Micros, out *Output) {
 	}
 }
 
-// The method horizon returns the units that requests need until the answer to a question asked now
-// arrives. It allows for a round trip, half of one more for delays, and twice the standard
+// The method horizon returns how many units requests will need before a question that is asked now
+// is answered. It allows for a round trip, for half of another as delay, and for twice the standard
 // deviation of the number.
 func (a *Agent) horizon(now counter.Micros) int64 {
 	units := a.rate.now(now) * 1.5 * float64(a.RoundTrip) / float64(counter.Second)

@@ -9,7 +9,7 @@ import (
 )
 
 // demandEvery and demandWeight are the interval at which limiters estimate their arrivals, and the
-// weight of the last interval in the estimate. So an estimate follows its rate within half a
+// weight of the last interval in the estimate. So an estimate follows the true rate within half a
 // second.
 const (
 	demandEvery  = 50 * counter.Millisecond
@@ -21,7 +21,7 @@ const (
 type demands struct {
 	arrived []int64 // since the last estimate
 	own     []float64
-	known   [RegionsMax][RegionsMax]float64 // what each region knows of each, in units per microsecond
+	known   [RegionsMax][RegionsMax]float64 // the rates of all regions that each region knows, in units per microsecond
 }
 
 func (d *demands) exchange() (messages int64, arrive func()) {
@@ -52,8 +52,8 @@ func byDemand(name string, s scene, decide func(d *demands, now counter.Micros, 
 }
 
 // randomDrops denies each request with the same probability: the fraction of the arrivals in all
-// regions that is in excess of the limit. The paper that is named at demands calls this global
-// random drop.
+// regions that is in excess of the limit. The paper that is named above, at the type demands, calls
+// this global random drop.
 func randomDrops(s scene) rival {
 	rng := rand.New(rand.NewPCG(1, 3))
 	rate := float64(s.limit.Count()) / float64(s.limit.Window())
@@ -67,7 +67,7 @@ func randomDrops(s scene) rival {
 }
 
 // The function globalBuckets gives each region a token bucket with the rate of the whole limit and
-// a tenth of a second of units. The estimated arrivals in the other regions take units from it,
+// a size of a tenth of a second. The estimated arrivals in the other regions take units from it,
 // too, at random moments.
 func globalBuckets(s scene) rival {
 	rng := rand.New(rand.NewPCG(1, 4))

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package region divides a limit among regions. A region decides requests from its own share of the
-// limit, and the shares move to where the requests are. The package is the state machine of one
-// counter in one region.
+// limit, and the shares move to where the requests are. The package implements the state machine of
+// one counter in one region.
 //
 // # Promise
 //
@@ -16,9 +16,9 @@
 //     admits.
 //   - A region gives away units only if it could have admitted requests for them at that moment.
 //     So what it has admitted fits in the share that is left.
-//   - A [Transfer] states the reading of the sender's clock. The receiver uses its units only from
-//     the same reading of its own clock on. So a clock that is wrong delays the use of units and
-//     never doubles them.
+//   - A [Transfer] states the reading of the sender's clock. The receiver uses the units only when
+//     its own clock has reached that reading. So a wrong clock delays the use of units, and never
+//     doubles them.
 //   - A transfer is applied once. It is repeated until it is acknowledged, and its serial number
 //     tells a repetition from a new transfer. A [Share], which includes the transfers not yet
 //     acknowledged, must be stored before any message about it is sent.

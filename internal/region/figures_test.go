@@ -45,8 +45,8 @@ func exactly(s scene, seed uint64) int64 {
 	return f.admitted
 }
 
-// The function rows plays a scene with moving shares, and with each rival if all ways to count are
-// wanted.
+// The function rows plays a scene with moving shares, and also with each rival if the parameter
+// rivals is true.
 func rows(s scene, seed uint64, rivals bool) (names []string, all []row) {
 	exact := exactly(s, seed)
 	w := newWorld(s, seed)
@@ -68,7 +68,7 @@ func rows(s scene, seed uint64, rivals bool) (names []string, all []row) {
 }
 
 // TestFigures checks the promises about speed and accuracy, with four regions 200 ms apart, and
-// prints them. With PENSTOCK_RIVALS=1 it prints those of other ways to count as well.
+// prints them. With PENSTOCK_RIVALS=1 it also prints the figures of other ways to count.
 func TestFigures(t *testing.T) {
 	for _, tt := range []struct {
 		traffic regiontest.Traffic
@@ -104,8 +104,8 @@ func TestFigures(t *testing.T) {
 	}
 }
 
-// TestTable prints the figures of moving shares by number of regions and round trip, if
-// PENSTOCK_RIVALS is set. No traffic exceeds a limit.
+// TestTable prints the figures of moving shares, and checks that no traffic exceeds a limit. If
+// PENSTOCK_RIVALS is set, it does so for several numbers of regions and several round trips.
 func TestTable(t *testing.T) {
 	regions, roundTrips := []int{4}, []counter.Micros{80 * counter.Millisecond}
 	if os.Getenv("PENSTOCK_RIVALS") != "" {
@@ -130,7 +130,8 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// The function named hot returns two minutes of traffic under a limit of 120,000 per minute.
+// The function named hot returns a scene: two minutes of traffic under a limit of 120,000 per
+// minute.
 func hot(t *testing.T, algorithm counter.Algorithm, regions int, tr regiontest.Traffic) scene {
 	t.Helper()
 	limit, err := counter.NewLimit(algorithm, 120_000, counter.Minute, 0)
@@ -171,8 +172,8 @@ func TestTheWholeLimitIsUsable(t *testing.T) {
 	}
 }
 
-// TestOneRegionNeedsOneMessage tests that a counter that one region uses is decided there, exactly
-// and without any wait after the first request.
+// TestOneRegionNeedsOneMessage tests that if only one region uses a counter, it decides exactly,
+// and its requests wait only in the first two round trips.
 func TestOneRegionNeedsOneMessage(t *testing.T) {
 	for seed := range uint64(3) {
 		s := hot(t, counter.FixedWindow, 3, regiontest.Traffic{Shape: regiontest.Single, Demand: 2})

@@ -18,10 +18,10 @@ const (
 	Ack
 	// Stale answers a Gift that may belong to a share that was forgotten.
 	Stale
-	// Close asks a region to confirm that it knows that its transfer of a serial number was
+	// Close asks a region to confirm that it knows that its transfer with a serial number was
 	// applied.
 	Close
-	// Closed confirms it.
+	// Closed answers a Close: the region knows that its transfer was applied.
 	Closed
 )
 
@@ -36,10 +36,10 @@ type Message struct {
 	Need     int64 // Ask: the units that the waiting requests lack, at least 1
 	// Rate is the units requested per second in the sender's region.
 	Rate float64
-	// Young reports whether Rate is based on too few requests.
+	// Young reports whether requests have arrived for too short a time to rely on Rate.
 	Young bool
-	// Asked is the set of regions that answer an Ask, a bit for each. The home adds those to
-	// which it forwards the Ask, and tells the asking region in its answer.
+	// Asked is the set of regions that answer an Ask, a bit for each. The home adds the regions to
+	// which it forwards the Ask, and reports the set to the asking region in its answer.
 	Asked    uint8
 	Transfer Transfer       // Gift
 	Serial   uint64         // Ack, Stale, Close, Closed

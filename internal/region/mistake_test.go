@@ -2,7 +2,7 @@
 
 package region
 
-// A mistake breaks one rule of the package, so that a test can show that it is found.
+// A mistake breaks one rule of the package, so that a test can show that such a mistake is found.
 type mistake uint8
 
 const (

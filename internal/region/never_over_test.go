@@ -14,8 +14,7 @@ import (
 )
 
 // The function named over returns the greatest number of units by which the uses exceed the limit.
-// It counts them as one counter that all regions shared would have, by the readings of the regions'
-// clocks.
+// It counts the uses as one shared counter would, by the readings of the regions' clocks.
 func over(limit counter.Limit, uses []use) int64 {
 	byClock := func(a, b use) int { return cmp.Compare(a.at, b.at) }
 	if !slices.IsSortedFunc(uses, byClock) {
@@ -62,8 +61,8 @@ func overLog(limit counter.Limit, uses []use) (most int64) {
 	return most
 }
 
-// overBucket counts what is missing from the bucket in parts of a unit, one for each microsecond of
-// the window.
+// overBucket counts what is missing from the bucket in fractions of a unit. A unit has as many
+// fractions as the window has microseconds.
 func overBucket(limit counter.Limit, uses []use) (most int64) {
 	unit := int64(limit.Window())
 	var missing int64
@@ -141,7 +140,8 @@ func TestNeverOver(t *testing.T) {
 	}
 }
 
-// TestMistakesAreFound plays the same scenes with rules broken: each mistake exceeds a limit.
+// TestMistakesAreFound plays the same scenes with one broken rule at a time. Each mistake must
+// exceed a limit.
 func TestMistakesAreFound(t *testing.T) {
 	for m := none + 1; m < mistakes; m++ {
 		t.Run(mistakeNames[m], func(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"github.com/penstock/penstock/internal/test/regiontest"
 )
 
-// A moment is when something happens. Of two things at the same time, that which was scheduled
+// A moment is when something happens. Of two things at the same time, the one that was scheduled
 // first happens first.
 type moment struct {
 	at    counter.Micros
@@ -32,7 +32,7 @@ type event struct {
 	do func()
 }
 
-// An eventQueue is a heap with the next event first. Unlike one of container/heap, it does not
+// An eventQueue is a heap with the next event first. Unlike a heap of container/heap, it does not
 // allocate for each event.
 type eventQueue []event
 

@@ -97,8 +97,8 @@ func mustShare(limit counter.Limit, self int) Share {
 }
 
 // The method play decides each request of a scene, and returns the figures and the admitted
-// requests. A request that waits is decided at once here, so only the fraction of those that wait
-// is measured.
+// requests. Here, a request that would wait is decided at once, so only the fraction of such
+// requests is measured.
 func (r rival) play(s scene, seed uint64) (figures, []use) {
 	next := s.traffic.Start(s.limit, s.regions, regiontest.Rand(seed))
 	var f figures

@@ -17,7 +17,7 @@ const RegionsMax = 8
 type Transfer struct {
 	From, To int
 	// Serial is greater than that of every earlier transfer of this counter from From to To. It is
-	// the sender's clock if that suffices.
+	// the reading of the sender's clock if that is greater.
 	Serial uint64
 	Units  int64 // greater than 0; 0 means that there is no transfer
 	// At is the reading of the sender's clock. The receiver uses the units from this reading of its
@@ -87,7 +87,7 @@ func (s *Share) Take(now counter.Micros, cost int64) counter.Result {
 	return s.decide(counter.OpTake, cost)
 }
 
-// Spare returns the units that requests could be admitted for now.
+// Spare returns how many units requests could use now.
 func (s *Share) Spare(now counter.Micros) int64 {
 	s.advance(now)
 	return max(0, s.decide(counter.OpLook, 0).Remaining-s.fraction())
@@ -123,9 +123,9 @@ func (s *Share) Give(now counter.Micros, to int, units int64) (Transfer, bool) {
 }
 
 // Receive applies a transfer, unless it was applied before. It reports false if the transfer may
-// belong to a share that this region has forgotten. The sender then renumbers it, if it still waits
-// for an acknowledgment: the transfer cannot have been applied, because a share is forgotten only
-// after the senders have confirmed that they know that all its transfers were applied.
+// belong to a share that this region has forgotten. The sender then renumbers the transfer if it
+// still waits for an acknowledgment. Such a transfer cannot have been applied: a share is forgotten
+// only after all senders have confirmed that they know that their transfers were applied.
 func (s *Share) Receive(now counter.Micros, t Transfer) bool {
 	if t.Serial <= s.forgotten[t.From] {
 		return false
@@ -157,7 +157,7 @@ func (s *Share) Applied(from int) uint64 { return s.applied[from] }
 
 // Forget returns what the region must keep of a share that is like a new one, and false if the
 // share is not like a new one. The home may forget a share that has all of the units, and any other
-// region one that has none.
+// region may forget a share that has none.
 func (s *Share) Forget(now counter.Micros, home int, known [RegionsMax]uint64) (Forgotten, bool) {
 	forgotten, like := s.forgotten, int64(0)
 	if s.self == home {

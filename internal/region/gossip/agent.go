@@ -24,13 +24,13 @@ import (
 const (
 	scriptsMax   = 512              // the number of calls of the store in one pipeline
 	tellTime     = 8 * time.Second  // the time for a message, and for reading its counters
-	tellerTime   = 3 * time.Second  // another agent tells after three intervals and this time
+	tellerTime   = 3 * time.Second  // another agent takes over after three intervals and this time
 	idleInterval = time.Second      // the interval if no rule has across: gossip
 	keepMin      = 10 * time.Minute // the least time for which a changed counter is kept
 )
 
-// knownPrefix begins the key of what was charged to a counter for other regions. The counter's own
-// key without [regionstore.KeyPrefix] follows.
+// knownPrefix begins the key that records what was charged to a counter for other regions. The
+// counter's own key without [regionstore.KeyPrefix] follows.
 const knownPrefix = regionstore.KeyPrefix + "~told:"
 
 // epochKey is the key of a random word, which changes when Redis has lost its data.
@@ -85,7 +85,7 @@ func New(o Options) *Agent {
 	return a
 }
 
-// Run tells the other regions until ctx is done.
+// Run tells the other regions about changed counters until ctx is done.
 func (a *Agent) Run(ctx context.Context) {
 	var telling sync.WaitGroup
 	for _, p := range a.o.Peers {
@@ -126,8 +126,8 @@ func (a *Agent) tellAll(ctx context.Context, p *Peer) {
 	p.broken = err != nil
 }
 
-// The method tell is like tellAll, but logs nothing. Every message is at least a sign of life.
-// While a message is under way, the counters of the next one are read.
+// The method tell is like tellAll, but logs nothing. A message without counters is still a sign of
+// life. While a message is under way, the counters of the next one are read.
 func (a *Agent) tell(ctx context.Context, p *Peer) error {
 	now := a.prepare(ctx, p.cursor)
 	for {
@@ -148,7 +148,7 @@ func (a *Agent) tell(ctx context.Context, p *Peer) error {
 	}
 }
 
-// The type prepared is a message, and the page of which it tells.
+// The type prepared is a message, with the page of changes that it is about.
 type prepared struct {
 	page
 	message
@@ -248,7 +248,7 @@ func (a *Agent) markEarly(ctx context.Context, told []Told, early []int) error {
 	return err
 }
 
-// The method read reads the name of a counter, which may come from another machine.
+// The method read parses the name of a counter, which may come from another machine.
 func (own *Policy) read(name string) (c regionstore.Changed, err error) {
 	if c, err = regionstore.ParseChanged(name); err != nil {
 		return c, err

@@ -6,12 +6,12 @@
 //
 // Each region decides by its own Redis and the whole limit. A counter there has the region's own
 // units, and those that the other regions have told so far. So a region admits a request only if
-// its own units and those it has heard of, in the window, leave room for it. All regions together
-// exceed a limit by at most what the other regions admit within the delay: the time from a request
-// until its units have been charged elsewhere. While the regions reach each other, the delay is at
-// most the sum of [regionstore.MarkEvery], an interval, and the time to tell the earlier changes
-// and then the change itself. Counters are told in the order of their first change that has not
-// been read.
+// its own units in the window, and those that it has heard of, leave room for the request. All
+// regions together exceed a limit by at most what the other regions admit within the delay: the
+// time from a request until its units have been charged elsewhere. While the regions reach each
+// other, the delay is at most the sum of [regionstore.MarkEvery], an interval, and the time to tell
+// the earlier changes and then the change itself. Counters are told in the order of their first
+// change that has not been read.
 //
 // A message has a region's own units of a counter in a window. Their number only grows, except for
 // refunds. In one atomic script, the receiver charges the units that it has not yet charged for
@@ -21,9 +21,9 @@
 //
 // A message is repeated until the other region has answered. An agent needs no state of its own:
 // the counters that have changed are kept, in order, in a bounded set in the region's Redis. One
-// agent of a region tells at a time, and another takes over when it is gone. An agent that begins
-// tells everything that is in the set. It does so, too, if the other region's Redis has lost its
-// data.
+// agent of a region tells at a time, and another takes over when it is gone. An agent that takes
+// over tells everything that is in the set. It does the same if the other region's Redis has lost
+// its data.
 //
 // # Bounds
 //
@@ -33,9 +33,9 @@
 //
 // # Price
 //
-// A counter that has changed costs two scripts for each other region: one to read it, in its own
-// region, and one to charge it there. In a message, a counter takes about five bytes, and the part
-// of its name that differs from the previous name.
+// For each other region, a counter that has changed costs two scripts: one to read the counter in
+// its own region, and one to charge it in the other region. In a message, a counter takes about
+// five bytes, and the part of its name that differs from the previous name.
 //
 // # When not to use it
 //

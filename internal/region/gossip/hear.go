@@ -34,8 +34,8 @@ type answer struct {
 
 var errStranger = errors.New("the message is not from another region of the policy")
 
-// Handler serves other regions. The caller requires their certificates, which must name the region
-// that a message is from: see [loan.CertificatePrefix].
+// Handler serves other regions. Its server must require client certificates. The certificate must
+// name the region that a message is from: see [loan.CertificatePrefix].
 func (a *Agent) Handler() http.Handler {
 	places := make(chan struct{}, hearsMax)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

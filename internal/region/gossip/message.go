@@ -25,10 +25,10 @@ const (
 // version begins each message.
 const version = 1
 
-// Told is what a region has counted of a counter.
+// Told is what a region has counted under one counter.
 type Told struct {
-	Name         string         // as of [regionstore.Changed]
-	Start        counter.Micros // of the window
+	Name         string         // the text of a [regionstore.Changed]
+	Start        counter.Micros // the start of the window
 	Used, Before int64          // the region's own units in the window, and in the previous one
 }
 

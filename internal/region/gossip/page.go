@@ -18,13 +18,13 @@ import (
 // requests between two calls.
 const readMax = 1 << 12
 
-// The type page is some counters that have changed.
+// A page has some of the counters that have changed.
 type page struct {
 	epoch string // "" if another agent tells
 	names []string
 	bytes int           // of the names
 	last  int64         // the instant of the last change
-	age   time.Duration // of the first change when it was read
+	age   time.Duration // the age of the first change when it was read
 	more  bool
 }
 
@@ -78,7 +78,7 @@ func (p *page) add(words []any) error {
 	return nil
 }
 
-// instantOf reads an instant of a script's reply, in microseconds.
+// instantOf parses an instant in a script's reply, in microseconds.
 func instantOf(word any) (int64, error) {
 	text, _ := word.(string)
 	at, err := strconv.ParseFloat(text, 64)

@@ -31,7 +31,7 @@ type Peer struct {
 
 	told, failed atomic.Uint64
 	answered     atomic.Int64 // when the last answer arrived, in milliseconds; 0 for never
-	// delay is the time from the first change in the last message until its answer.
+	// delay is the time from the first change in the last message until the message was answered.
 	delay atomic.Int64
 }
 

@@ -26,11 +26,11 @@ import (
 	"github.com/penstock/penstock/lua"
 )
 
-// counterBytesMax bounds what a changed counter takes of a message.
+// counterBytesMax bounds the bytes that a changed counter takes in a message.
 const counterBytesMax = 64
 
-// TestManyChangedCounters tells one region what another has counted, over TLS, with a Redis for
-// each. All counters have changed: 20,000, or PENSTOCK_GOSSIP_COUNTERS.
+// TestManyChangedCounters tells one region what another has counted, over TLS. Each region has its
+// own Redis. The number of changed counters is 20,000, or PENSTOCK_GOSSIP_COUNTERS.
 func TestManyChangedCounters(t *testing.T) {
 	n := racescale.Fewer(20_000)
 	if text := os.Getenv("PENSTOCK_GOSSIP_COUNTERS"); text != "" {

@@ -87,8 +87,8 @@ func TestWhatIsToldIsBounded(t *testing.T) {
 	}
 }
 
-// TestOneAgentTells: of two agents of a region, one tells, and the other does when the first is
-// gone.
+// TestOneAgentTells: of two agents of a region, only one tells. The other takes over when the first
+// is gone.
 func TestOneAgentTells(t *testing.T) {
 	w := newWorld(t, seed.Random(t), "20/10s fixed_window", 2)
 	p := w.places[0]
@@ -100,7 +100,7 @@ func TestOneAgentTells(t *testing.T) {
 	if w.tell(p); w.sent != sent {
 		t.Errorf("both agents tell: %d messages after %d", w.sent, sent)
 	}
-	p.agent.id = id // as if the time of the first were over
+	p.agent.id = id // as if the lock of the first had expired
 	w.take(p, 2)
 	w.tell(p)
 	if w.sent != sent+1 || w.places[1].heard["a"][w.now] != 5 {
@@ -132,7 +132,7 @@ func TestACounterThatChangesAllTheTimeIsTold(t *testing.T) {
 	read(0, "b", "d", "c", "busy", "e")
 }
 
-// TestAnOlderSetIsToldAgain: if Redis does not know any more what an agent has read, as after a
+// TestAnOlderSetIsToldAgain: if Redis no longer knows what an agent has read, for example after a
 // restore, the agent tells everything again.
 func TestAnOlderSetIsToldAgain(t *testing.T) {
 	w := newWorld(t, seed.Random(t), "20/10s fixed_window", 2)
@@ -154,7 +154,8 @@ func TestAnOlderSetIsToldAgain(t *testing.T) {
 	}
 }
 
-// TestCalendarsAreTold: a calendar window is told by its boundaries, and its units expire with it.
+// TestCalendarsAreTold: a message names a calendar window by its boundaries, and the units expire
+// when the window ends.
 func TestCalendarsAreTold(t *testing.T) {
 	w := newWorld(t, seed.Random(t), "20/day fixed_window", 2)
 	day := 24 * counter.Hour

@@ -91,7 +91,7 @@ func (w *world) flush(p *place) {
 	}
 }
 
-// The method start starts the agent of a region, as if the time of an earlier agent were over.
+// The method start starts the agent of a region, as if the lock of an earlier agent had expired.
 func (w *world) start(p *place) {
 	w.t.Helper()
 	if err := p.redis.Client().Del(w.t.Context(), regionstore.TellerKey).Err(); err != nil {
@@ -113,7 +113,7 @@ func (w *world) start(p *place) {
 
 var errLost = errors.New("the message is lost")
 
-// The method send is the network.
+// The method send does what a network does: it delivers, loses, repeats or delays a message.
 func (w *world) send(from, to *place, text []byte) (answer, error) {
 	w.sent++
 	if !w.faults {

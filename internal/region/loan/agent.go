@@ -58,8 +58,8 @@ type Options struct {
 	// Publish sends a message to the proxies of this region.
 	Publish func(ctx context.Context, message []byte) error
 	// Tell sends a message to all agents of this region, which hear it as they hear questions. If
-	// Tell is nil, other regions cannot recall through this agent what another agent of the region
-	// holds.
+	// Tell is nil, a recall that another region sends to this agent does not reach the region's
+	// other agents.
 	Tell func(ctx context.Context, message []byte) error
 	// Policy returns the policy in force.
 	Policy func() Policy
@@ -104,16 +104,16 @@ type pause struct {
 	mu     sync.Mutex
 	key    uint64        // the hash of the counter's key
 	asking bool          // a question is under way
-	short  bool          // the last question was one of a region that denied requests
+	short  bool          // this region denied requests when the last question was asked
 	until  time.Time     // the end of the pause
 	length time.Duration // how long the pause is
 	empty  bool          // the last question brought nothing
 
-	far       time.Time     // until this time no other region is asked
-	farLength time.Duration // the last such time after a question in vain, which doubles; 0 after units were lent
-	farShort  bool          // the last question to them was one of a region that denied requests
+	far       time.Time     // no other region is asked before this time
+	farLength time.Duration // the last pause after a question in vain; it doubles each time, and is 0 after units were lent
+	farShort  bool          // this region denied requests when other regions were last asked
 	denied    time.Time     // when a question said that requests are denied
-	scarce    time.Time     // until this time no request waits: see [Agent.deem]
+	scarce    time.Time     // no request waits before this time: see [Agent.deem]
 	moves     int           // questions in a row that brought too little
 }
 
@@ -156,9 +156,8 @@ func (p *pause) endsFor(key uint64, now time.Time) bool {
 	return true
 }
 
-// The method begins notes that a question has been asked. The pauses grow while nothing is
-// borrowed.
-func (p *pause) begins(key uint64, now time.Time, units int64) {
+// noteAsked records that a question has been asked. The pauses grow while nothing is borrowed.
+func (p *pause) noteAsked(key uint64, now time.Time, units int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ofLocked(key)
@@ -170,8 +169,8 @@ func (p *pause) begins(key uint64, now time.Time, units int64) {
 	p.asking, p.until = false, now.Add(p.length)
 }
 
-// The method drops notes that a question was not asked, because too many are being asked.
-func (p *pause) drops(key uint64) {
+// noteDropped records that a question was not asked, because too many are being asked.
+func (p *pause) noteDropped(key uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ofLocked(key)
@@ -181,7 +180,7 @@ func (p *pause) drops(key uint64) {
 // New returns an agent that does nothing yet.
 func New(o Options) *Agent { return newAgent(o, countersMax) }
 
-// newAgent returns an agent that remembers a number of counters.
+// newAgent returns an agent that remembers the given number of counters.
 func newAgent(o Options, counters int) *Agent {
 	return &Agent{o: o, seed: maphash.MakeSeed(), pauses: make([]pause, counters), places: make(chan struct{}, asksMax),
 		tallies: make(tallies, counters), asks: sources.New(), lends: sources.New(),
@@ -245,7 +244,7 @@ func (a *Agent) hear(ctx context.Context, message string) {
 		return
 	}
 	if r := a.rounds.join(q); !a.start(ctx, q, r) {
-		p.drops(key)
+		p.noteDropped(key)
 		a.leave(ctx, r)
 	}
 }
@@ -271,7 +270,7 @@ func (a *Agent) start(ctx context.Context, q *Question, r *round) bool {
 			units = 1 // the next question might bring some
 		}
 		p, key := a.pauseOf(q)
-		p.begins(key, time.Now(), units)
+		p.noteAsked(key, time.Now(), units)
 		a.leave(ctx, r)
 	})
 	return true
@@ -292,9 +291,9 @@ func (a *Agent) enter(q *Question) (leave func(), ok bool) {
 }
 
 // restoreParts restores a loan. A counter takes no more units than it has counted. While requests
-// wait for units, they are admitted by what was restored, and then the counter takes a further part
-// of the loan. It returns the units that were restored, and the rest. After an error, the rest must
-// not be used.
+// wait for units, each restored part admits some of them, and then the counter can take a further
+// part. It returns the units that were restored, and the rest. After an error, the rest must not be
+// used.
 func (a *Agent) restoreParts(ctx context.Context, q *Question, l Loan, r *round) (restored, rest int64, err error) {
 	rest = l.Units
 	for begun, progress := time.Now(), time.Now(); ; {
@@ -359,7 +358,7 @@ func (a *Agent) tally(q *Question, receipt counter.Micros, units int64) {
 	}
 }
 
-// takeBack restores what another region returns of a loan of this agent. It does so one time for
+// takeBack restores what another region returns of a loan of this agent. It does so only once for
 // each loan.
 func (a *Agent) takeBack(ctx context.Context, r *returned) (Loan, error) {
 	own := a.o.Policy()
@@ -390,7 +389,7 @@ func (a *Agent) removeLent(key uint64, l Loan) error {
 	defer a.returning.Unlock()
 	err := a.lent.remove(key, l)
 	if a.recalls.remove(key, l) {
-		return nil // also if the book is full
+		return nil // even if the book has dropped it because it was full
 	}
 	return err
 }

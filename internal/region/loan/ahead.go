@@ -13,28 +13,29 @@ import (
 )
 
 const (
-	// aheadMax is the longest window of which a region lends all that its own requests will not
-	// use. Of a longer one, a borrower holds at most 1/heldParts of the limit, because what an
-	// agent holds cannot be used if the agent is killed.
+	// aheadMax is the longest window in which a region lends all that its own requests will
+	// probably not use. If the window is longer, a borrower holds at most 1/heldParts of the limit,
+	// because what an agent holds cannot be used if the agent is killed.
 	aheadMax  = counter.Minute
 	heldParts = 20
 	// A region keeps 1/sparedParts of its part for requests that it does not expect.
 	sparedParts = 64
-	// An agent asks other regions as soon as what its region has does not last for soonMin, or for
-	// 1/soonParts of the window.
+	// An agent asks other regions as soon as its region's units will not last for soonMin or for
+	// 1/soonParts of the window, whichever is longer.
 	soonMin   = 2 * counter.Second
 	soonParts = 20
 )
 
-// The type tally has what a region has lent of a counter, less what it has borrowed and restored,
-// in the window that begins at the instant receipt and in the previous one.
+// A tally is how many units of a counter a region has lent, less those that it has borrowed and
+// restored. It has one number for the window that begins at receipt, and one for the previous
+// window.
 type tally struct {
 	receipt, since counter.Micros // since is the first window of the tally
 	lent, before   int64
 	at             time.Time // the time of the last loan
 }
 
-// The method roll returns the tally at a later window.
+// The method roll returns the tally for a later window.
 func (t tally) roll(receipt, window counter.Micros) tally {
 	switch {
 	case t.receipt == receipt:
@@ -93,8 +94,8 @@ func likely(units float64) int64 {
 	return int64(min(units+2*math.Sqrt(units), float64(counter.CountMax)))
 }
 
-// The method demand returns how many units this region needs soon and until the window ends, beyond
-// those that it has.
+// The method demand returns how many more units this region needs soon, and how many more it needs
+// until the window ends.
 func (a *Agent) demand(ctx context.Context, q *Question, s *stock) (soon, later int64, err error) {
 	part, look, err := a.lookAt(ctx, q)
 	if err != nil {
@@ -108,7 +109,7 @@ func (a *Agent) demand(ctx context.Context, q *Question, s *stock) (soon, later 
 }
 
 // The method lookAt returns this region's part of a question's limit, and the state of its counter.
-// The limit has no calendar window.
+// The limit must not have a calendar window.
 func (a *Agent) lookAt(ctx context.Context, q *Question) (part counter.Limit, look counter.Result, err error) {
 	own := a.o.Policy()
 	if part, err = partOf(own.Here, own.Namespace, q); err != nil {
@@ -156,9 +157,10 @@ func (s tallies) add(key uint64, receipt, window counter.Micros, units int64, no
 }
 
 // lendAhead charges the counter with units of the present window that the region will probably not
-// use, and returns them as a loan: those that are available now, and, if the region does not use
-// the counter, those of a short sliding window that become available until the window ends. In a
-// long one, the region would deny requests for too long if the borrower's agent was killed.
+// use, and returns them as a loan. It lends units that are available now. If the region does not
+// use the counter and the window is a short sliding window, it also lends the units that become
+// available until the window ends. In a long window, the region would deny requests for too long if
+// the borrower's agent was killed.
 func lendAhead(ctx context.Context, store counter.Store, part *counter.Limit, q *Question, lent tally, look *counter.Result) (Loan, error) {
 	var l Loan
 	spare, now, idle := lent.spare(part, look, q.Short)
@@ -183,12 +185,13 @@ func lendAhead(ctx context.Context, store counter.Store, part *counter.Limit, q 
 // that no request of this region gets them.
 //
 // Before they are charged, a look at the counter shows how fast units become available: if n of
-// them become available in a span, at most n + 1 do in any other span of that length. It is a
-// single look, because a charge between two looks would look like a lower speed. It is made under a
-// larger limit, and so shows how many units the counter lacks. After the charge, another look shows
-// when all charged units, and one more, will have become available. Refunds can only advance that,
-// and charges that came in between have delayed it. So if the borrower uses the units not earlier
-// than by that speed until that instant, it uses none before a request of this region could have.
+// them become available in a span, at most n + 1 do in any other span of that length. A single look
+// must show this, because a charge between two looks would make the speed seem lower. The look is
+// made under a larger limit, so it also shows how many units the counter lacks. After the charge,
+// another look shows when all charged units, and one more, will have become available. Refunds can
+// only advance that instant, and charges between the two looks have delayed it. So if the borrower
+// uses the units no earlier than at that speed until that instant, it uses none before a request of
+// this region could have used it.
 func lendLater(ctx context.Context, store counter.Store, part *counter.Limit, q *Question, l Loan, later int64) (Loan, error) {
 	lack := 2 * part.Count() // more than the counter can lack
 	larger, err := part.Resized(part.Count()+lack, 0)
@@ -235,7 +238,7 @@ func (l *Loan) usable(at counter.Micros) int64 {
 	return min(l.Later, int64(float64(l.Later)*(float64(at-l.From)/float64(l.Full-l.From))))
 }
 
-// mayHold reports whether the agent may hold units of a limit, and how many.
+// mayHold returns how many units of a limit the agent may hold, or 0 if it may hold none.
 func mayHold(whole *counter.Limit, q *Question) (most int64) {
 	switch {
 	case q.Of != "" || whole.Calendar() != 0:
@@ -246,9 +249,9 @@ func mayHold(whole *counter.Limit, q *Question) (most int64) {
 	return whole.Count() / heldParts
 }
 
-// The method named ahead returns the question as it is sent to other regions: with the units that
-// the region will need until the window ends, as far as the agent can hold them. It returns nil if
-// the region has enough for now.
+// The method named ahead returns the question to send to other regions. The question also asks for
+// the units that the region will need until the window ends, as far as the agent may hold them. It
+// returns nil if the region has enough for now.
 func (a *Agent) ahead(ctx context.Context, q *Question, s *stock, most int64) *regionstore.Question {
 	sent := *q
 	if most == 0 {

@@ -16,15 +16,15 @@ import (
 	"github.com/penstock/penstock/internal/test/seed"
 )
 
-// The type office is the agent of one region. It borrows units ahead of requests.
+// An office is the agent of one region, which borrows units before requests need them.
 type office struct {
 	*Agent
 	peers []*Peer
-	held  int // how often units were restored that were held
+	held  int // how often held units were restored
 }
 
-// The type crowded is the store of a place, as its agent sees it: between two calls of the agent, a
-// request may be charged, or the agent may answer another region.
+// A crowded store is the store of one region. Between two calls by the region's agent, a request
+// may be charged, or the agent may answer another region.
 type crowded struct {
 	counter.Store
 	between func()
@@ -35,7 +35,7 @@ func (c *crowded) Take(ctx context.Context, checks []counter.Check, results []co
 	return c.Store.Take(ctx, checks, results)
 }
 
-// The method between does something else while an agent of a place waits for its store.
+// The method between does something else while a region's agent waits for its store.
 func (w *world) between(all []*office, at int) {
 	if !w.crowded || w.inside || w.rng.IntN(4) > 0 {
 		return
@@ -50,7 +50,7 @@ func (w *world) between(all []*office, at int) {
 	}
 }
 
-// The function named open starts agents for all places of a world. Messages that return units may
+// The function named open starts agents for all regions of a world. Messages that return units may
 // be lost.
 func open(w *world) []*office {
 	all := make([]*office, len(w.places))
@@ -113,7 +113,8 @@ func (w *world) questionOf(p *place) *Question {
 		Need: w.rng.Int64N(3), Shares: p.here.Shares}
 }
 
-// The method playAhead sends requests, most of them in few regions, and loans for some windows.
+// The method playAhead sends requests and loans for some windows. Most of the requests are in few
+// regions.
 func (w *world) playAhead(all []*office) {
 	busy := 1 + w.rng.IntN(len(w.places))
 	for range 40 * len(w.places) * int(w.whole.Count()) {
@@ -196,8 +197,8 @@ func newAheadWorld(t *testing.T, rng *rand.Rand, m mistake) (*world, []*office) 
 	return w, open(w)
 }
 
-// TestLaterUnitsUsedAtOnceAreFound: a borrower that does not wait until units become available
-// exceeds what one sliding window admits.
+// TestLaterUnitsUsedAtOnceAreFound lets borrowers use units before they become available. The
+// regions must then exceed what one sliding window admits.
 func TestLaterUnitsUsedAtOnceAreFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rng := seed.Random(t)

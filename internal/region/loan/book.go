@@ -31,7 +31,7 @@ type book struct {
 
 // entry is a loan in a book.
 type entry struct {
-	key     uint64 // its hash
+	key     uint64 // the hash of the counter's key
 	units   int64
 	receipt counter.Micros
 }

@@ -109,7 +109,7 @@ func (a *Agent) receive(ctx context.Context, peer *Peer, q *Question, l Loan, mo
 }
 
 // holdLater holds the rest of a loan, if the agent has room for it. What it holds under an older
-// limit, or under older shares, is returned.
+// limit, or under older shares, is returned to the lenders.
 func (a *Agent) holdLater(ctx context.Context, q *Question, peer *Peer, l Loan, most int64) bool {
 	whole, err := counter.ParseLimit(q.Limit)
 	if err != nil || most == 0 || !a.inTime(ctx, q, l) {
@@ -127,7 +127,7 @@ func (a *Agent) holdLater(ctx context.Context, q *Question, peer *Peer, l Loan, 
 }
 
 // The method inTime reports whether the clock of this region has reached the window of a loan, or
-// will soon, and has not left it. Otherwise its units are of no use here.
+// will soon, and has not left it. Otherwise the loan is of no use here.
 func (a *Agent) inTime(ctx context.Context, q *Question, l Loan) bool {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()

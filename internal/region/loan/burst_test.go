@@ -53,7 +53,8 @@ type far struct {
 	own   *redistest.Server
 }
 
-// startFar starts regions with the shares of 50, 30 and 20. Each request may wait for a long time.
+// startFar starts three regions with the shares 50, 30 and 20. Each request may wait for a long
+// time.
 func startFar(t *testing.T, limit *counter.Limit) (regions []*far) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -174,8 +175,8 @@ func (f *far) burst(t *testing.T, key []byte, whole *counter.Limit, requests int
 }
 
 // TestABurstGetsTheWholeLimit: a client that only another region knows sends a burst to a region
-// that holds nothing of its limit. The requests wait until all units of the other regions have
-// arrived, and all regions together admit exactly the limit.
+// that holds nothing of the client's limit. The requests wait until all units of the other regions
+// have arrived, and all regions together admit exactly the limit.
 func TestABurstGetsTheWholeLimit(t *testing.T) {
 	whole, err := counter.ParseLimit("100/31d fixed_window")
 	if err != nil {

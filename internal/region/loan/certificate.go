@@ -11,7 +11,7 @@ import (
 	"slices"
 )
 
-// CertificatePrefix begins the URI that names the region of an agent, and is among the subject
+// CertificatePrefix begins the URI that names the region of an agent. The URI is among the subject
 // alternative names of the agent's certificate. The name of the region follows: penstock:region:eu.
 const CertificatePrefix = "penstock:region:"
 

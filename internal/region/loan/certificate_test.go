@@ -46,7 +46,7 @@ func TestCertificatesNameRegions(t *testing.T) {
 			t.Fatal(err)
 		}
 		eu.o.Peers = []*Peer{peer}
-		eu.tell(t.Context(), peer) // which regions are written off, as every second
+		eu.tell(t.Context(), peer) // which regions are written off, as it does every second
 		if age := `penstock_region_peer_age_seconds{region="` + tt.asked + `"} `; strings.Contains(eu.metrics(), age) != (tt.failure == "") {
 			t.Errorf("%s has told %s, the metrics are\n%s", tt.certificate, tt.asked, eu.metrics())
 		}

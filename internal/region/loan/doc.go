@@ -32,10 +32,11 @@
 // counters of its own for that. Package writeoff ensures that the two never use the part in the
 // same window.
 //
-// An agent keeps nothing that must survive it. Units that are returned to an agent that was started
-// since then, or to another agent of the region, are lost until their window ends. So are the units
-// that a killed agent held: at most a twentieth of the limit if the window is longer than a minute.
-// If a region has two agents, they ask for more units than one would, but the promise holds.
+// An agent keeps nothing that must survive it. Returned units are lost until their window ends if
+// the agent that lent them was restarted, or if they are returned to another agent of its region.
+// So are the units that a killed agent held, which are at most a twentieth of the limit if the
+// window is longer than a minute. If a region has two agents, they ask for more units than one
+// would, but the promise holds.
 //
 // In a sliding window, lent units still count in the next window, at the lender, although requests
 // of the borrower used them. Each region on its own rounds down what it counts of the previous

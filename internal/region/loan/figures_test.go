@@ -22,7 +22,7 @@ import (
 // traffic is how requests are spread over regions.
 type traffic struct {
 	name   string
-	demand float64 // in limits
+	demand float64 // as a multiple of the limit
 	region func(rng *rand.Rand, since time.Duration, regions int) int
 }
 
@@ -61,7 +61,7 @@ type figures struct {
 	messages                 atomic.Int64
 }
 
-// The method run plays the traffic in real agents, with simulated time.
+// The method run plays the traffic with real agents and simulated time.
 func (traffic traffic) run(t *testing.T, windows int) *figures {
 	t.Helper()
 	f := new(figures)
@@ -153,8 +153,9 @@ func taken(t *testing.T, store counter.Store, c counter.Check) int {
 	return 1
 }
 
-// TestFigures checks and prints what loans cost, in requests that one counter would have admitted.
-// No request waits: all other requests are decided as by one counter, without leaving their region.
+// TestFigures checks and prints the cost of loans: how many requests are denied that one counter
+// would have admitted. No request waits. All other requests are decided as one counter would,
+// without leaving their region.
 func TestFigures(t *testing.T) {
 	for _, c := range []struct {
 		traffic

@@ -75,7 +75,7 @@ func TestOthersCauseNoPause(t *testing.T) {
 	l := newLender(t, "100/1h", equalShares, 0)
 	for i := range l.pauses {
 		l.pauses[i].ends(uint64(i), time.Now(), true)
-		l.pauses[i].begins(uint64(i), time.Now().Add(time.Hour), 0)
+		l.pauses[i].noteAsked(uint64(i), time.Now().Add(time.Hour), 0)
 	}
 	for _, need := range []int64{0, 1} {
 		text, err := json.Marshal(l.flood(int(need), 9, need))
@@ -90,7 +90,7 @@ func TestOthersCauseNoPause(t *testing.T) {
 	}
 }
 
-// slowStore answers questions about counters of the flood when release is closed.
+// slowStore answers questions about counters of the flood only after release is closed.
 type slowStore struct {
 	counter.Store
 	waiting atomic.Int64

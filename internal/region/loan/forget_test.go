@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/internal/test/seed"
 )
 
-// lapse breaks one rule of package writeoff, so that a test can show that it is found.
+// A lapse breaks one rule of package writeoff, so that a test can show that such a lapse is found.
 type lapse uint8
 
 const (
@@ -89,8 +89,8 @@ func (w *losses) gossip(a, b *site) {
 	b.knows.Merge(a.knows.Entries)
 }
 
-// The method change is what an operator does: it reaches all regions that are neither down nor cut
-// off.
+// The method change does what an operator does. The change reaches all regions that are neither
+// down nor cut off.
 func (w *losses) change(do func(s *writeoff.State, reached []string, now counter.Micros) error) {
 	w.t.Helper()
 	all, now := writeoff.State{}, counter.Micros(0)
@@ -234,8 +234,8 @@ func (w *losses) borrowOf(p, lost *site) {
 	})
 }
 
-// tellAll has all regions that can reach each other exchange what they know, until they know the
-// same.
+// tellAll lets all regions that reach each other exchange what they know, until all of them know
+// the same.
 func (w *losses) tellAll() {
 	for range 2 {
 		for _, a := range w.sites {
@@ -319,7 +319,8 @@ func TestAnUnawareRegionExceedsByItsPart(t *testing.T) {
 	}
 }
 
-// TestLapsesAreFound plays losses with rules broken: each mistake exceeds a limit.
+// TestLapsesAreFound plays losses with one broken rule at a time. Each broken rule must lead to an
+// exceeded limit.
 func TestLapsesAreFound(t *testing.T) {
 	for l := noLapse + 1; l < lapses; l++ {
 		t.Run(lapseNames[l], func(t *testing.T) {

@@ -19,8 +19,8 @@ const (
 	heldMax     = 16      // loans of one counter, and as many with units for later
 	returnsMost = 128     // counters whose units an agent that ends returns at the same time
 	sweepEvery  = time.Second
-	// An agent that ends returns what it holds within returnTime: the units of all counters, to
-	// regions that are not further away than 200 ms.
+	// An agent that ends returns what it holds within returnTime. This is enough for the units of
+	// all counters if the other regions are at most 200 ms away.
 	returnTime = 8 * time.Second
 	// An agent asks other regions again when what it holds lasts for less than this time.
 	lowTime = time.Second
@@ -146,8 +146,8 @@ func (s *holds) sweepLocked(now time.Time) {
 	}
 }
 
-// The method remove takes usable units of one receipt out of a hold. Each loan that is empty then
-// is dropped.
+// The method remove takes usable units of one window out of a hold. It drops each loan that is
+// empty then. The argument named receipt names the window.
 func (s *holds) remove(h *hold, receipt, at counter.Micros, most int64) (units int64, from []portion) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

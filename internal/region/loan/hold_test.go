@@ -15,8 +15,8 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// TestALaterLoanIsTakenBackOnce: of messages that return the same loan for later at the same time,
-// one is accepted.
+// TestALaterLoanIsTakenBackOnce: if several messages return the same loan of later units at the
+// same time, only one of them is accepted.
 func TestALaterLoanIsTakenBackOnce(t *testing.T) {
 	const rounds, copies = 20_000, 4
 	l := newLender(t, "2000/1m", equalShares, 0)
@@ -42,7 +42,7 @@ func TestALaterLoanIsTakenBackOnce(t *testing.T) {
 	}
 }
 
-// TestARegionWithAWrongClockHoldsNothing: a region whose clock is an hour off is in another window
+// TestARegionWithAWrongClockHoldsNothing: a region whose clock is wrong can be in another window
 // than the lender, so it cannot use the units of a loan. It returns them to the lender at once.
 func TestARegionWithAWrongClockHoldsNothing(t *testing.T) {
 	for _, ahead := range []counter.Micros{-counter.Hour, -10 * counter.Second, counter.Hour} {
@@ -74,8 +74,8 @@ func TestARegionWithAWrongClockHoldsNothing(t *testing.T) {
 	}
 }
 
-// TestWhatACounterDoesNotTakeCanBeReturned: units that the counter did not take remain those of
-// their loans, which can be recalled.
+// TestWhatACounterDoesNotTakeCanBeReturned: units that the counter did not take stay with their
+// loans, which can still be recalled.
 func TestWhatACounterDoesNotTakeCanBeReturned(t *testing.T) {
 	l, _ := pair(t)
 	l.now += 30 * counter.Second // half of the previous window's units still count, and none of this window's
@@ -98,8 +98,8 @@ func TestWhatACounterDoesNotTakeCanBeReturned(t *testing.T) {
 	}
 }
 
-// TestManyLoansCanBeReturned: of any number of loans that an agent holds of a counter, none is
-// returned with more units than it had.
+// TestManyLoansCanBeReturned: an agent can hold any number of loans of a counter, and returns none
+// of them with more units than it had.
 func TestManyLoansCanBeReturned(t *testing.T) {
 	l := newLender(t, "2000/1m", equalShares, 0)
 	q := &Question{Key: l.key, Limit: l.whole.String(), Part: l.part.Count(), Want: 1, Shares: equalShares}
@@ -116,7 +116,8 @@ func TestManyLoansCanBeReturned(t *testing.T) {
 }
 
 // TestAFloodLeavesRoomToHold: a client whose requests have thousands of counters occupies half of
-// the counters of which an agent holds units, and of those whose loans it can recall.
+// the places for counters of which an agent holds units, and half of the places for counters whose
+// loans it can recall.
 func TestAFloodLeavesRoomToHold(t *testing.T) {
 	l := newLender(t, "100/24h", equalShares, 0)
 	other := l.flood(0, 9, 1)
@@ -140,7 +141,8 @@ func (l *lender) remember(q *Question, lent Loan) {
 	l.recalls.add(l.hash(q.Key), lent, q.Source, counter.Minute, time.Now())
 }
 
-// TestCountersOfWhichNothingIsHeld: counters whose units were restored leave their places.
+// TestCountersOfWhichNothingIsHeld: a counter frees its place when all its held units have been
+// restored.
 func TestCountersOfWhichNothingIsHeld(t *testing.T) {
 	l := newLender(t, "100/24h", equalShares, 0)
 	now := time.Now()
@@ -247,8 +249,8 @@ func TestHeldUnitsDelayNoQuestion(t *testing.T) {
 	})
 }
 
-// TestAllHeldCountersAreReturned: an agent that ends returns the units of all counters of which it
-// holds some, to a region that is 200 ms away.
+// TestAllHeldCountersAreReturned: an agent that ends returns its held units of all counters, even
+// to a region that is 200 ms away.
 func TestAllHeldCountersAreReturned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLender(t, "2000/1m", equalShares, 0)

@@ -14,7 +14,7 @@ import (
 )
 
 // lentMille is the fraction of its spare units that a region lends at once, in thousandths. The
-// rest is for its own requests, and for further questions.
+// region keeps the rest for its own requests, and for further questions.
 const lentMille = 500
 
 // A region keeps 1/keptParts of its part when it lends to a region that does not deny requests yet.
@@ -37,9 +37,9 @@ type Loan struct {
 	// reading of its own clock on: before that, its requests might give the previous window more
 	// weight than the lender's did.
 	At counter.Micros `json:"at"`
-	// Later is the number of units that the borrower may use only later in the window, as many at
-	// each reading of its clock as [Loan.usable] returns: evenly from From until Full. A lender
-	// adds them only for a [Question] with Ahead.
+	// Later is the number of units that the borrower may use only later in the window. They become
+	// usable evenly, from From until Full on the borrower's clock: see [Loan.usable]. A lender adds
+	// them only for a [Question] with Ahead.
 	Later int64          `json:"later,omitempty"`
 	From  counter.Micros `json:"from,omitempty"`
 	Full  counter.Micros `json:"full,omitempty"`

@@ -17,7 +17,7 @@ import (
 	"github.com/penstock/penstock/internal/test/seed"
 )
 
-// mistake breaks one rule of the package, so that a test can show that it is found.
+// A mistake breaks one rule of the package, so that a test can show that such a mistake is found.
 type mistake uint8
 
 const (
@@ -63,7 +63,7 @@ type world struct {
 	later   int  // loans with units for later
 	safe    bool // nothing is lost
 	crowded bool // agents do something else between the calls of their stores
-	inside  bool // such a call
+	inside  bool // whether such a call is under way
 
 	checks  [1]counter.Check // of the present request
 	results [1]counter.Result
@@ -291,7 +291,8 @@ func TestNeverOver(t *testing.T) {
 	}
 }
 
-// TestMistakesAreFound plays the same with rules broken: each mistake exceeds a limit.
+// TestMistakesAreFound plays the same with one broken rule at a time. Each mistake must exceed a
+// limit.
 func TestMistakesAreFound(t *testing.T) {
 	for m := none + 1; m < mistakes; m++ {
 		t.Run(mistakeNames[m], func(t *testing.T) {

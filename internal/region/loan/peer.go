@@ -26,7 +26,7 @@ const (
 	returnsPath = "/v1/returns"
 )
 
-// The type returned is what a borrower gives back of a loan. It is sent once.
+// The type returned is what a borrower gives back of a loan. It is sent only once.
 type returned struct {
 	Question Question `json:"question"`
 	Loan     Loan     `json:"loan"`
@@ -46,8 +46,9 @@ type Peer struct {
 	asked, failed, borrowed, units atomic.Uint64
 	answered                       atomic.Int64 // when the last answer arrived, in milliseconds; 0 for never
 
-	// Why the last question, and the last message about the state of the regions, failed. Empty or
-	// nil if they did not, or, for a question, if a later message was answered.
+	// These are the reasons why the last question, and the last message about the state of the
+	// regions, failed. A reason is nil or empty if there was no failure. The reason of a question
+	// is also cleared when a later message is answered.
 	askFailure, tellFailure atomic.Pointer[string]
 }
 

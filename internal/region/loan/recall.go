@@ -32,7 +32,7 @@ type recalls struct {
 	swept time.Time
 }
 
-// recallable holds the loans for later of one counter, in its present window.
+// recallable holds the loans of one counter that have units for later, in its present window.
 type recallable struct {
 	loans  []Loan
 	source sources.Source
@@ -175,8 +175,8 @@ func (a *Agent) sendBack(ctx context.Context, q *Question) {
 	})
 }
 
-// The method takeRecalled restores units that another region sends back, of loans of this agent. It
-// returns how many count.
+// The method takeRecalled restores the units of this agent's loans that another region sends back,
+// and returns how many were restored.
 func (a *Agent) takeRecalled(ctx context.Context, q *Question, back []Loan, r *round) (units int64) {
 	for _, l := range back {
 		restored, err := a.takeBack(ctx, &returned{*q, l})

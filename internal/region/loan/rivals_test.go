@@ -105,8 +105,8 @@ func (w *four) start(ctx context.Context, t *testing.T, i int) (end func()) {
 	}
 }
 
-// The method play plays a scene in real agents, with simulated time, with the requests that
-// internal/region plays in the other ways to count. Requests wait for loans, as in Caddy.
+// The method play plays a scene with real agents and simulated time. The requests are those that
+// internal/region plays for the other ways to count. They wait for loans, as in Caddy.
 func (s scene) play(t *testing.T) *outcome {
 	t.Helper()
 	limit, err := counter.ParseLimit(s.limit)

@@ -117,7 +117,7 @@ func (a *Agent) await(ctx context.Context, q *Question, ids []string) {
 		a.counts.dropped.Add(1)
 		a.refuse(ctx, q, ids)
 	case r != nil && !a.start(ctx, q, r):
-		p.drops(key)
+		p.noteDropped(key)
 		a.leave(ctx, r)
 	}
 }

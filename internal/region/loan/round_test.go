@@ -14,7 +14,7 @@ import (
 )
 
 // TestAnswersToProxies: when an agent is done with a question, it tells the proxies whether another
-// one might bring units, so that requests neither stop waiting too early nor ask in vain.
+// question might bring units, so that requests neither stop waiting too early nor ask in vain.
 func TestAnswersToProxies(t *testing.T) {
 	shares := [policy.RegionsMax]uint16{50, 50}
 	for name, c := range map[string]struct {

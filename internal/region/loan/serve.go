@@ -26,8 +26,8 @@ var errCrowded = errors.New("too many questions of one address")
 // questionBytesMax bounds a question. In JSON, a key takes a third more than its length.
 const questionBytesMax = 8 << 10
 
-// Handler serves other regions. The caller requires their certificates, which must name a region of
-// [Options.Peers].
+// Handler serves other regions. Its server must require client certificates. A certificate must
+// name a region of [Options.Peers].
 func (a *Agent) Handler() http.Handler {
 	places := make(chan struct{}, lendsMax)
 	mux := http.NewServeMux()
@@ -103,7 +103,7 @@ type Status struct {
 	Lent      uint64       `json:"lent_units"`
 	Lost      uint64       `json:"lost_units"` // borrowed too late, or for another window
 	Peers     []PeerStatus `json:"peers"`
-	// Writeoffs is who uses the parts of regions that were ever written off.
+	// Writeoffs says who uses the parts of regions that were ever written off.
 	Writeoffs map[string]writeoff.Entry `json:"write_offs,omitempty"`
 }
 
@@ -116,8 +116,8 @@ type PeerStatus struct {
 	Answered *time.Time `json:"answered,omitempty"` // the last answer
 	// Failure is why the last message was not answered, or empty.
 	Failure string `json:"failure,omitempty"`
-	// Told is how many counters the region was told, and Heard is when it last told this region.
-	// Both are for rules with across: gossip.
+	// Told is how many counters this region has told the other, and Heard is when the other last
+	// told this one. Both are for rules with across: gossip.
 	Told  uint64     `json:"told_counters"`
 	Heard *time.Time `json:"heard,omitempty"`
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/penstock/penstock/internal/test/certtest"
 )
 
-// TestAgentsOfOtherVersions: fields of a later release are ignored, those that an earlier one lacks
-// have no effect, and messages of another version of the protocol are refused.
+// TestAgentsOfOtherVersions: fields of a later release are ignored, fields that an earlier release
+// does not send have no effect, and messages of another version of the protocol are refused.
 func TestAgentsOfOtherVersions(t *testing.T) {
 	l := newLender(t, "20/1h fixed_window", [policy.RegionsMax]uint16{10, 10}, 0)
 	later := strings.TrimSuffix(l.question(4, "[10,10]"), "}") + `,"colour":{"depth":7}}`
@@ -78,7 +78,7 @@ func TestAnswersOfOtherVersions(t *testing.T) {
 	known := answers
 	answers = nil
 	check("version 2")
-	answers = map[string]string{loansPath: known[loansPath]} // as a release before regions were written off
+	answers = map[string]string{loansPath: known[loansPath]} // as of a release that cannot write regions off
 	eu.tell(t.Context(), peer)
 	if l, err := peer.ask(t.Context(), q); err != nil || l.Units != 2 || !strings.Contains(eu.Status("eu").Peers[0].Failure, "version 2") {
 		t.Errorf("%d units, error %v, and %+v is shown", l.Units, err, eu.Status("eu").Peers[0])

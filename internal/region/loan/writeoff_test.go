@@ -17,7 +17,8 @@ import (
 	"github.com/penstock/penstock/internal/region/writeoff"
 )
 
-// held is a store that takes its time to charge a counter, as if the process was stopped meanwhile.
+// held is a store that takes a long time to charge a counter, as if the process was stopped
+// meanwhile.
 type held struct {
 	counter.Store
 	charge time.Duration

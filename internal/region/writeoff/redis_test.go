@@ -14,8 +14,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// TestUpdate: a state is written if nobody else has changed it, if it is valid, and before the last
-// moment. Otherwise the value in Redis stays.
+// TestUpdate: a state is written if nobody else has changed it, if it is valid, and if the last
+// moment has not passed. Otherwise the value in Redis stays.
 func TestUpdate(t *testing.T) {
 	redis, err := redisstore.New(redisstore.Options{URL: redistest.Start(t).URL()})
 	if err != nil {

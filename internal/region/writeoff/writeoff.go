@@ -67,8 +67,8 @@ const (
 // ErrDamaged reports that a state in Redis cannot be read.
 var ErrDamaged = errors.New("the state of the regions is damaged")
 
-// Entry is who uses the part of a region. The zero Entry is that of a region that was never written
-// off.
+// Entry says who uses the part of a region. The zero Entry is that of a region that was never
+// written off.
 type Entry struct {
 	Generation uint64         `json:"generation"`
 	Since      counter.Micros `json:"since"`
@@ -140,7 +140,7 @@ func (s *State) Merge(entries map[string]Entry) (changed bool) {
 }
 
 // newer reports whether an entry replaces another. Two operators can write the same generation at
-// the same time; then the order is the same everywhere.
+// the same time. All regions then choose the same entry of the two.
 func (e Entry) newer(than Entry) bool {
 	switch {
 	case e.Generation != than.Generation:
@@ -199,7 +199,7 @@ func windowsAt(l *counter.Limit, b *counter.Bounds, at counter.Micros) (start, b
 }
 
 // PartKey returns the key of the counter with which the steward counts what it has lent of a
-// region's part. The namespace is the beginning of the counter's key. A generation begins with
+// region's part. The namespace is the beginning of the counter's key. Each generation begins with
 // unused counters.
 func PartKey(namespace string, key []byte, name string, generation uint64) []byte {
 	rest := strings.TrimPrefix(string(key), namespace)

@@ -11,8 +11,9 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// TestOneUseOfAPart: a region and its steward use a part in different windows, which begin at the
-// change. A sliding window also counts the units of the previous window.
+// TestOneUseOfAPart: a region and its steward never use a part in the same window. After a change,
+// the other one begins to use the part in a later window. A sliding window also counts the units of
+// the previous window.
 func TestOneUseOfAPart(t *testing.T) {
 	const hour = counter.Hour
 	lost, back := Entry{Generation: 1, Since: 10*hour + 1, Steward: "us"}, Entry{Generation: 2, Since: 10*hour + 1}
