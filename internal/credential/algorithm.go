@@ -57,8 +57,8 @@ func algorithmByName(name string) *algorithm {
 	return nil
 }
 
-// The function allowedAlgorithms returns the algorithms that a token may name. By default these
-// are HS256 for a secret, and for a JWK set every algorithm that its keys allow.
+// The function allowedAlgorithms returns the algorithms that a token may name. For a secret, the
+// default is HS256. For a JWK set, the default is every algorithm that the set's keys allow.
 func allowedAlgorithms(names []string, secret bool) (map[string]*algorithm, error) {
 	set := map[string]*algorithm{}
 	if len(names) == 0 && secret {

@@ -13,8 +13,8 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// FuzzClaims: whatever an issuer signs, the resulting names are valid in keys, and other JSON
-// parsers read the same names.
+// FuzzClaims: whatever an issuer signs, the resulting names are valid in keys of a store, and other
+// JSON parsers read the same names.
 func FuzzClaims(f *testing.F) {
 	for _, one := range readSpoofs(f) {
 		f.Add(one["claims"])

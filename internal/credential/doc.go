@@ -42,7 +42,7 @@
 //
 // # When not to use it
 //
-// Do not use it for authorization. This package determines the client to count. The package does
+// Do not use it for authorization. This package determines which client to count. The package does
 // not check scopes, roles or grants. (The control plane authorizes people by a tier that ChooseTier
 // takes from their groups.) The package does not check for revocation either: a token is valid
 // until it expires.

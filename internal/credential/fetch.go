@@ -155,8 +155,8 @@ func (f *fetcher) fetch(ctx context.Context) error {
 	return nil
 }
 
-// The method discover returns the URL of the issuer's key set. The method asks at each fetch,
-// because an issuer may move its keys.
+// The method discover returns the URL of the issuer's key set. The method reads the issuer's
+// document at each fetch, because an issuer may move its keys.
 func (f *fetcher) discover(ctx context.Context) (string, error) {
 	data, err := f.get(ctx, strings.TrimSuffix(f.issuer, "/")+"/.well-known/openid-configuration")
 	if err != nil {

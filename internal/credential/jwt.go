@@ -33,18 +33,18 @@ type JWTOptions struct {
 	// JWKSURL is the URL of the issuer's JWK set: https, or http on the loopback interface.
 	JWKSURL string
 	// IssuerURL is the URL of an issuer whose document of OpenID Connect Discovery names the URL of
-	// its JWK set. Both URLs are https, or http on the loopback interface. IssuerURL is the value
-	// of Issuer as well.
+	// its JWK set. Both URLs must be https, or http on the loopback interface. IssuerURL also
+	// becomes the value of Issuer.
 	IssuerURL string
 
 	// Algorithms are the algorithms that a token may name: HS256, HS384 and HS512 with a secret;
-	// RS256, RS384, RS512, ES256, ES384 and EdDSA with a JWK set. By default these are HS256 for a
-	// secret, and for a JWK set every algorithm that its keys allow.
+	// RS256, RS384, RS512, ES256, ES384 and EdDSA with a JWK set. For a secret, the default is
+	// HS256. For a JWK set, the default is every algorithm that the set's keys allow.
 	Algorithms []string
 	// Issuer is the required value of the claim iss. "" accepts any value.
 	Issuer string
 	// Audience lists names of this service. The claim aud must have one of them. An empty list
-	// accepts any.
+	// accepts any value.
 	Audience []string
 
 	// Claim is the path of the claim that names the user; "" means sub. The whole path is first
@@ -52,10 +52,10 @@ type JWTOptions struct {
 	// the path leads into an object, as in org.id. A token without the claim is invalid.
 	Claim string
 	// TenantClaim, TierClaim and LimitsClaim are the paths of the claims for tenant, tier and
-	// limits. If a path is "" or its claim is missing, the client has none. The limits are an
-	// object that maps rule names to a limit, a list of limits, or "unlimited". A claim of another
-	// type makes the token invalid and is logged, because ignoring the claim would silently change
-	// the client's limits.
+	// limits. If a path is "" or its claim is missing, the client does not have that property. The
+	// limits are an object that maps rule names to a limit, a list of limits, or "unlimited". A
+	// claim of another type makes the token invalid and is logged, because ignoring the claim would
+	// silently change the client's limits.
 	TenantClaim, TierClaim, LimitsClaim string
 	// ChooseTier returns the tier of a token whose TierClaim is a list of texts, or one text. The
 	// list is nil if the claim is missing. If ChooseTier is nil, the claim is the tier itself.

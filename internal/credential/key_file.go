@@ -40,7 +40,7 @@ type keyReader struct {
 	problems policy.Problems
 }
 
-// owner is the owner of the entries with one name, as defined by the first of them.
+// owner is the owner of all entries with one name, as the first of these entries defines it.
 type owner struct {
 	identity policy.Identity
 	place    string
@@ -226,7 +226,7 @@ func sameLimits(a, b *policy.Overrides) bool {
 	return true
 }
 
-// The method hash reads one hash or a list of hashes, and adds the key under each.
+// The method hash reads one hash or a list of hashes, and adds the key under each hash.
 func (r *keyReader) hash(n, entry *syntax.Node, path string, k *Key, o *owner) {
 	const remedy = "write what penstock hash-key prints: sha256: and 64 digits"
 	if n == nil {

@@ -78,8 +78,8 @@ type KeysOptions struct {
 	// Source is where keys are found if they are not in a file.
 	Source KeySource
 	// If Directory is set, keys that are neither in File nor in Source are looked up in the
-	// directory of each request. For a key that is in both, the file or the source takes
-	// precedence over the directory.
+	// directory of each request. For a key that is in the directory as well, the file or the source
+	// takes precedence.
 	Directory bool
 
 	Now    func() time.Time // nil means time.Now

@@ -26,13 +26,13 @@ const (
 	addressPart = 100
 	addressOwed = counter.Second
 	// The same applies to all addresses of an IPv6 network of networkBits together, with ten times
-	// as much processor time. Otherwise a subscriber could have one token verified for each of its
-	// networks of 64 bits, which can be 65,536.
+	// as much processor time. Otherwise a subscriber could have one token verified for each of up
+	// to 65,536 networks of 64 bits.
 	networkPart = 10
 	networkBits = 48
 	// While the total debt is at least totalOwed, only tokens of addresses that have had no debt
-	// for cleanAfter are verified. The total is reached with 25 ms at once for each processor, or
-	// with 125 ms a second.
+	// for cleanAfter are verified. The debt reaches totalOwed with 25 ms at once for each
+	// processor, or with 125 ms a second.
 	totalPart  = 8
 	totalOwed  = 200 * counter.Millisecond
 	cleanAfter = 10 * counter.Second
@@ -49,7 +49,7 @@ const (
 	// a request costs.
 	freeOfCharge counter.Micros = 20
 	// costMax bounds the charge for one token, at a few times the cost of the most expensive one.
-	// The verification of a token that took longer was interrupted by other work on the machine.
+	// If a verification took longer, other work on the machine interrupted it.
 	costMax = 5 * counter.Millisecond
 	// A token that is read but not verified is charged at most a microsecond for each readBytes
 	// bytes. So a token of the usual length with an unknown key, as after a rotation, is free.
@@ -86,8 +86,8 @@ type meter struct {
 type sketch [meterRows][meterBuckets]bucket
 
 // newMeter returns a meter for a number of processors. Clean addresses use at most half of the
-// processors, and so do the others. With two processors, clean addresses may use both. With a
-// single slot, one interrupted verification would delay all clean addresses.
+// processors, and so do the others. But clean addresses have at least two slots. With a single one,
+// one interrupted verification would delay all of them.
 func newMeter(processors int) *meter {
 	m := &meter{seed: maphash.MakeSeed(), processors: counter.Micros(processors)}
 	m.gates[0].slots = make(chan struct{}, max(2, processors/2))

@@ -184,8 +184,8 @@ func TestAMeterAfterTheClockWasSetBack(t *testing.T) {
 }
 
 // TestALateChargeKeepsTheDebt: tokens that are verified at the same time are charged in any order,
-// and read the debt at slightly different instants. No charge clears a debt that is at its maximum.
-// Otherwise an address that keeps all processors busy would be clean again.
+// at slightly different instants. No charge clears a debt that is at its maximum. Otherwise an
+// address that keeps all processors busy would be clean again.
 func TestALateChargeKeepsTheDebt(t *testing.T) {
 	const late = 50 * counter.Millisecond
 	m := newMeter(2)

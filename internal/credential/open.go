@@ -18,19 +18,20 @@ import (
 type OpenOptions struct {
 	// Folder is the folder of relative file names in the policy. "" is the working directory.
 	Folder string
-	// Wait bounds the wait for the first key sets from URLs. Until a set arrives, its tokens are
-	// invalid. If Wait is 0, OpenAll does not wait. A URL that does not answer is logged, but is
-	// not an error.
+	// Wait bounds the wait for the first key sets from URLs. Until a set arrives, the tokens that
+	// its keys have signed are invalid. If Wait is 0, OpenAll does not wait. A URL that does not
+	// answer is logged, but is not an error.
 	Wait time.Duration
 
 	Now    func() time.Time // nil means time.Now
 	Logger *slog.Logger     // nil means none
 }
 
-// OpenAll opens a verifier for each entry of identify that needs one. The slice has nil for every
-// other entry, and is the argument of [policyfile.Document.CompileWith]. The caller closes the
-// [io.Closer] when no request uses the verifiers any more. The error is [policy.Problems], with
-// the entries that could not be opened. After an error, no verifier is left open.
+// OpenAll opens a verifier for each entry of identify that needs one. The slice of verifiers has
+// nil for every other entry, and is the argument of [policyfile.Document.CompileWith]. The caller
+// closes the [io.Closer] when no request uses the verifiers any more. The error is
+// [policy.Problems], with the entries that could not be opened. After an error, no verifier is left
+// open.
 func OpenAll(d *policyfile.Document, o OpenOptions) ([]policy.Verifier, io.Closer, error) {
 	verifiers := make([]policy.Verifier, len(d.Identify))
 	var open closers

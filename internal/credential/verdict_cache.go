@@ -105,7 +105,7 @@ func (m *memory) bucket(sum uint64) int { return int(sum & uint64(m.buckets-1)) 
 const verdictBytes = int(unsafe.Sizeof(verdict{})) + int(unsafe.Sizeof(policy.Identity{})) + 32
 
 // overridesBytes bounds the memory for a client's own limits, per byte of the token. In the worst
-// case, limits with the shortest possible text, it is 26 bytes.
+// case, limits with the shortest possible text, that memory is 26 bytes.
 const overridesBytes = 28
 
 // The method remember stores a verdict. The method copies the token, which the caller owns.

@@ -24,8 +24,8 @@ const (
 // The variable reloads counts the edits of all files of this process.
 var reloads struct{ accepted, refused atomic.Uint64 }
 
-// Reloads returns the numbers of edits of key files, key sets and secrets that this process has put
-// in force and has rejected.
+// Reloads returns how many edits of key files, key sets and secrets this process has put in force,
+// and how many it has rejected.
 func Reloads() (accepted, refused uint64) { return reloads.accepted.Load(), reloads.refused.Load() }
 
 // watchedFile loads a file again when it changes. A watchedFile polls: network file systems send no

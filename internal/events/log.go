@@ -16,7 +16,7 @@ const interval = time.Second
 // notesMax bounds the notes that wait for the end of a second.
 const notesMax = 64
 
-// Sink receives events. One goroutine calls it at a time, and it may block.
+// Sink receives events. One goroutine at a time calls a Sink, which may block.
 type Sink interface {
 	// Write writes events in order, and returns how many it has written.
 	Write(events []Event) (written int, err error)

@@ -22,7 +22,7 @@ type Description struct {
 }
 
 // ServesTarget reports whether proxies apply rules to the request. If not, its path or host has a
-// form to which they answer 400.
+// form to which proxies answer 400.
 func (d *Description) ServesTarget() bool { return core.ServesTarget(d.Method, d.Path, d.Host) }
 
 // Request is a described request, in the form that core reads.

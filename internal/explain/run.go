@@ -87,7 +87,7 @@ func look(ctx context.Context, store counter.Store, plan *core.Plan) error {
 	return nil
 }
 
-// failingSource keeps the error of the last read of records that failed. A directory hides such an
+// failingSource keeps the error of the last failed read of records. A directory hides such an
 // error, because it continues without records. The error of a read that the end of the command
 // interrupted is not kept.
 type failingSource struct {

@@ -9,9 +9,9 @@
 // which the control plane takes it once, however often it is sent. A process that ends or crashes
 // leaves its batches to the next one with the same spool.
 //
-// Usage is written to the spool every [UsageEvery]: a process that is killed loses that much at
-// most. Events are written every second, and are dropped with a count when the spool is nearly
-// full. Usage may fill the whole spool. Further usage stays in the meter.
+// Usage is written to the spool every [UsageEvery]: a process that is killed loses at most the
+// usage of that time. Events are written every second, and are dropped with a count when the spool
+// is nearly full. Usage may fill the whole spool. Further usage stays in the meter.
 //
 // When a request uses an API key of a directory, the key's SHA-256 is written within [UsageEvery],
 // but at most once in ten minutes.

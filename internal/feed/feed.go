@@ -237,7 +237,7 @@ func (f *Feed) measured(at time.Time) {
 const latencyLines = 1000
 
 // measuredLatencies writes the histograms since the previous call. The histograms may fill as much
-// of the spool as events. Those that do not fit go back to the meter.
+// of the spool as events may. Those that do not fit go back to the meter.
 func (f *Feed) measuredLatencies(at time.Time) {
 	rows := f.options.Meter.TakeLatencies()
 	for len(rows) > 0 {
@@ -257,7 +257,7 @@ func (f *Feed) measuredLatencies(at time.Time) {
 }
 
 // measuredKeys writes the API keys that were used since the previous call. The keys may fill as
-// much of the spool as events. Those that do not fit go back to the meter.
+// much of the spool as events may. Those that do not fit go back to the meter.
 func (f *Feed) measuredKeys() {
 	uses := f.options.Meter.TakeKeys()
 	for i := range uses { // equal times share a line

@@ -287,8 +287,8 @@ func emptyBatch(t *testing.T, bytes int64) []byte {
 	return []byte(text.String())
 }
 
-// TestABatchThatCannotBeReadIsKeptAside tests that an unreadable batch does not delay those after
-// it, and that a wrong token does.
+// TestABatchThatCannotBeReadIsKeptAside tests that an unreadable batch does not delay the batches
+// after it, and that a wrong token does.
 func TestABatchThatCannotBeReadIsKeptAside(t *testing.T) {
 	t.Parallel()
 	k, folder := newTaker(t), t.TempDir()

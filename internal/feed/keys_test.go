@@ -54,7 +54,7 @@ func TestUsesOfKeysAreSent(t *testing.T) {
 }
 
 // TestLinesOfKeysAreShort tests that a line with as many keys as possible can be read, and that a
-// control plane that does not know keys finds no decisions in it.
+// control plane that does not know the field Keys finds no decisions in the line.
 func TestLinesOfKeysAreShort(t *testing.T) {
 	var e encoder
 	uses := make([]meter.KeyUse, 2*keysOfLine)

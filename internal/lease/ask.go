@@ -115,9 +115,8 @@ func (c *Counter) Granted(now counter.Micros, a *Call, r *counter.Result) {
 	c.low = c.lowAt(now)
 }
 
-// Failed ends a call whose outcome is unknown, because the store might have executed it. Units that
-// the store might have granted are never used. The caller must serve the waiting requests or make
-// them leave.
+// Failed ends a call that the store might or might not have executed. Units that the store might
+// have granted are never used. The caller must serve the waiting requests or make them leave.
 func (c *Counter) Failed(now counter.Micros) {
 	c.asking = false
 	c.lastExtra = 0

@@ -125,7 +125,8 @@ func (c *Counter) Decides(now counter.Micros, l *counter.Limit, cost int64) bool
 		(c.queued == 0 && c.slotFor(now, cost) != nil || c.denies(now, cost))
 }
 
-// slotFor returns a slot with enough units for the cost, the one that expires first, or nil.
+// slotFor returns the slot that expires first among those with enough units for the cost, or nil if
+// no slot has enough.
 func (c *Counter) slotFor(now counter.Micros, cost int64) *slot {
 	a, b := &c.slots[0], &c.slots[1]
 	if b.units >= cost && b.until < a.until {

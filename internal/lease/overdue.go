@@ -2,9 +2,9 @@
 
 package lease
 
-// Overdue reports that the call under way takes too long, so that [Counter.Ask] can prepare a
-// second one. If the first call returns before the second, it still serves the waiting requests,
-// but the units that it took in advance are refunded.
+// Overdue records that the call under way takes too long. [Counter.Ask] can then prepare a second
+// one. If the first call returns before the second, it still serves the waiting requests, but the
+// units that it took in advance are refunded.
 func (c *Counter) Overdue() {
 	c.asking = false
 	c.call++

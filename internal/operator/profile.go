@@ -58,9 +58,9 @@ func (f *Profile) isUnknown(what string) bool {
 	return false
 }
 
-// In returns the profile of the client under a policy. Properties come from the words, or else from
-// a keys file or a remembered token. The error wraps [ErrNobody] if the policy cannot identify the
-// client, and [ErrSelection] if the words contradict a keys file.
+// In returns the profile of the client under a policy. Properties come from the operator's [Words],
+// or else from a keys file or a remembered token. The error wraps [ErrNobody] if the policy cannot
+// identify the client, and [ErrSelection] if the Words contradict a keys file.
 func (c *Client) In(p *Policy) (*Profile, error) {
 	f := &Profile{Policy: p.Ruleset.Name(), identity: c.who, state: policy.CredentialValid}
 	var err error

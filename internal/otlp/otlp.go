@@ -10,7 +10,8 @@
 //
 // # Price
 //
-// The exporters add 2.1 MB to the program. At most 2,048 spans wait to be sent, 512 in each call.
+// The exporters add 2.1 MB to the program. At most 2,048 spans wait to be sent, and a call sends at
+// most 512 of them.
 //
 // # When not to use it
 //

@@ -28,8 +28,9 @@ const (
 	messageBytesMax = 2*syntax.SizeMax + 4<<10
 )
 
-// The versions of the form. Readers reject others. A message with a share of the clients has a
-// version of its own, because earlier readers would take that share for a share of the nodes.
+// The versions of the form of a published text. Readers reject any other version. A message with a
+// share of the clients has a version of its own, because earlier readers would take that share for
+// a share of the nodes.
 const (
 	formatVersion        = 1
 	formatVersionClients = 2

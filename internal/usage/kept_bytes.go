@@ -11,7 +11,7 @@ import (
 )
 
 // A compressed body is kept until its end, which a client can delay. All taps together keep up to
-// allBytesMax bytes, besides the first freeBytes of each. Most bodies are not longer than
+// allBytesMax bytes, besides the first freeBytes of each body. Most bodies are not longer than
 // freeBytes, so a client that fills the rest does not affect them. The taps of one source keep at
 // most half of allBytesMax, so that the long bodies of other clients find room.
 const (

@@ -109,8 +109,8 @@ func Withheld(head bool, status int, ranged bool) bool {
 	return head && status >= 200 && status < 400 || status == 101 || status == 206 || status == 304 || ranged && status < 400
 }
 
-// Readable reports whether to write the body to the tap, because its type can be read and it is not
-// yet known to be too large.
+// Readable reports whether to write the body to the tap: the tap reads bodies of its type, and does
+// not know yet that this one is too large.
 func (t *Tap) Readable() bool { return t.coding != codingUnreadable && !t.ended }
 
 // Write reads the next chunk of the body. Write always returns the chunk's length and a nil error,
@@ -154,12 +154,12 @@ func (t *Tap) readPlain(piece []byte) {
 	t.scan.write(piece)
 }
 
-// Compressed reports whether JSON still has to decompress the body, which can take much longer than
-// a Write.
+// Compressed reports whether [Tap.JSON] still has to decompress the body, which can take much
+// longer than a Write.
 func (t *Tap) Compressed() bool { return t.coding == codingCompressed && !t.ended }
 
-// Unread reports whether the body has a content type that the tap reads, but cannot be read because
-// its compression is not supported, or it or one of its events is too large or too deep. Call
+// Unread reports whether the body has a content type that the tap reads, but cannot be read: its
+// compression is not supported, or the body or one of its events is too large or too deep. Call
 // Unread after JSON.
 func (t *Tap) Unread() bool { return t.typed && (t.coding == codingUnreadable || t.skipped) }
 

@@ -4,8 +4,8 @@
 //
 // # Promise
 //
-// Each report has the values of all metrics since the process started, so a report that is lost
-// costs nothing but its time. A collector that is away, slow or hostile costs at most one
+// Each report has the values of all metrics since the process started, so if a report is lost, only
+// the values at its time are missing. A collector that is away, slow or hostile costs at most one
 // goroutine, one connection and the memory for a bounded answer. The names and labels are those of
 // Prometheus, as package otlp sends them. A panic while metrics are gathered is reported, and the
 // next report follows.

@@ -5,8 +5,8 @@
 // # Promise
 //
 // A [Source] provides the policy of one signed text, which an [Origin] has. It learns of a change
-// when the Origin announces it, or at the next look. At a look the Source reads the text, every 30
-// seconds, give or take a tenth. A Source accepts only texts that a trusted key has signed, and
+// when the Origin announces it, or at the next look, when the Source reads the text. Looks are 30
+// seconds apart, give or take 3. A Source accepts only texts that a trusted key has signed, and
 // none that is older than its own. Each text whose policy comes into force is kept in a file. The
 // next start uses the file if the origin does not answer, or has an older text. A text that is
 // rejected is reported once, and the policy in force stays in force.

@@ -20,8 +20,8 @@ import (
 
 const (
 	// lookEvery is the interval at which the origin is read without an announcement, give or take a
-	// tenth. That takes at most 33 of the 36 s in which a change is found. The other 3 s remain for
-	// its publication and for the reading.
+	// tenth. A change is found within 36 s: the interval takes at most 33 s, and 3 s remain for
+	// publishing and reading the policy.
 	lookEvery = 30 * time.Second
 	// againFirst is the pause after a look that the origin did not answer. Each further pause is
 	// twice as long, up to lookEvery.

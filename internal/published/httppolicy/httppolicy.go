@@ -8,7 +8,7 @@
 // An [Origin] has the text of one policy, for package follow. The text is, byte for byte, the one
 // that other nodes read in Redis. It is sent only if it has changed since it was last read (ETag).
 // A call ends after [callTime], and a call to a machine that does not answer after [dialTime]. The
-// result of a call, also of one that failed, answers all reads within [sharedFor]. So a start makes
+// result of a call, even of a failed one, answers all reads within [sharedFor]. So a start makes
 // one call for the policy and its candidate, and even a reload can get a text that is a second old.
 // No call follows a redirect, so the token goes only to the host of the URL. At most
 // [published.TextBytesMax] bytes of a text are used.

@@ -14,14 +14,14 @@ const (
 	// PlacesMax is the greatest number of bodies that wait in a queue. Each takes at most 64 KiB,
 	// or its share of what all compressed bodies of the process may take.
 	PlacesMax = 512
-	// SourceMax is how many of them one source, usually a client's address, can have.
+	// SourceMax is how many of these bodies one source, usually a client's address, can have.
 	SourceMax = PlacesMax / 2
 )
 
 // Queue decompresses bodies in the background. A compressed body of a few KB can expand to 16 MiB,
-// which takes tens of milliseconds. So at most half of the processors decompress, but at least one,
-// and the sources of the waiting bodies take turns. A Queue is safe for concurrent use. The zero
-// Queue is empty.
+// which takes tens of milliseconds. So at most half of the processors, but at least one, decompress
+// bodies, and the sources of the waiting bodies take turns. A Queue is safe for concurrent use. The
+// zero Queue is empty.
 type Queue struct {
 	mu      sync.Mutex
 	lines   map[uint32][]func() // the waiting work of each source, in the order of arrival
