@@ -32,10 +32,10 @@ func (p *Plan) AllCounters(rs *Ruleset, a policy.Attributes) iter.Seq[[]counter.
 // values that rules count by, for example its host.
 //
 // Each check asks how the store would answer a request for 1 unit. If the policy has penalties, the
-// first check is that of the client's penalty. The rules with limits follow in the order of the
-// policy, with all their shards. A page can end between two shards of a rule; the next page begins
-// with the remaining ones. A rule is omitted if the request lacks a dimension of the rule and no
-// substitute is defined. Counter describes the counter of a check.
+// first check is that of the client's penalty. The checks of rules with limits follow, in the order
+// of the policy and for all shards. A page can end between two shards of a rule; the next page
+// begins with the remaining ones. A rule is omitted if the request lacks a dimension of the rule
+// and no substitute is defined. Counter describes the counter of a check.
 func (p *Plan) AllCountersOf(rs *Ruleset, who policy.Identity, a policy.Attributes) iter.Seq[[]counter.Check] {
 	return p.pages(func(from int) (next int) {
 		p.who.Request.Read(a)
@@ -130,7 +130,7 @@ func (p *Plan) appendLooks(rs *Ruleset, index int32, shard uint64) (rest uint64,
 }
 
 // countsElsewhere reports whether the rule counts per endpoint and none of its paths matches the
-// request. No request is ever charged to the counter that such a rule would have here.
+// request. No request is ever charged to the counter that such a rule would have for this request.
 func (p *Plan) countsElsewhere(r *rule) bool {
 	for i := range r.dims {
 		if d := &r.dims[i]; d.kind == policy.PerEndpoint && p.value(r, d) == "" {
@@ -152,8 +152,8 @@ type Counter struct {
 	Granted int64
 	// Limit is the limit that clients are told; nil for a penalty. Shards is the number of counters
 	// that the limit is spread over, or 0. If Shards is not 0, the check is for one shard and its
-	// part of the limit. The shards of a rule follow each other in order, each with all limits of
-	// the rule. Shards whose checks do not fit into a page are on the next page.
+	// part of the limit. The shards of a rule follow each other, and each has a check for every
+	// limit of the rule. Shards whose checks do not fit into a page are on the next page.
 	Limit  *counter.Limit
 	Shards int
 }

@@ -7,9 +7,9 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// wellFormed reports whether requests can be decided by the policy: every enum and number is within
-// what the decision code handles. wellFormed does not check that the policy makes sense; validation
-// does.
+// wellFormed reports whether requests can be decided by the policy: every enum and number has a
+// value that the decision code handles. wellFormed does not check that the policy makes sense;
+// validation does.
 func wellFormed(p *policy.Policy) bool {
 	if len(p.Rules) > policy.RulesMax || len(p.Identify) > policy.IdentifyMax || p.TrustedHops < 0 ||
 		p.Penalty != nil && p.Penalty.Flaw() != "" {

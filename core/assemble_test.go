@@ -129,8 +129,8 @@ func decideBy(p *Plan, rs *Ruleset, a policy.Attributes, told *Plan) shownPart {
 	return shownPart{d.Status, HeadersOf(p, &d), string(ProblemOf(nil, p, &d))}
 }
 
-// TestAssembleRejectsWhatCannotBeDecided: with each of these policies, deciding a request would
-// panic, or the request would go uncounted.
+// TestAssembleRejectsWhatCannotBeDecided: Assemble rejects policies under which a decision would
+// panic, or a request would not be counted.
 func TestAssembleRejectsWhatCannotBeDecided(t *testing.T) {
 	for name, spoil := range map[string]func(p *policy.Policy){
 		"a path":            func(p *policy.Policy) { p.Rules[0].Match.Path[0] = "a" },

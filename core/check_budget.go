@@ -14,8 +14,8 @@ import (
 	"github.com/penstock/penstock/core/slim"
 )
 
-// samplesMax bounds the number of sample requests that [Compile] tries for all rules and tiers. If
-// the rules cannot be indexed, each sample is compared with every rule.
+// samplesMax bounds the number of sample requests that [Compile] tries for all rules and tiers. The
+// number is bounded because each sample is compared with every rule if the rules cannot be indexed.
 const samplesMax = 1_000
 
 // findTooManyChecks returns a problem if tryRequests finds a request that needs more checks than

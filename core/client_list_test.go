@@ -178,7 +178,8 @@ func TestListProblems(t *testing.T) {
 	}
 }
 
-// longListing returns a policy whose block has n entries, each with an address range and a user.
+// longListing returns a policy whose list "block" has n entries, each with an address range and a
+// user.
 func longListing(tb testing.TB, n int) *Ruleset {
 	who := &policy.Identity{Kind: "user", ID: "u", User: "u"}
 	p := tokenPolicy(nil, policy.Rule{Name: "r", Limits: []counter.Limit{limittest.Parse(tb, "9/1m")}})

@@ -20,7 +20,7 @@ type Ruleset struct {
 	name     string
 	disabled bool
 	rules    []rule  // in the order of the policy, including disabled ones
-	enabled  []int32 // the rule of each of the matcher's conditions
+	enabled  []int32 // the index of the rule for each condition of the matcher
 	matcher  *match.Matcher
 	who      identify.Rules
 	exempt   *identify.List
@@ -34,11 +34,11 @@ type Ruleset struct {
 	// whether some rules replace others
 	replaces bool
 	compares comparedParts
-	// precedences hold the properties by which rules compete in their groups. Requests use only
+	// precedences hold the properties by which rules compete in their groups. Decisions use only
 	// rule.rank.
 	precedences []groupOrder
 	calendar    boundsFinder          // nil if the program calls no store
-	granting    granting              // also nil in such a program
+	granting    granting              // nil if the program calls no store
 	families    policy.HeaderFamilies // never 0
 	onError     counter.OnError
 }

@@ -86,7 +86,8 @@ func TestForwardedAddressesAreNoTrust(t *testing.T) {
 	}
 }
 
-// TestCostThatNeverPasses: a cost beyond the limit is denied without a time to retry.
+// TestCostThatNeverPasses: a request whose cost exceeds the limit is denied without a time to
+// retry.
 func TestCostThatNeverPasses(t *testing.T) {
 	rs := mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{{Name: "r", Limits: limittest.All(t, "10/1m fw"),
 		Cost: []policy.Cost{{Header: "X-Cost", Trusted: prefixes("0.0.0.0/0"), N: 1}}}}})

@@ -119,7 +119,7 @@ func TestALongLineHidesNoToken(t *testing.T) {
 	}
 }
 
-// FuzzQueryValue: whenever net/url finds exactly one value, the same value is found.
+// FuzzQueryValue: if net/url finds exactly one value, QueryValue finds the same value.
 func FuzzQueryValue(f *testing.F) {
 	for _, c := range readSpoofs(f, "credential.txt", "attack") {
 		f.Add(newCredentialCase(f, c).request.query)

@@ -98,8 +98,8 @@ type Decision struct {
 	Cost int64
 	// Client is the client that was counted.
 	Client policy.Identity
-	// Degraded reports that the store did not decide the request: either on_error decided it, or it
-	// needed too many checks.
+	// Degraded reports that the store did not decide the request: either on_error decided it, or
+	// the request needed too many checks.
 	Degraded bool
 
 	shown int // index of the check of Limit, if Limit is set
@@ -312,7 +312,7 @@ func (p *Plan) uncountedOutcome() Outcome {
 // deny.
 func (u *ruleUse) shadowMissing() bool { return u.missing && u.rule.action == policy.ActionLogOnly }
 
-// deniesRequest reports whether the rule takes part in the plan's denial.
+// deniesRequest reports whether the rule is a reason for the plan's denial.
 func (p *Plan) deniesRequest(u *ruleUse) bool {
 	switch p.denial {
 	case denialBlocked:
@@ -362,9 +362,9 @@ func (p *Plan) answeredOutcome(u *ruleUse, denied bool) Outcome {
 	}
 }
 
-// longestDenial returns the denying check with the longest wait, the first one if several are
-// equal, or -1 if none denies. If the argument penalties is false, only checks of limits are
-// considered.
+// longestDenial returns the denying check with the longest wait, or the first of several with the
+// same wait. The result is -1 if no check denies. If the argument penalties is false, only checks
+// of limits are considered.
 func (p *Plan) longestDenial(penalties bool) int {
 	longest := -1
 	for i := range p.results {
@@ -399,9 +399,9 @@ func (d *Decision) respond(r *rule) {
 	}
 }
 
-// retryAfter returns how long a denied client should wait, over all denying checks. For each check
-// it is the wait until the request would pass, or the rule's retry_after if longer, plus the rule's
-// jitter. The result is Never if the cost can never pass.
+// retryAfter returns how long a denied client should wait, over all denying checks. For each check,
+// this is the longer of the wait until the request would pass and the rule's retry_after, plus the
+// rule's jitter. The result is Never if the cost can never pass.
 func (p *Plan) retryAfter() (longest counter.Micros) {
 	for i := range p.results {
 		result := &p.results[i]

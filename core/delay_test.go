@@ -47,8 +47,8 @@ func TestThrottleDelays(t *testing.T) {
 	}
 }
 
-// TestThrottleIsFinal: a request does not wait if the delay would exceed its bound, if another
-// limit denies it, if its cost never passes, or if the store does not answer.
+// TestThrottleIsFinal: a request does not wait if the delay would exceed max_delay, if another
+// limit denies the request, if its cost can never pass, or if the store does not answer.
 func TestThrottleIsFinal(t *testing.T) {
 	for _, c := range []struct {
 		what  string

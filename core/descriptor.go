@@ -39,8 +39,9 @@ type part struct {
 
 // AddDescriptors adds one request with several descriptors to a plan that was reset. Add must not
 // be called on the same plan. A rule that replaces others does so for all descriptors. If several
-// descriptors use the same counter, it is charged only once, with the highest of their costs, since
-// they describe one request. After the plan's buffers have grown, AddDescriptors does not allocate.
+// descriptors use the same counter, it is charged only once, with the highest of their costs,
+// because they describe one request. After the plan's buffers have grown, AddDescriptors does not
+// allocate.
 func (p *Plan) AddDescriptors(ds []Descriptor) {
 	p.replaced, p.parts = p.replaced[:0], p.parts[:0]
 	for i := range ds {
@@ -89,8 +90,8 @@ func (p *Plan) matchRules(rs *Ruleset) {
 }
 
 // Plan.divide assigns to the descriptor the checks that were just added for it. The arguments uses
-// and checks are the indexes at which its uses and checks begin. The method drops checks that
-// another descriptor already has.
+// and checks are the indexes at which the descriptor's uses and checks begin. The method drops
+// checks that another descriptor already has.
 func (p *Plan) divide(d *Descriptor, uses, checks int) {
 	d.parts[0] = int32(len(p.parts))
 	used, asked := uses, checks // the numbers of uses and checks that are kept
@@ -105,7 +106,7 @@ func (p *Plan) divide(d *Descriptor, uses, checks int) {
 			}
 		}
 		if u.checks[0] < u.checks[1] && first == asked {
-			continue // other descriptors have all of its checks already
+			continue // other descriptors already have all checks of this use
 		}
 		u.checks = [2]int32{int32(first), int32(asked)}
 		p.uses[used], p.outcomes[used] = u, p.outcomes[i]

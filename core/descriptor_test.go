@@ -220,7 +220,7 @@ func TestReplacesProblems(t *testing.T) {
 	}
 }
 
-// TestDescriptorsDoNotAllocate: deciding descriptors allocates nothing, as a busy service requires.
+// TestDescriptorsDoNotAllocate: deciding descriptors allocates nothing.
 func TestDescriptorsDoNotAllocate(t *testing.T) {
 	rs := compiled(t, policy.Policy{Rules: []policy.Rule{perAttr("a", "10/1m", t), perAttr("b", "10/1m", t)}})
 	ds := []Descriptor{{Ruleset: rs, Attributes: entriesOnly("a", "1"), Hits: 1}, {Ruleset: rs, Attributes: entriesOnly("b", "1"), Hits: 1}}

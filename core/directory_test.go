@@ -67,7 +67,7 @@ func TestOrderOfForce(t *testing.T) {
 		who     policy.Identity
 		state   policy.CredentialState
 		records directory
-		listed  bool // the list exempt of the policy contains the client
+		listed  bool // whether the policy's list "exempt" contains the client
 		outcome Outcome
 		limit   int64
 	}{

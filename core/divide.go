@@ -31,7 +31,7 @@ type regionPart struct {
 // own limit undivided.
 type regionDivider struct{ *policy.RegionPart }
 
-// Ruleset.divide prepares the rules that are divided among regions.
+// Ruleset.divide adds the data about regions to the rules whose limits are divided among regions.
 func (rs *Ruleset) divide(p *policy.Policy) {
 	for i := range rs.rules {
 		r, source := &rs.rules[i], &p.Rules[i]

@@ -24,7 +24,7 @@ type Explanation struct {
 	Methods     []MethodExplanation
 	Credentials []CredentialUse // the credentials that were read, with their states
 	Address     string          // the client's address, and how it was determined
-	// the entry of block or exempt that matched, with its reason; "" if none did
+	// the entry of the list "block" or "exempt" that matched, with its reason; "" if none did
 	Listed string
 	// Denied is the reason why this or another policy denies the request without the store; "" if
 	// none does.
@@ -188,7 +188,7 @@ func (p *Plan) explainMethod(f *identify.Finder, method int, looked []Credential
 	return strings.Join(states, ", then "), false
 }
 
-// identifyWay returns, in the words of a policy, a way to identify clients.
+// identifyWay returns the name that policies use for a way to identify clients.
 func identifyWay(f *identify.Finder) string {
 	if f.Name == "" {
 		return policy.IdentifyWords[f.Kind]

@@ -20,8 +20,8 @@ import (
 // The front's clock determines the window. If the store's clock differs from it, the raised limit
 // begins and ends that much earlier or later.
 //
-// A rule with shards has no grants, since its limits are divided. If a rule has regions, the units
-// of a grant are divided in the same way as its limits.
+// A rule with shards has no grants, because its limits are divided. If a rule has regions, the
+// units of a grant are divided in the same way as its limits.
 
 // The type granting raises limits by grants. The type is an interface, so that a program that calls
 // no store does not link the code for grants.

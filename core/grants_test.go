@@ -54,8 +54,8 @@ func instant(t *testing.T, text string) time.Time {
 	return at
 }
 
-// TestGrantsHoldInTheirWindow: a grant raises one limit in the window that contains it, from the
-// first to the last microsecond, and no other limit, rule or window.
+// TestGrantsHoldInTheirWindow: a grant raises one limit, from the first to the last microsecond of
+// the window that contains the grant. It changes no other limit, rule or window.
 func TestGrantsHoldInTheirWindow(t *testing.T) {
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	if err != nil {

@@ -293,8 +293,8 @@ func TestMissingUnderLogOnly(t *testing.T) {
 	wantOutcomes(t, plan, map[string]string{"n/watched": "shadow_denied", "n/api": "degraded_allowed"})
 }
 
-// TestOnErrorOfAPolicyThatSaysNothing: if a policy does not set on_error, its rules have the
-// default explicitly, since the fallback store depends on it.
+// TestOnErrorOfAPolicyThatSaysNothing: if a policy does not set on_error, its rules get the default
+// explicitly, because the fallback store depends on it.
 func TestOnErrorOfAPolicyThatSaysNothing(t *testing.T) {
 	for said, want := range map[counter.OnError]counter.OnError{counter.OnErrorInherit: counter.OnErrorAllow, counter.OnErrorAllow: counter.OnErrorAllow, counter.OnErrorDeny: counter.OnErrorDeny, counter.OnErrorLocal: counter.OnErrorLocal} {
 		rs := mustCompile(t, policy.Policy{Name: "n", OnError: said, Rules: []policy.Rule{{Name: "all", Limits: limittest.All(t, "1/1m")}}})

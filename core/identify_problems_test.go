@@ -30,7 +30,8 @@ func wantIdentityProblems(t *testing.T, problems []identityProblem) {
 	}
 }
 
-// TestIdentityProblems: each mistake in identify is reported with its place and a remedy.
+// TestIdentityProblems: each mistake in the list "identify" is reported with its place and a
+// remedy.
 func TestIdentityProblems(t *testing.T) {
 	v := newAnswers()
 	ways := func(m ...policy.Identify) policy.Policy { return policy.Policy{Identify: m} }
@@ -102,8 +103,8 @@ func TestProblemsOfProxiesAndSources(t *testing.T) {
 	})
 }
 
-// TestPropertiesOfNoMethodAreRejected: a match, list or key cannot use a client property that no
-// identify method provides.
+// TestPropertiesOfNoMethodAreRejected: a match, list or key cannot use a property of clients that
+// no way of identifying them provides.
 func TestPropertiesOfNoMethodAreRejected(t *testing.T) {
 	l := limittest.All(t, "9/1m")
 	key := policy.Identify{Kind: policy.IdentifyAPIKey, Verifier: newAnswers()}

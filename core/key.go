@@ -139,7 +139,7 @@ func (p *Plan) appendDimensions(rs *Ruleset, r *rule) (ok bool) {
 	return true
 }
 
-// appendDimension appends one dimension, or its substitute if the request lacks it.
+// appendDimension appends one dimension, or its substitute if the request lacks the dimension.
 func (p *Plan) appendDimension(rs *Ruleset, r *rule, d *dimension) (ok bool) {
 	switch value := p.value(r, d); {
 	case p.who.Request.TooLong(value):

@@ -109,8 +109,8 @@ type countedBy struct {
 	shape byte
 }
 
-// countedBy.ruleset returns a rule of the given shape. The shapes have every kind of dimension that
-// clients can control, and every substitute.
+// countedBy.ruleset returns a policy with one rule of the given shape. The shapes have every kind
+// of dimension that clients can control, and every substitute.
 func (c countedBy) ruleset(t *testing.T) *Ruleset {
 	user := policy.Dimension{Kind: policy.PerHeader, Name: "X-User"}
 	tenant := policy.Dimension{Kind: policy.PerHeader, Name: "X-Tenant"}

@@ -26,8 +26,8 @@ func TestLeasable(t *testing.T) {
 	}
 }
 
-// TestPlanSaysWhatMayBeLeased: the rule's lease field takes precedence over the policy's. If a rule
-// may be leased, this applies to each of its limits whose window and algorithm permit it.
+// TestPlanSaysWhatMayBeLeased: the rule's lease field takes precedence over the policy's. Under a
+// rule that permits leases, each limit may be leased if its window and algorithm permit this.
 func TestPlanSaysWhatMayBeLeased(t *testing.T) {
 	for _, c := range []struct {
 		policy, rule policy.Lease

@@ -8,9 +8,9 @@ import "github.com/penstock/penstock/core/counter"
 // the one whose capacity admits the fewest requests, or the first of several. If the result alike
 // is true, a denial also applies to other requests with the same cost and the same counters.
 //
-// The check is -1 if no check can deny. It is also -1 if requests must not wait for each other:
-// each has its own delay under a throttle rule, and can have its own counter under a rule with
-// shards.
+// The result check is -1 if no check can deny. It is also -1 if requests must not wait for each
+// other: each request has its own delay under a throttle rule, and can have its own counter under a
+// rule with shards.
 func (p *Plan) Narrowest() (check int, alike bool) {
 	if p.denial != denialNone {
 		return -1, false

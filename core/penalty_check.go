@@ -76,9 +76,9 @@ func (p *Plan) inPenalty() bool {
 	return false
 }
 
-// Plan.violation returns the guard and the number under which a denial by a check of the rule is
-// recorded; 0 and 0 if the denial is not a violation. The argument guard is the number of the
-// client's penalty check, and key is the key of the rule's check.
+// Plan.violation returns the Guard and the Violation of a check of the rule; 0 and 0 if a denial by
+// the check is not a violation. The argument guard is the number of the client's penalty check, and
+// key is the key of the rule's check.
 //
 // Other clients can exhaust a shared limit, so a denial by it is not evidence against this client.
 // Denials by throttle and log_only rules are not a sign of misuse.
@@ -95,8 +95,8 @@ func (p *Plan) violation(rs *Ruleset, r *rule, guard int, key []byte) (int, int6
 // countsClient reports whether the rule counts this client separately: the rule's dimensions
 // include the client, or the property by which the client was found. A client identified by an API
 // key shares counters per user with the user's other keys, so such a counter does not count this
-// client separately. A counter per user does so if the policy takes the user from the value that
-// identifies the client, as in identify: [{attr: A}] with user: {attr: A}.
+// client separately. But it does if the policy takes the user from the value that identifies the
+// client, as in identify: [{attr: A}] with user: {attr: A}.
 func (p *Plan) countsClient(r *rule) bool {
 	for i := range r.dims {
 		switch r.dims[i].kind {
@@ -123,7 +123,7 @@ func isKind(kind, want string) bool {
 
 // violationOf returns the number that identifies a counter's denials among one client's
 // violations: the FNV-1a hash of its key, folded to 52 bits, and never 0. Two counters of a client
-// that had the same number would count as one, which can only lower the number of violations.
+// with the same number would count as one, which can only lower the number of violations.
 func violationOf(key []byte) int64 {
 	hash := slim.FNV(key)
 	folded := int64(hash>>52) ^ int64(hash)&counter.ViolationMax

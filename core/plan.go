@@ -357,7 +357,8 @@ func (p *Plan) enterRule(rs *Ruleset, index int32, excused bool, guard int) {
 	p.askFor(u, limits, start, guard)
 }
 
-// askFor appends the checks of a rule's limits. The key of its counters is the text from start on.
+// askFor appends the checks of a rule's limits. Their keys begin with the text from the offset
+// start on.
 func (p *Plan) askFor(u *ruleUse, limits []ruleLimit, start, guard int) {
 	r, end := u.rule, len(p.text)
 	cost := r.cost(&p.who.Request)

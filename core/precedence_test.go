@@ -83,7 +83,7 @@ func (p *precedence) fatal(format string, args ...any) {
 	p.t.Fatalf("testdata/precedence.txt:"+strconv.Itoa(p.line)+": "+format, args...)
 }
 
-// tellLine executes one line.
+// tellLine executes one line of a story.
 func (p *precedence) tellLine(text string) {
 	words := strings.Fields(text)
 	switch words[0] {

@@ -6,9 +6,9 @@ import "github.com/penstock/penstock/core/policy"
 
 // If several descriptors of a request have limits with quota, the request is admitted if one of
 // them has room; the others then charge nothing and deny nothing. If no limit with quota has room,
-// the request is denied, and the charges of its other limits are refunded (see [Plan.Reports]). If
-// only one descriptor has a limit with quota, that limit denies like any other: either all limits
-// are charged or none.
+// the request is denied, and the charges to the request's other limits are refunded (see
+// [Plan.Reports]). If only one descriptor has a limit with quota, that limit denies like any other:
+// either all limits are charged or none.
 
 // shadowQuotas makes limits with quota shadow checks if several descriptors have one.
 func (p *Plan) shadowQuotas(ds []Descriptor) {

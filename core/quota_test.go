@@ -56,7 +56,7 @@ func TestQuotaReports(t *testing.T) {
 	}
 }
 
-// TestQuotaAlike compares decisions, for random limits and requests, with what quota promises.
+// TestQuotaAlike compares decisions with what quota promises, for random limits and requests.
 func TestQuotaAlike(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

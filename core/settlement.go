@@ -182,7 +182,7 @@ func (p *Plan) shownCost() int {
 	return p.tightest(policy.HeadersX)
 }
 
-// Answer is the response to a request, as the settlement needs it.
+// Answer is the response to a request, as a settlement reads it.
 type Answer interface {
 	// Status is the response's status; 0 if there was no response.
 	Status() int

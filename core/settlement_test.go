@@ -178,8 +178,8 @@ func TestExpect(t *testing.T) {
 	}
 }
 
-// TestNothingToSettle: a request that was denied, degraded or not decided refunds nothing, since no
-// charge is known.
+// TestNothingToSettle: a request that was denied, degraded or not decided refunds nothing, because
+// no charge is known.
 func TestNothingToSettle(t *testing.T) {
 	rs := mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{
 		{Name: "r", Limits: limittest.All(t, "1/1m fw"), RefundOn: []policy.Statuses{{From: 500, To: 599}}},
@@ -204,8 +204,8 @@ func TestNothingToSettle(t *testing.T) {
 	}
 }
 
-// TestLogOnlySettlesItsCharges: one of two limits of a log_only rule can be exceeded. Only the
-// charge of the other is refunded.
+// TestLogOnlySettlesItsCharges: if one of two limits of a log_only rule is exceeded, only the
+// charge to the other limit is refunded.
 func TestLogOnlySettlesItsCharges(t *testing.T) {
 	rs := mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{{Name: "r", Limits: limittest.All(t, "1/1m fw", "9/1h fw"),
 		RefundOn: []policy.Statuses{{From: 500, To: 599}}, Action: policy.ActionLogOnly}}})

@@ -47,7 +47,7 @@ type sharding interface {
 type shardSpec struct {
 	region  policy.InRegion
 	shards  uint64
-	dearest int64 // the highest cost in the rule itself
+	dearest int64 // the highest cost that the rule itself sets
 	settled int64 // the highest cost that a response can have
 	shared  bool  // several clients share the counters and can have their own limits
 }

@@ -209,8 +209,9 @@ func TestShardsOfOneClientAreDrawn(t *testing.T) {
 	}
 }
 
-// TestShardsOfManyClients tests a figure in docs/guides/leases.md: of clients with 100 units over 4
-// shards, in random order, half are denied with 16 or more units left.
+// TestShardsOfManyClients tests a figure in docs/guides/leases.md: if clients with 100 units each,
+// over 4 shards, send requests in random order, half of the clients are denied with 16 or more
+// units left.
 func TestShardsOfManyClients(t *testing.T) {
 	rng := seed.Random(t)
 	rs, store := mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{{Name: "r", Shards: 4, Limits: limittest.All(t, "100/1h fw")}}}), newCounters()
@@ -251,8 +252,8 @@ func TestTheNumberOfShardsChanges(t *testing.T) {
 	}
 }
 
-// TestShardKeys: all limits of a rule use the same shard, which is inside the braces of the key.
-// The client is outside, spelled as without shards.
+// TestShardKeys: all limits of a rule use the same shard, which is written first in the braces of
+// the key. Without the shard, the key is that of a rule without shards.
 func TestShardKeys(t *testing.T) {
 	long := &client{path: "/", header: map[string]string{"X-A": "~1:{b}", "X-B": string(make([]byte, 250)), "X-C": string(make([]byte, 250))}}
 	many := []policy.Dimension{{Kind: policy.PerHeader, Name: "X-A"}, {Kind: policy.PerHeader, Name: "X-B"}, {Kind: policy.PerHeader, Name: "X-C"}}
@@ -433,7 +434,7 @@ func TestShardsSettle(t *testing.T) {
 	}
 }
 
-// TestShardsOfOnePenalty: denials by any shard of a limit are one violation.
+// TestShardsOfOnePenalty: denials by several shards of a limit count as one violation.
 func TestShardsOfOnePenalty(t *testing.T) {
 	rs := mustCompile(t, policy.Policy{Name: "n", Penalty: &counter.Penalty{Window: counter.Hour, Threshold: 2, Multipliers: []int64{1}},
 		Rules: []policy.Rule{{Name: "r", Shards: 4, Limits: limittest.All(t, "4/1m fw")}}})

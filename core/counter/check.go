@@ -66,8 +66,8 @@ type Check struct {
 	// Refundable reports whether the charge might be refunded later, because the rule settles once
 	// the response is known. A token bucket then records how close to full it has been since the
 	// charge, and a refund restores only what the bucket still lacks because of the charge. An
-	// OpRefund of such a charge must set Refundable too. Other algorithms ignore the field, and so
-	// does a check with an Age.
+	// OpRefund of such a charge must set Refundable too. The field is ignored for other algorithms,
+	// and in a check with an Age.
 	Refundable bool
 	// OnError selects what happens if the store cannot answer. Stores ignore it; a fallback uses
 	// it.
@@ -85,7 +85,8 @@ type Check struct {
 	// Receipt is used by an OpRefund: it is the receipt of the charge. A refund whose receipt is
 	// not positive has no effect in any store.
 	Receipt Micros
-	// Age makes the check part of a lease. Age is 1 to the limit's window, or 0 for no lease.
+	// Age makes the check part of a lease. Age is between 1 and the limit's window, or 0 for no
+	// lease.
 	//
 	// With OpUpTo, if more than Cost is granted, the whole grant is leased. A leased unit must be
 	// used before Age has passed since the charge, and before the window in which it was charged
@@ -132,8 +133,9 @@ type Result struct {
 	// OpUpTo can deny. An OpRefund, OpForce or OpReset never denies.
 	Denied bool
 	// Wait is the time until this check would pass: 0 if it would pass now, [Never] if the cost
-	// exceeds the limit's capacity. An OpUpTo passes once Min units are available. With a Cost of
-	// 0, a check passes once 1 unit is available. For OpRefund and OpForce, Wait is 0.
+	// exceeds the limit's capacity. An OpUpTo passes as soon as Min units are available. With a
+	// Cost of 0, a check passes as soon as 1 unit is available. For OpRefund and OpForce, Wait is
+	// 0.
 	Wait Micros
 	// Reset is the time until the aligned window ends, the oldest unit leaves the log, or the
 	// bucket is full.

@@ -59,9 +59,9 @@ type Slot struct {
 	beyondLimit bool
 }
 
-// Decide decides each checks[i] at the instant now by the state in slots[i], and stores the answer
-// in results[i]. It does what [Store.Take] does, but reads and writes no storage. The slices must
-// have the same length, and [Stale] must have returned nil for the checks. Decide modifies the
+// For every i, Decide decides checks[i] at the instant now by the state in slots[i], and stores the
+// answer in results[i]. It does what [Store.Take] does, but reads and writes no storage. The slices
+// must have the same length, and [Stale] must have returned nil for the checks. Decide modifies the
 // slots. If a slot's Write is true afterwards, the store must save that slot. Decide allocates only
 // if a sliding log or a list of violations grows. If slots are shared, the caller must lock them.
 func Decide(now Micros, checks []Check, slots []Slot, results []Result) {

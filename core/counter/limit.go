@@ -127,8 +127,8 @@ func (l *Limit) reduce() error {
 	}
 	l.tick, l.unit, l.refill = l.coarsen()
 	if l.tick > 1 && mulDiv(l.refill, lossMax, l.unit) >= l.burst {
-		// At this point the burst is less than the count: one tick would refill a smaller part of a
-		// larger burst. So refill is more than 1,600.
+		// At this point the burst is less than the count: a tick refills less than a thousandth of
+		// any larger burst. So refill is more than 1,600.
 		l.tick, l.unit = 1, exactMax/(l.burst+l.count)
 		l.refill = mulDiv(l.count, l.unit, int64(l.window))
 	}

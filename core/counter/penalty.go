@@ -164,7 +164,7 @@ func (p *Penalty) Fresh(s *Slot) Micros {
 // Penalty makes a client that keeps exceeding its limits wait longer each time.
 type Penalty struct {
 	Window    Micros // how long a violation is remembered
-	Threshold int64  // the number of violations from which a penalty is imposed
+	Threshold int64  // the number of violations at which penalties begin
 	// factors of the wait, one per violation from Threshold on; the last one repeats
 	Multipliers []int64
 	Max         Micros // the longest penalty; 0 means Window

@@ -11,8 +11,8 @@ import (
 
 // Store keeps counters. Implementations are safe for concurrent use.
 type Store interface {
-	// Take answers each checks[i] in results[i]. Take answers them all in one atomic step, by the
-	// store's own clock. Take returns at the latest when ctx is done.
+	// Take answers checks[i] in results[i], for every i, in one atomic step and by the store's own
+	// clock. Take returns at the latest when ctx is done.
 	//
 	// An error means that the store could not answer. The results are then undefined, and each
 	// charge was made at most once. The error wraps [ErrUnavailable] if the store failed,

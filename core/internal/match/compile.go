@@ -219,8 +219,9 @@ func CompilePrefixes(prefixes []netip.Prefix) (masked []netip.Prefix, ok bool) {
 	return masked, true
 }
 
-// CompilePrefix normalizes an address range: masked, and IPv4 unmapped from IPv6. The result ok is
-// false for an invalid range, and for a range of mapped addresses that is wider than all of IPv4.
+// CompilePrefix normalizes an address range: it masks the address, and unmaps IPv4 from IPv6. The
+// result ok is false for an invalid range, and for a range of mapped addresses that is wider than
+// all of IPv4.
 func CompilePrefix(p netip.Prefix) (masked netip.Prefix, ok bool) {
 	addr, bits := p.Addr(), p.Bits()
 	if addr.Is4In6() && bits >= 96 {

@@ -129,8 +129,8 @@ const (
 	// PathPiecesMax is the greatest number of segments in all readings of a path together,
 	// including empty ones. Each segment is looked up in the rules' patterns.
 	PathPiecesMax = 128
-	// readingBytesMax is the greatest total length of all readings of a path that has more than
-	// two.
+	// readingBytesMax is the greatest total length of all readings of a path that has more than two
+	// readings.
 	readingBytesMax = policy.PathBytesMax / 2
 )
 
@@ -142,7 +142,7 @@ func (s *pathSize) exceedsBounds() bool {
 	return s.pieces > PathPiecesMax || s.readings > 2 && s.bytes > readingBytesMax
 }
 
-// pathSize.add adds the readings of a path that has the traits t.
+// pathSize.add adds the size of all readings of a path that has the traits t.
 //
 //go:noinline
 func (s *pathSize) add(t *pathTraits, p string) {
@@ -159,9 +159,9 @@ func (s *pathSize) add(t *pathTraits, p string) {
 		pieces += pieces + readings*t.escapedSlashes
 		readings *= 2
 	}
-	semicolons := 2 * readings * t.escapedSemicolons // each is replaced in each reading
+	semicolons := 2 * readings * t.escapedSemicolons // each semicolon is replaced in each reading
 	if n := t.readings.parameters(); n > 1 {
-		if t.mixesParameters() { // the path is read again without them
+		if t.mixesParameters() { // the path is read again without the parameters
 			n += n - 1
 			semicolons *= 2
 		}
@@ -425,7 +425,7 @@ func appendValid(dst []byte, sent string) []byte {
 	return dst
 }
 
-// shortenedMax is the greatest number of texts for shorten.
+// shortenedMax is the greatest number of texts that shorten stores.
 const shortenedMax = 12
 
 // The function shorten stores what remains of a path, which is given as it was sent, for servers

@@ -217,11 +217,11 @@ func (t *prefixTable) set(prefix string, number int32) {
 type pathSearch struct {
 	now, next []int32 // active nodes for this segment and the next
 	open      []int32 // active nodes of ** patterns, which stay active
-	lists     []int32 // found
+	lists     []int32 // the lists found so far
 	seen      stamps
 }
 
-// The type stamps is a set of numbers with a constant-time clear.
+// The type stamps is a set of numbers that can be cleared in constant time.
 type stamps struct {
 	round uint32
 	marks []uint32 // the round in which each number was last marked

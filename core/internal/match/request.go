@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/core/slim"
 )
 
-// requestBufferBytesMax is the size of the buffer that a request keeps for reuse.
+// requestBufferBytesMax is the greatest size of a buffer that a request keeps for reuse.
 // requestBufferBytesMax suffices for all readings of the longest path. A larger buffer, needed for
 // example for a long host, is released, so that no client can enlarge the pooled requests
 // permanently.
