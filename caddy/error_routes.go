@@ -34,7 +34,8 @@ func (r *Denial) Error() string {
 
 // delegateErrors reports whether error routes surround a handler. delegateErrors appends the answer
 // handler to these routes. The answer handler answers denied requests that the routes leave
-// unanswered, such as those of another site, or all of them under handle_errors 404.
+// unanswered, such as requests that another site denied, or all denied requests under handle_errors
+// 404.
 //
 // Without error routes, a handler writes the response itself. Otherwise the server would send an
 // empty response, and would prepare a log entry that costs more than the request. Caddy sets up
@@ -100,8 +101,8 @@ func init() { caddy.RegisterModule(Answer{}) }
 // automatically.
 type Answer struct {
 	// Whether this is the first handler of error routes instead of the last. The first handler
-	// merges the rate limit fields with those that error routes add, such as those of an upstream
-	// that serves the error page.
+	// merges the rate limit fields with the fields that error routes add, such as the fields of an
+	// upstream that serves the error page.
 	Merge bool `json:"merge,omitempty"`
 }
 

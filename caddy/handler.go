@@ -21,7 +21,7 @@ func init() { caddy.RegisterModule(new(Handler)) }
 
 // Handler limits requests. A Handler enforces the policy of the `penstock` app and its own rules in
 // a single step. A Handler charges each rule once per request, even if the request passes several
-// handlers, or the same one several times.
+// handlers, or the same handler several times.
 //
 // A request over a limit is answered 429 with an `application/problem+json` body, unless error
 // routes (`handle_errors`) provide a response. Every response carries the rate limit fields, even

@@ -79,8 +79,8 @@ func (i *inflatingTest) respond(address string) {
 
 // TestResponsesDoNotWaitForDecompression tests that a response with a cost in a compressed body
 // ends while other bodies still wait to be decompressed, and that the cost is charged later. If
-// SourceMax bodies of one address wait, its next body is not read, but a body of another address
-// is.
+// SourceMax bodies of one address wait, the next body of that address is not read, but a body of
+// another address is read.
 func TestResponsesDoNotWaitForDecompression(t *testing.T) {
 	runInflating(t, func(i *inflatingTest) {
 		for range inflate.SourceMax {

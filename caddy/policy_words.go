@@ -65,14 +65,14 @@ type PolicyWords struct {
 	// Whether every matching rule counts (`all`, the default) or only the first one (`first`).
 	Enforce string `json:"enforce,omitempty"`
 
-	// What happens while the store does not answer: `allow` (the default) counts in the memory of
-	// this node and allows up to the limit, `local` allows only this node's share of the limit,
-	// `deny` answers 503.
+	// What happens while the store does not answer. With `allow` (the default), this node counts in
+	// its own memory and allows up to the limit. With `local`, it allows only its share of the
+	// limit. With `deny`, it answers 503.
 	OnError string `json:"on_error,omitempty"`
 
-	// Whether a process takes units of hot counters from a shared store in advance (`auto`), so
-	// that it decides most requests without a store call, or not (`off`, the default). Rules may
-	// override it.
+	// Whether a process takes units of busy counters from a shared store in advance. With `auto`,
+	// it does, and decides most requests without a store call. With `off` (the default), it does
+	// not. Rules may override it.
 	Lease string `json:"lease,omitempty"`
 
 	// The regions in which the policy is enforced, each with its share of the limits, relative to

@@ -43,12 +43,12 @@ type PublishedPolicy struct {
 type HTTPPolicy struct {
 	PublishedPolicy
 
-	// The address of the API of `penstock control`, such as `https://control:7070`. Default: that
-	// of `control`.
+	// The address of the API of `penstock control`, such as `https://control:7070`. Default: the
+	// address in `control`.
 	URL string `json:"url,omitempty"`
 
 	// A file that holds a token with the role "node". TokenFile is read before each call. Default:
-	// that of `control`, if `url` is left out.
+	// the file in `control`, if `url` is left out.
 	TokenFile string `json:"token_file,omitempty"`
 }
 

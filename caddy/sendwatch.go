@@ -21,7 +21,7 @@ const (
 // the upstream may have processed the request, even if later attempts have failed.
 type sendWatch struct {
 	connected atomic.Bool // an HTTP transport had a connection for the request
-	reported  atomic.Bool // the transport reports its attempts; that of FastCGI does not
+	reported  atomic.Bool // the transport reports its attempts; the FastCGI transport does not
 	trace     httptrace.ClientTrace
 	replacer  *caddy.Replacer
 	latency   any  // the value of proxyLatency before the request was passed on

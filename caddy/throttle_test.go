@@ -106,7 +106,7 @@ func TestRequestsWaitInOrder(t *testing.T) {
 	})
 }
 
-// TestABlockReachesThoseThatWait tests that a request whose client is blocked while it waits is
+// TestABlockReachesThoseThatWait blocks a client while one of its requests waits. The request is
 // denied at its turn and takes no unit. The unit goes to a later client of the same limit.
 func TestABlockReachesThoseThatWait(t *testing.T) {
 	runQueued(t, throttleConfig("10s", 10, ""), func(q *queueTest) {

@@ -222,9 +222,9 @@ func (s *server) countUnreadable() (n int) {
 	return 0
 }
 
-// TestACostThatATrustedPeerDoesNotSay: if a trusted peer sends no cost, or one that is not valid,
-// the request costs the number that the policy sets, never zero. A metric counts the costs that are
-// not valid. A cost header from an untrusted peer is ignored.
+// TestACostThatATrustedPeerDoesNotSay: if a trusted peer sends no cost or an invalid cost, the
+// request costs the number that the policy sets, never zero. A metric counts the invalid costs. A
+// cost header from an untrusted peer is ignored.
 func TestACostThatATrustedPeerDoesNotSay(t *testing.T) {
 	s := overRedis(t, `rule r 1000/30d {
 		cost header X-Cost {

@@ -126,7 +126,7 @@ func (f *Filter) recordOf(h uint64, now counter.Micros) (least record) {
 }
 
 // countLetThrough counts a request that on_error lets through. countLetThrough reports whether the
-// request exceeds a limit; in that case the results are those of a denial, and the request is not
+// request exceeds a limit; in that case the results are set to a denial, and the request is not
 // counted. If known is set, the count begins at the usage that the bridge reported last. It is not
 // set for a request of a throttle queue, which has waited until that usage expired.
 func (f *Filter) countLetThrough(a *askingData, known bool) (exceeded bool) {

@@ -42,7 +42,7 @@ type gatheredDenials struct {
 	since  counter.Micros
 	lists  [reportLists]*extra // by the hash of the client and the rule
 	count  int                 // the number of extras that report denials; see denialsMax
-	admits int                 // the number of the others, which report admissions
+	admits int                 // the number of extras that report admissions
 	lost   int64               // the number of denials without an extra
 }
 

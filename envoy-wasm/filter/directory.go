@@ -52,7 +52,7 @@ func (d *directory) Find(kind, id string, _ counter.Micros) (record *corepolicy.
 	return d.findKnown(d.key.sum([]byte(kind))*3 ^ d.key.sum([]byte(id))), true
 }
 
-// FindAddr implements [corepolicy.Directory]. The record is that of the address's network.
+// FindAddr implements [corepolicy.Directory]. The result is the record of the address's network.
 func (d *directory) FindAddr(addr netip.Addr, _ counter.Micros) *corepolicy.ClientRecord {
 	b := addr.As16()
 	return d.findKnown(d.key.sum(b[:]))

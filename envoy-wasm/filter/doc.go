@@ -7,11 +7,11 @@
 // # Promise
 //
 // The filter identifies and matches each request. If the filter holds leased units for all limits
-// of the request, or if one of the limits has just denied a similar request, it decides the request
-// itself with package lease. The limits are never exceeded. Any other request with a limit waits
-// for a call to the bridge. Usually, a worker has one call under way, and requests that arrive in
-// the meantime share the next one. Only a few requests for one counter share a call, and a denial
-// of one of them applies to the others that wait (see gate).
+// of the request, or if one of the limits has just denied a similar request, the filter decides the
+// request itself with package lease. The limits are never exceeded. Any other request with a limit
+// waits for a call to the bridge. Usually, a worker has one call under way, and requests that
+// arrive in the meantime share the next one. Only a few requests for one counter share a call, and
+// a denial of one of them applies to the others that wait (see gate).
 //
 // For a policy with a directory of clients, the bridge sends the records of a request's client. The
 // filter uses them for half a second, and then asks the bridge again, even if it could decide from

@@ -7,8 +7,8 @@ import (
 	"github.com/penstock/penstock/core/slim"
 )
 
-// A gate admits only a few requests for one counter into calls. The counter of a request is that of
-// the check that would be the first to deny it. The requests in calls are at most one more than the
+// A gate admits only a few requests for one counter into calls. The check that would be the first
+// to deny a request determines the counter. The requests in calls are at most one more than the
 // counter has room for; the others wait in a queue of that counter. A denial applies to all queued
 // requests of the same cost. After an admission, the next requests go into calls. A client that
 // sends ten thousand requests at once therefore costs the bridge, and other requests in these
@@ -18,8 +18,8 @@ const (
 	// waveMax is the greatest number of requests for one counter in calls at a time. waveMax is a
 	// quarter of the items of a call, so that other requests have room in the call too.
 	waveMax = 64
-	// gateQueueMax is the maximum number of requests that wait for one counter; waitingMax is that
-	// of all queues. Further requests are denied with 429.
+	// gateQueueMax is the maximum number of requests that wait for one counter; waitingMax bounds
+	// all queues together. Further requests are denied with 429.
 	gateQueueMax = sourceMax * 3 / 4
 	// If gateSourceMax requests of one source wait, in all queues together, no further request of
 	// the source may wait for a counter: it is denied with 429. So at least half of a counter's

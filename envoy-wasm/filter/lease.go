@@ -13,7 +13,7 @@ import (
 // of them recently denied a request, the filter decides the request without a call. For any other
 // request it calls the bridge. A lease on only one of several limits would not save a call, and the
 // bridge itself has leases for all workers. Units that are granted with a request come from the
-// store, and are refunded there.
+// store, and are refunded to it.
 //
 // Leases use the worker's monotonic clock. If that clock goes back nevertheless, the elapsed time
 // is unknown, and the filter stops using its held units.
@@ -40,8 +40,8 @@ const (
 	fetchBytesMax = 8 << 10
 )
 
-// leasesOffFor is how long the filter makes no calls about leases after a bridge rejected one.
-// While bridges behind one address are upgraded, one call per leasesOffFor is made twice.
+// leasesOffFor is how long the filter makes no calls about leases after a bridge rejected such a
+// call. While bridges behind one address are upgraded, one call per leasesOffFor is made twice.
 const leasesOffFor = 10 * counter.Second
 
 // Extras take at most half of a call.

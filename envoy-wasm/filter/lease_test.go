@@ -86,7 +86,7 @@ func TestColdCountersCallTheBridge(t *testing.T) {
 }
 
 // TestSeveralLimits: a request is decided from leased units only if all its limits are leased. If
-// one of the limits cannot be leased, no units of the others are held.
+// one of the limits cannot be leased, no units of the other limits are held.
 func TestSeveralLimits(t *testing.T) {
 	b := newLedger(t, shopLeased(t, "2000/1m fixed_window", "9000/1h fixed_window"), 2000, 9000)
 	if n := b.requests(1000, counter.Millisecond); n != 1000 || b.counts[CounterLeased] < 800 {

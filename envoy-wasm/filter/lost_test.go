@@ -135,7 +135,7 @@ func TestAskingAnotherBridgeKeepsTheDeadline(t *testing.T) {
 
 // TestAnUnknownPolicyOfEnvoyIsFetched: if Envoy's control plane restarts with another policy, Envoy
 // can take half a minute to reconnect. The filter fetches the policy itself, unless the bridge has
-// the one that Envoy distributed.
+// the policy that Envoy distributed.
 func TestAnUnknownPolicyOfEnvoyIsFetched(t *testing.T) {
 	e, first := newEnvoy(t), shopPolicy(t, "10/1m")
 	f, err := New(e, []byte("policy: "+encoding.StdEncoding.EncodeToString(compact.AppendPolicy(nil, &first, "v1"))))
@@ -193,8 +193,9 @@ func TestAnUnknownPolicyOfEnvoyIsFetched(t *testing.T) {
 	e.publish(f, shopPolicy(t, "20/1m"), "v2")
 }
 
-// TestAnUnknownPolicyIsFetchedSoon: if the bridge does not have the filter's policy, because it was
-// started with another one, the filter polls after pollMin instead of waiting for its interval.
+// TestAnUnknownPolicyIsFetchedSoon: if the bridge does not have the filter's policy, because the
+// bridge was started with another policy, the filter polls after pollMin instead of waiting for its
+// interval.
 func TestAnUnknownPolicyIsFetchedSoon(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, shopPolicy(t, "10/1m"), "poll: 60m")
@@ -219,7 +220,7 @@ func TestAnUnknownPolicyIsFetchedSoon(t *testing.T) {
 }
 
 // TestAnUnknownPolicyIsReplacedBeforeTheDecision: requests whose policy no bridge has any more wait
-// for the new one and are decided by it. on_error does not let any of them through.
+// for the new policy and are decided by it. on_error does not let any of them through.
 func TestAnUnknownPolicyIsReplacedBeforeTheDecision(t *testing.T) {
 	other := shopPolicy(t, "20/1m")
 	other.User = []corepolicy.Source{{Kind: corepolicy.SourceHeader, Name: "X-User"}}

@@ -3,11 +3,11 @@
 package filter
 
 // Envoy resumes or answers requests one after the other, after the callback that requested this. A
-// local reply, for example to a denied request, passes through the filter in a nested callback, and
-// at the end of that callback Envoy handles the next request, nested again. A callback that
-// answered a thousand requests would nest a thousand callbacks on one stack, which crashes the
-// virtual machine or Envoy. Each callback therefore handles only a few requests, and requests
-// another callback at once.
+// local reply, for example to a denied request, passes through the filter in a nested callback. At
+// the end of that callback, Envoy handles the next request, nested again. A callback that answered
+// a thousand requests would nest a thousand callbacks on one stack, which crashes the virtual
+// machine or Envoy. Each callback therefore handles only a few requests, and requests another
+// callback at once.
 
 // outMax is the greatest number of requests that one callback resumes or answers.
 const outMax = 32
@@ -15,7 +15,7 @@ const outMax = 32
 // The type outgoing is a decided request that Envoy must still resume or answer.
 type outgoing struct {
 	stream   *Stream
-	response *Response // the filter's own; nil resumes the request
+	response *Response // the filter's own response; nil resumes the request
 }
 
 // The type outbox holds the decided requests that Envoy must still resume or answer.

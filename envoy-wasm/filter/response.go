@@ -65,7 +65,7 @@ func (s *Stream) Responds() bool {
 	return true
 }
 
-// ResponseHeaders returns the fields to set in the response; each replaces all lines of that
+// ResponseHeaders returns the fields to set in the response. A field replaces all lines of its
 // header. The argument ends reports whether there is no body. Responses made by Envoy itself are
 // handled like any other; the filter's own responses are left unchanged.
 func (s *Stream) ResponseHeaders(headers [][2]string, ends bool) (fields [][2]string) {

@@ -21,7 +21,7 @@ func reservedAnswer(units int64) wire.Answer {
 	return a
 }
 
-// costsPolicy returns a policy with one rule, which the function change has changed.
+// costsPolicy returns a policy with one rule, to which it has applied the function change.
 func costsPolicy(t *testing.T, change func(*corepolicy.Rule)) corepolicy.Policy {
 	t.Helper()
 	p := shopPolicy(t, "100/1m")

@@ -20,8 +20,8 @@ const (
 
 // The type sources holds the origins of the requests in the queues of one worker.
 type sources struct {
-	// key is random and odd. Without it, a client with many addresses could choose one that shares
-	// a count with a certain other client.
+	// key is random and odd. Without it, a client with many addresses could choose an address that
+	// shares a count with a certain other client.
 	key    uint32
 	turn   int64 // the turn of the last request that went into a call
 	queued int   // the number of requests in all queues, including requests that have ended there

@@ -77,7 +77,7 @@ type askingData struct {
 	patience counter.Micros // timeout of its own call in a throttle queue
 
 	narrow int  // the check that would deny first: see core.Plan.Narrowest
-	alike  bool // whether a denial of one such request applies to the others
+	alike  bool // whether a denial of the request applies to similar requests
 
 	denies, admits bool          // whether the filter may decide the request: see core.Plan.LocalDecision
 	parts          []checkPart   // the local state of each check

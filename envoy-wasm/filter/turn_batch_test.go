@@ -12,8 +12,8 @@ import (
 	corepolicy "github.com/penstock/penstock/core/policy"
 )
 
-// withFullTurn returns a filter with so many recent requests, whose streams have ended, that the
-// next request waits for the end of the turn.
+// withFullTurn returns a filter that has had so many recent requests that the next request waits
+// for the end of the turn. The streams of the recent requests have ended.
 func withFullTurn(t *testing.T, e *fakeEnvoy, p corepolicy.Policy) *Filter {
 	t.Helper()
 	f := withPolicy(t, e, p)

@@ -111,7 +111,7 @@ func (b *Bridge) serveFilter(w http.ResponseWriter, r *http.Request, c *call) er
 const receiptBytesMax = wire.CallBytesMax / 2
 
 // receiptShare is the size up to which a receipt is never omitted. Clients determine the length of
-// keys in their receipts, so large receipts of one client must not displace those of others.
+// keys in their receipts, so large receipts of one client must not displace the receipts of others.
 const receiptShare = receiptBytesMax / wire.ItemsMax
 
 // Bridge.dropReceipts omits receipts that exceed their share if there is no room for them.

@@ -199,8 +199,8 @@ func TestTooManyCalls(t *testing.T) {
 	}
 }
 
-// TestTooManyQuestions: questions beyond the bound are answered StatusBusy; settlements are still
-// accepted.
+// TestTooManyQuestions: questions beyond the bound are answered with StatusBusy; settlements are
+// still accepted.
 func TestTooManyQuestions(t *testing.T) {
 	h := open(t, shop, nil)
 	receipt := h.admitted()

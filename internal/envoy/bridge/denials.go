@@ -65,7 +65,7 @@ func (q *question) reportDenials(left *counter.Micros, traced bool) {
 	q.ask(&q.attrs, left)
 	q.request = nil // nothing is read or charged for a reported denial
 	d := q.deniedAt(u.Check)
-	if !d.Denied() || q.clients.unknown { // in this case the credential, the list or the record has changed meanwhile
+	if !d.Denied() || q.clients.unknown { // the credential, the list or the record has changed in the meantime
 		q.answer.Status = wire.StatusUnknown
 		return
 	}

@@ -22,9 +22,9 @@ func (w *eventCollector) Write(all []events.Event) (int, error) {
 
 const reported = "events: {}\nblock: {ip: 192.0.2.66}\n" + shop
 
-// TestDenialsOfFilters: a bridge whose policy reports denials asks its filters for theirs, and
-// reports them as it reports its own. A malformed report, or one of a request that the policy does
-// not deny, is ignored.
+// TestDenialsOfFilters: a bridge whose policy reports denials asks its filters for their denials,
+// and reports these like its own. A report is ignored if it is malformed, or if the policy does not
+// deny the request.
 func TestDenialsOfFilters(t *testing.T) {
 	log, all := events.New(events.Options{}), new(eventCollector)
 	detach := log.Attach(all)

@@ -25,7 +25,7 @@ func (s *slowStore) Take(ctx context.Context, checks []counter.Check, results []
 
 // TestOneAddressLeavesCalls tests that one address cannot occupy all CallsMax places for calls in
 // JSON. If it makes more calls at once than half of CallsMax, each for a different counter, the
-// excess calls are answered 503, and the bridge still decides a call for another address.
+// excess calls are answered 503. The bridge still decides a call for another address.
 func TestOneAddressLeavesCalls(t *testing.T) {
 	store := &slowStore{answer: make(chan struct{})}
 	h := open(t, "name: keyed\nrules:\n  - {name: keyed, per: [\"header:X-Id\"], unverified: true, limit: 3/1h}\n", func(o *Options) {

@@ -292,8 +292,9 @@ func (k *keyState) allows(status int) bool {
 }
 
 // TestKeysHoldInFilters: operators create keys of one client, switch them off and on, and revoke
-// them, while workers of several Envoys admit requests with these keys, without a limit or from
-// leased units, or deny them. One second after each change, every worker decides by the new state.
+// them. At the same time, workers of several Envoys admit requests with these keys, without a limit
+// or from leased units, or deny them. One second after each change, every worker decides by the new
+// state.
 func TestKeysHoldInFilters(t *testing.T) {
 	seed := seed.First(t)
 	synctest.Test(t, func(t *testing.T) {

@@ -62,8 +62,8 @@ func (h *testBridge) back(want int64) {
 	eventually.Until(h.t, 10*time.Second, "units are back", func() bool { return h.readUsed("/hot", "192.0.2.1") == want })
 }
 
-// TestUnitsInAdvance: units are leased with a request, without one, and for waiting requests. Each
-// leased unit is refunded once.
+// TestUnitsInAdvance: units are leased with a request, without a request, and for waiting requests.
+// Each leased unit is refunded once.
 func TestUnitsInAdvance(t *testing.T) {
 	h := open(t, leased, nil)
 	a := h.ask(h.wanting(wire.KindLease, "/hot", nil), h.wanting(wire.KindFetch, "/hot", nil), h.question("/hot", "192.0.2.1"))
@@ -208,7 +208,7 @@ func TestNothingIsGrantedWithoutTheStore(t *testing.T) {
 }
 
 // TestOldCallersAreAnsweredAsBefore: a call in the first version of the protocol gets a reply in
-// that version, which announces the newer one.
+// that version. The reply announces the newer version.
 func TestOldCallersAreAnsweredAsBefore(t *testing.T) {
 	h := open(t, leased, nil)
 	w := h.post(h.call(h.question("/hot", "192.0.2.1")), wire.ContentType)

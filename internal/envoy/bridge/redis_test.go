@@ -24,7 +24,7 @@ func openRedis(t *testing.T, server *redistest.Server) *redisstore.Store {
 	return store
 }
 
-// TestACallIsOnePipeline: 64 questions of 64 clients are one pipeline to Redis, after the store
+// TestACallIsOnePipeline: 64 questions of 64 clients go to Redis in one pipeline, after the store
 // has learned that Redis answers such pipelines in time.
 func TestACallIsOnePipeline(t *testing.T) {
 	server := redistest.Start(t)

@@ -260,10 +260,10 @@ func (q *question) count(d *core.Decision) {
 	q.span.End(&q.plan, d, q.failure, q.version)
 }
 
-// question.judge adds the verdicts on the credentials and the clients' records to the reply,
-// unless the filter has the same ones. Two of these are valid only for this request, so the filter
-// must not remember them: a verdict on a token that there was no time to check, and the absence of
-// a record while the directory cannot be read.
+// question.judge adds the verdicts on the credentials and the clients' records to the reply, unless
+// the filter has them already. Two of these are valid only for this request, so the filter must not
+// remember them: a verdict on a token that there was no time to check, and the absence of a record
+// while the directory cannot be read.
 func (q *question) judge() {
 	known, ttl := q.clients.encode(), int64(verdictTTL)
 	if q.clients.unknown {

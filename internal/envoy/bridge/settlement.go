@@ -111,7 +111,7 @@ func (q *question) settle() {
 func refundsLocal(c counter.Check) bool { return c.Op == counter.OpRefund && c.Receipt <= 0 }
 
 // onlyOnce makes a refund conditional: no other bridge may have made it before. Bridges do not
-// share their memory of redeemed receipts, so the store has a counter for each receipt, with a
+// share their memory of redeemed receipts. So the store has a counter for each receipt, with a
 // limit of one unit in the time in which the receipt can be redeemed. A repeated charge needs no
 // such counter: the caller can charge that client in any case.
 func (j *job) onlyOnce(o *receiptContent) {

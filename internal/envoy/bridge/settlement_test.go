@@ -44,7 +44,7 @@ func (h *testBridge) awaitUsed(want int64) {
 }
 
 // TestSettlement: the cost in a response is more or less than the reserved units, absurd, or
-// missing. Each receipt is valid once, also under a former policy.
+// missing. Each receipt is valid once, even under a former policy.
 func TestSettlement(t *testing.T) {
 	h := open(t, shop, nil)
 	if a := h.ask(h.question("/api/x", "192.0.2.1"))[0]; a.Receipt != "" {
@@ -188,8 +188,8 @@ func TestALateResponseIsCharged(t *testing.T) {
 	h.awaitUsed(35)
 }
 
-// TestRedeemed: each number of each process is redeemed once, and expired ones are forgotten. At
-// the bound, new segments are rejected and known ones still work.
+// TestRedeemed: each number of each process is redeemed once, and expired numbers are forgotten. At
+// the bound, new segments are rejected, and known segments still work.
 func TestRedeemed(t *testing.T) {
 	var r redeemedReceipts
 	of := func(p byte, n uint64) receiptID { return receiptID{process{p}, n} }

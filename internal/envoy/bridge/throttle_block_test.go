@@ -83,7 +83,7 @@ func (q *queuingBridge) wait(credential string) func() (a wire.Answer, after tim
 	}
 }
 
-// TestABlockReachesThoseThatWait tests that a request whose client is blocked while it waits is
+// TestABlockReachesThoseThatWait blocks a client while one of its requests waits. The request is
 // denied at its turn and takes no unit. The unit goes to the next request.
 func TestABlockReachesThoseThatWait(t *testing.T) {
 	withQueue(t, func(q *queuingBridge) {
@@ -104,8 +104,8 @@ func TestABlockReachesThoseThatWait(t *testing.T) {
 	})
 }
 
-// TestARevocationReachesThoseThatWait tests that a request whose API key is revoked while it waits
-// is denied at its turn.
+// TestARevocationReachesThoseThatWait revokes an API key while a request with that key waits. The
+// request is denied at its turn.
 func TestARevocationReachesThoseThatWait(t *testing.T) {
 	withQueue(t, func(q *queuingBridge) {
 		createKey(q.t, q.source, "acme", "api_key:acme", "")

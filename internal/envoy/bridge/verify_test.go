@@ -73,7 +73,7 @@ func (h *testBridge) garbageItems() []wire.Item {
 }
 
 // TestGarbageWhereUsersMatter: a question whose token was not verified for lack of time is not
-// decided as one without a token. The filter denies it.
+// decided as a question without a token. The filter denies it.
 func TestGarbageWhereUsersMatter(t *testing.T) {
 	h := open(t, withP384(t)+"block: [{ user: mallory }]\n", nil)
 	items := h.garbageItems()

@@ -21,8 +21,8 @@ import (
 const typeURL = "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig"
 
 // envoysMax is the greatest number of connected Envoys, at 20 KB each. Any further Envoy is
-// answered RESOURCE_EXHAUSTED and retries. If that Envoy's configuration has no policy in the
-// meantime, its filter fetches the policy from the bridge.
+// answered RESOURCE_EXHAUSTED and retries. Until then, that Envoy's filter fetches the policy from
+// the bridge if its configuration has none.
 const envoysMax = 4096
 
 // rejectionBytesMax bounds the logged part of an Envoy's reason for rejecting a version.

@@ -30,8 +30,8 @@ func (h *hangingStore) Take(ctx context.Context, checks []counter.Check, results
 	return h.Store.Take(ctx, checks, results)
 }
 
-// TestTooManyRequests: requests beyond the bound are answered at once, and the others when they are
-// decided.
+// TestTooManyRequests: requests beyond the bound are answered at once, and all other requests when
+// they are decided.
 func TestTooManyRequests(t *testing.T) {
 	store := &hangingStore{answer: make(chan struct{})}
 	s := serve(t, rules(t, perAddress), nil)

@@ -107,9 +107,9 @@ func TestLateReportsAreCharged(t *testing.T) {
 	}
 }
 
-// served.checkUsed checks that the client has used the given number of units, which is more
-// than the limit of 200, and nothing of the limit of the denied descriptor. After a refund of the
-// units beyond the limit, nothing is left. After a refund of one more unit, one is left.
+// served.checkUsed checks that the client has used the given number of units, which is more than
+// the limit of 200, and that it has used nothing of the denied descriptor's limit. After a refund
+// of the units beyond the limit, nothing is left. After a refund of one more unit, one is left.
 func (s *served) checkUsed(units uint64) {
 	s.Helper()
 	left := func(key string) uint32 { return s.ask(hits(descriptor(key, "v"), 0, true)).Statuses[0].LimitRemaining }

@@ -384,9 +384,9 @@ func (c *call) add(clients *directory.Directory) {
 }
 
 // Service.decide calls the store and returns the response. The argument clients is the policy's
-// directory, or nil. The request waits for a loan if it has to. The context ctx is that of Envoy's
-// call. The error is that of ctx: Envoy has canceled the call, because the client has reset its
-// stream. The request is then not counted as decided, and on_error does not apply, because the
+// directory, or nil. The request waits for a loan if it has to. The context ctx belongs to Envoy's
+// call. The error is the error of ctx: Envoy has canceled the call, because the client has reset
+// its stream. The request is then not counted as decided, and on_error does not apply, because the
 // store may work.
 func (s *Service) decide(ctx, until context.Context, c *call, rs *core.Ruleset, clients *directory.Directory,
 	request *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {

@@ -239,8 +239,8 @@ func TestMappedText(t *testing.T) {
 	}
 }
 
-// TestMappedKeepsTheServicesOrder: without a priority, a rule that names a host would win over one
-// that does not.
+// TestMappedKeepsTheServicesOrder: without a priority, a rule that names a host would win over a
+// rule that names none.
 func TestMappedKeepsTheServicesOrder(t *testing.T) {
 	const text = `domain: d
 descriptors:

@@ -55,8 +55,8 @@ type Kind uint8
 // The kinds of items.
 const (
 	KindAsk Kind = iota + 1 // decide this request
-	// decide a request under a throttle rule, or one that lacks units that other regions might
-	// lend, and answer as soon as it is admitted or cannot be
+	// decide a request that waits under a throttle rule or for units of other regions, and answer
+	// as soon as it is admitted or cannot be admitted
 	KindWait
 	KindSettle // the response to a request that was admitted before
 	// The kinds in calls about leases.
@@ -109,7 +109,7 @@ type Item struct {
 // Ask is a request to be decided, with the values that the policy reads.
 type Ask struct {
 	Path, Method, Host, Query string
-	// Peer is the client's address as determined by the front, and Remote is that of the
+	// Peer is the client's address as determined by the front, and Remote is the address of the
 	// connection; the zero Addr if unknown.
 	Peer, Remote netip.Addr
 	// Headers and Attrs are the values that the policy reads, in the order of core.Inputs.

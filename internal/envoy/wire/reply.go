@@ -41,8 +41,8 @@ type Answer struct {
 	// Verdict reports whether the request's credentials are valid; nil if the filter remembers the
 	// verdict, or if there are no credentials.
 	Verdict *Verdict
-	// Results are those of the plan's checks, in their order, without receipts. A filter whose plan
-	// has a different number of checks must not use them.
+	// Results are the results of the plan's checks, in their order, without receipts. A filter
+	// whose plan has a different number of checks must not use them.
 	Results []counter.Result
 	// Receipt is needed for the request's settlement; "" if there is nothing to settle.
 	Receipt string
@@ -55,8 +55,8 @@ type Answer struct {
 type Verdict struct {
 	TTLMicros int64 // how long the verdict may be remembered
 	Ways      []Way
-	// Records are those of the clients that the plan looks up in the directory, in the order of the
-	// lookups, as [AppendRecord] encodes them. Records is empty for a policy without a directory.
+	// Records holds the records of the clients that the plan looks up, in the order of the lookups,
+	// as [AppendRecord] encodes them. Records is empty for a policy without a directory.
 	Records string
 }
 
