@@ -33,11 +33,11 @@ const (
 	// idleTime is longer than the hour after which Envoy closes an idle connection. If the server
 	// closed it first, a request that Envoy sends at that moment would be lost.
 	idleTime = 90 * time.Minute
-	// headerBytesMax bounds a call's header. In it, Envoy sends header fields of a client: for a
-	// request for limits, all fields and twice the path; for a call over gRPC, tracestate. If a
-	// header is longer, the server closes its connection, which over HTTP/2 also ends the calls of
-	// other clients. Envoy accepts 60 KiB from a client by default, and each field counts 32 bytes
-	// more.
+	// headerBytesMax bounds a call's header. Envoy copies header fields of a client into it: all
+	// fields, and the path twice, into a request for limits, and tracestate into a call over gRPC.
+	// If a header is longer, the server closes its connection, which over HTTP/2 also ends the
+	// calls of other clients. By default, Envoy accepts headers of 60 KiB from a client, and the
+	// server counts 32 bytes more for each field.
 	headerBytesMax = 160 << 10
 	// streamsMax is how many calls of one connection may run at once, including those that wait
 	// under throttle rules.

@@ -151,8 +151,8 @@ func writeUnits(w io.Writer, client string, asked []*regionUnits) {
 }
 
 // The function together returns the units of a counter in all regions. With across: gossip, each
-// region has the whole limit, and counts the units of the others that it has heard of. So the
-// region that has counted most knows best.
+// region has the whole limit, and also counts the units of other regions that it has heard of. So
+// the region that has counted most knows best.
 func together(all []operator.Counter) (used, remaining int64) {
 	for i, c := range all {
 		switch {

@@ -156,8 +156,8 @@ func (c *clientImport) record(row map[string]string) (*directory.Record, error) 
 	return r, nil
 }
 
-// instantOf parses a time as PostgreSQL writes it. Without a zone it is UTC. The zero time stands
-// for an empty text.
+// instantOf parses a time as PostgreSQL writes it. A time without a zone is in UTC. The zero time
+// stands for an empty text.
 func instantOf(text string) (t time.Time, err error) {
 	if text == "" {
 		return t, nil

@@ -130,9 +130,9 @@ func (q *question) explain(cmd *cobra.Command) error {
 	return printJSON(cmd.OutOrStdout(), told)
 }
 
-// The method compile compiles the policy. If the client is named, it needs no credential. For each
-// entry of identify, reasons receives why an API key is no longer valid. The caller closes the
-// closer.
+// The method compile compiles the policy. If the client is named, it needs no credential. The slice
+// reasons receives, for each entry of identify, why an API key is no longer valid. The caller
+// closes the closer.
 func (q *question) compile(cmd *cobra.Command, d *policyfile.Document, a *explain.Request, now time.Time, reasons []string) (
 	*core.Ruleset, io.Closer, error) {
 	if q.named != (operator.Words{}) {
