@@ -60,10 +60,10 @@ func (c *converter) claimedDimensions(path string, d *Rule, per []policy.Dimensi
 	}
 }
 
-// The function claimedCredential returns the request header or cookie for which an attribute is
-// another name, among Caddy's placeholders and Envoy's attributes; the result kind is "" if there
-// is none. A value that the client can choose identifies clients only if the policy has unverified,
-// whichever name is used for the value.
+// If an attribute is another name of a request header or cookie, as some of Caddy's placeholders
+// and Envoy's attributes are, claimedCredential returns the header or cookie. Otherwise the result
+// kind is "". A value that the client can choose identifies clients only if the policy has
+// unverified, whichever name is used for the value.
 func claimedCredential(attr string) (kind, name string) {
 	attr = Unbracketed(attr)
 	for _, c := range []struct{ kind, prefix string }{

@@ -152,7 +152,7 @@ func (c *converter) algorithms(path string, names Words, isKeySet bool) {
 	}
 }
 
-// converter.secret reports a secret written in the policy that its verifier would reject. The
+// converter.secret reports a secret in the policy if the token verifier would reject it. The
 // problem never contains the secret.
 func (c *converter) secret(path, text string, algorithms Words) {
 	_, fromEnvironment := Environment(text)

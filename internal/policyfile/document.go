@@ -21,9 +21,9 @@ type Document struct {
 	// client is used. Default: by IP address.
 	Identify []Identify `json:"identify,omitempty"`
 
-	// The proxies in front of this one, as addresses or CIDR ranges. Of the addresses in
-	// X-Forwarded-For, followed by the peer, the client's is the right-most one that is not in
-	// this list. Default: the client's address as determined by the proxy.
+	// The proxies in front of this one, as addresses or CIDR ranges. The client's address is the
+	// right-most one that is not in this list, in the chain of the addresses in X-Forwarded-For and
+	// the peer. Default: the client's address as determined by the proxy.
 	TrustedProxies Words `json:"trusted_proxies,omitempty"`
 
 	// The number of proxies in front of this one. The client's address is that many places to the

@@ -89,7 +89,7 @@ type IdentifyJWT struct {
 	Bearer bool `json:"bearer,omitempty"`
 
 	// What happens to a request whose token is invalid: `next` (the default) tries the next way to
-	// identify, `deny` answers 401.
+	// identify, `deny` answers with 401.
 	OnInvalid string `json:"on_invalid,omitempty"`
 }
 

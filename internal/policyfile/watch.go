@@ -194,8 +194,8 @@ func (w *Watcher) follow() {
 	}
 }
 
-// Watcher.look reads the file and reports its content if it changed. The result soon reports
-// whether the file should be read again shortly.
+// Watcher.look reads the file and reports its content if it changed. The result is true if the file
+// should be read again shortly.
 func (w *Watcher) look(now time.Time) (soon bool) {
 	w.follow()
 	data, err := readFile(w.path)

@@ -12,8 +12,8 @@ import (
 )
 
 // adviser.leases warns of rules with lease: auto whose limits cannot be leased. A policy-wide
-// lease: auto skips such rules, so the method warns of it only if no rule has a limit that can be
-// leased.
+// lease: auto skips such rules, so the method warns of this setting only if no rule has a limit
+// that can be leased.
 func (a *adviser) leases() {
 	for i := range a.policy.Rules {
 		r := &a.policy.Rules[i]

@@ -14,8 +14,8 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// adviseRulesMax is the greatest number of rules that are compared with each other. The time grows
-// with its square.
+// adviseRulesMax is the greatest number of rules that are compared with each other. The time of the
+// comparison grows with the square of their number.
 const adviseRulesMax = 1000
 
 // compareRules warns of rules that never win their group, and of limits that are never reached
@@ -45,7 +45,7 @@ func (a *adviser) neverWinsRemedy(i, winner int) string {
 	return "write it before the other, or give it a lower priority, or leave it out"
 }
 
-// winnerOver returns the rule that wins whenever this one matches, or -1.
+// winnerOver returns another rule that wins whenever rule i matches, or -1.
 func (a *adviser) winnerOver(i int) int {
 	rules := a.policy.Rules
 	for j := range rules[:min(len(rules), adviseRulesMax)] {

@@ -204,7 +204,7 @@ func words(texts ...string) (w policyfile.Words) {
 	return w
 }
 
-// readCountAndWindow reads a row with limit_count and window_seconds.
+// readCountAndWindow reads a row with the columns limit_count and window_seconds.
 func readCountAndWindow(r *row) *rule {
 	one := new(rule)
 	one.Match = newMatch(policyfile.Match{Path: words(r.list("endpoints")...), Tier: words(r.list("plan_tiers")...)})
@@ -235,7 +235,8 @@ func readCountAndWindow(r *row) *rule {
 	return one
 }
 
-// row.countedBy returns what a row with a key_pattern and a scope counts by; nil if it has neither.
+// row.countedBy returns what a row with the columns key_pattern and scope counts by; nil if it has
+// neither.
 func (r *row) countedBy() policyfile.Words {
 	per := r.placeholders("key_pattern")
 	scope := r.oneOf("scope", map[string]policyfile.Words{"global": {}, "tenant": {"tenant"}, "user": {"user"}, "ip": {"ip"}, "endpoint": {"endpoint"}, "": nil})
@@ -313,7 +314,7 @@ func (r *row) oneOf(column string, known map[string]policyfile.Words) policyfile
 	return w
 }
 
-// readRates reads a row with requests_per_second to requests_per_day.
+// readRates reads a row with the columns requests_per_second to requests_per_day.
 func readRates(r *row) *rule {
 	one := new(rule)
 	one.Match = newMatch(policyfile.Match{Path: words(r.text("endpoint_pattern")), Method: words(r.text("http_method")), IP: words(r.text("ip_range")),
@@ -336,7 +337,7 @@ func readRates(r *row) *rule {
 	return one
 }
 
-// readLimits reads a row with limit and window.
+// readLimits reads a row with the columns limit and window.
 func readLimits(r *row) *rule {
 	one := new(rule)
 	one.Match = newMatch(policyfile.Match{Path: words(r.text("resource")), Tier: words(r.text("tier"))})
