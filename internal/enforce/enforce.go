@@ -58,7 +58,8 @@ func (e *Enforcer) Log(o *Outages) {
 	e.reportOutages()
 }
 
-// reportOutages reports outages as events, if outages are logged and events are reported.
+// reportOutages makes outages be reported as events, if the enforcer has a log of outages and a log
+// of events.
 func (e *Enforcer) reportOutages() {
 	if e.outages != nil && e.events != nil {
 		e.outages.events = e.events
@@ -100,9 +101,9 @@ type Batch interface {
 	Panicked(call int, reason any)
 }
 
-// TakeAll sends all calls to the store and sets the error of each call. The histogram gets one
-// observation. If the store does not accept batches, a call that panics is reported to the batch,
-// and the other calls continue.
+// TakeAll sends all calls to the store and sets the error of each call. All calls together are one
+// observation of the histogram. If the store does not accept batches, a call that panics is
+// reported to the batch, and the other calls continue.
 func (e *Enforcer) TakeAll(ctx context.Context, calls []counter.Call, batch Batch) {
 	start := time.Now()
 	if e.batcher != nil && len(calls) > 1 {

@@ -98,7 +98,8 @@ func joinSorted(all map[string]string) string {
 	return strings.Join(list, " ")
 }
 
-// TestSpanOfAFailure: a check that the store did not answer is an error, and on_error has decided.
+// TestSpanOfAFailure: the span of a check that the store did not answer has an error, and states
+// that on_error decided.
 func TestSpanOfAFailure(t *testing.T) {
 	tracer, spans := recorder()
 	r := newReportTest(t, "{name: shop, on_error: deny, rules: [{name: all, limit: 5/1m}]}")

@@ -113,7 +113,7 @@ func (p *Policy) Current() *Version { return (*p.versions.Load())[0] }
 // Known returns the current version and the replaced versions that are kept, the latest first.
 func (p *Policy) Known() []*Version { return *p.versions.Load() }
 
-// Of returns the version with an ID, or nil if it is not known.
+// Of returns the version with the given ID, or nil if it is not known.
 func (p *Policy) Of(id string) *Version {
 	for _, v := range *p.versions.Load() {
 		if v.ID == id {

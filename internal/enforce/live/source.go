@@ -29,8 +29,8 @@ type Follower interface {
 	Close() error
 }
 
-// Keeper is a source that stores the documents that came into force, for a start at which the
-// source itself does not answer.
+// Keeper is a source that stores the documents that came into force, so that a process can also
+// start while the source itself does not answer.
 type Keeper interface {
 	// Keep is called after each change whose document is in force, even if the document equals the
 	// previous one. The document is the one that the source passed on.

@@ -15,7 +15,7 @@ import (
 // in force. Both versions refer to it.
 type trial struct {
 	present, candidate *Version
-	share              int32 // of core.PlacesAll clients
+	share              int32 // how many of the core.PlacesAll places the candidate has
 	salt               [16]byte
 	// the requests that the candidate has decided
 	admitted, denied atomic.Uint64

@@ -58,7 +58,7 @@ type sharedVerifier struct {
 // versionVerifiers are the verifiers of one version.
 type versionVerifiers struct {
 	pool *Verifiers
-	list []policy.Verifier // in the order of identify; nil for an entry without a verifier
+	list []policy.Verifier // in the order of the list "identify"; nil for an entry without a verifier
 	held []*sharedVerifier
 }
 

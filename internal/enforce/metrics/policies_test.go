@@ -21,8 +21,8 @@ rules:
 - {name: off, enabled: false, limit: 1/1m}
 `
 
-// TestLimitsAreShown: each limit of an enabled rule is a series, which shows the least of those
-// with the same window; a tier without a limit is shown as infinite.
+// TestLimitsAreShown: the limits of an enabled rule with the same window are one series, which
+// shows the least of them. A tier without a limit is shown as infinite.
 func TestLimitsAreShown(t *testing.T) {
 	var p Policies
 	d := document(t, priced)

@@ -30,8 +30,8 @@ func (a always) TakeAll(ctx context.Context, calls []counter.Call) {
 	}
 }
 
-// TestChangesThatAreNotTold: a scrape shows how many changed counters the region's agent may not
-// have read, over all stores, and nothing for stores without regions.
+// TestChangesThatAreNotTold: a scrape shows how many changed counters of all stores the region's
+// agent may not have read. It shows nothing for stores without regions.
 func TestChangesThatAreNotTold(t *testing.T) {
 	limit, err := counter.ParseLimit("5/1h")
 	if err != nil {

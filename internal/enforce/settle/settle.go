@@ -146,7 +146,7 @@ func (q *Queue) work() {
 }
 
 // Stop settles the queued jobs. Stop waits until they are settled or the deadline has passed. The
-// result drained reports whether they are settled. The store must stay open until Stop returns.
+// result is true if they are settled. The store must stay open until Stop returns.
 func (q *Queue) Stop(deadline time.Duration) (drained bool) {
 	q.mu.Lock()
 	if !q.stopped {

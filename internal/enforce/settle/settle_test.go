@@ -210,7 +210,7 @@ type conditionalJob struct{ job }
 
 func (*conditionalJob) Condition() []counter.Check { return make([]counter.Check, 2) }
 
-// The type scriptedStore is a store that gives a set answer to the second of a condition's two
+// The type scriptedStore is a store that gives a certain answer to the second of a condition's two
 // checks, and counts its other calls.
 type scriptedStore struct {
 	second counter.Result

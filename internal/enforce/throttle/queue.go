@@ -17,8 +17,9 @@ const waitersMaxDefault = 1 << 17
 
 // At most the fraction 1/sourcePart of WaitersMax may be requests of one source. Otherwise a client
 // with a few counters could fill all queues, and requests of other clients would be denied instead
-// of delayed. With the default of a bridge, a source leaves room in the queue of a filter, too,
-// which holds up to 4,096 requests. There are sourceCounts counts, which the sources share.
+// of delayed. With the default of a bridge, a source can have 2,048 waiting requests. So it leaves
+// room in the queue of a filter, too, which holds up to 4,096. There are sourceCounts counts, which
+// the sources share.
 const (
 	sourcePart   = 8
 	sourceCounts = 1024
@@ -124,8 +125,8 @@ func (l *Queues) sourceCount(source uint32) *int32 {
 	return &l.sources[sources.Number(source)%sourceCounts]
 }
 
-// Turn returns a channel that receives when the ticket has become the first of its queue. An older
-// ticket may move ahead of it afterwards, so call Behind before taking units.
+// Turn returns a channel that receives a value when the ticket has become the first of its queue.
+// An older ticket may move ahead of it afterwards, so call Behind before taking units.
 func (t *Ticket) Turn() <-chan struct{} { return t.turn }
 
 // Behind returns the index of the first of the given queues in which an older ticket waits, or -1.

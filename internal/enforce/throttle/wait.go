@@ -29,7 +29,7 @@ const (
 )
 
 // Asker decides one request. Ask sends checks to the store, writes the results to the plan, and
-// decides from them. The checks are the plan's or the same number of others. The result answered is
+// decides from them. The checks are those of the plan, or as many others. The result answered is
 // false if the store did not answer and on_error decided.
 type Asker interface {
 	Ask(checks []counter.Check) (d core.Decision, answered bool)
@@ -132,9 +132,9 @@ func (w *Wait) Announce(first core.Decision, asker Asker) (d core.Decision, answ
 // Unanswered handles the failure of the call with the checks of First. If these checks were
 // lookups, the request has not been counted, because lookups charge nothing. A request that
 // on_error would admit then waits behind older ones, and is counted when its turn comes, by the
-// store or by the fallback. Otherwise one late call of each request would admit all requests of a
-// queue. Unanswered reports whether the request waits; in that case d is the decision, with a
-// delay. Otherwise d is unchanged.
+// store or by the fallback. Otherwise, if one call of each request were late, all requests of a
+// queue would be admitted. Unanswered reports whether the request waits; in that case d is the
+// decision, with a delay. Otherwise d is unchanged.
 func (w *Wait) Unanswered(d *core.Decision) (waits bool) {
 	if !w.looked || d.Denied() {
 		return false
