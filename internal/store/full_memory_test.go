@@ -13,8 +13,8 @@ import (
 )
 
 // TestAFullRedisGivesNobodyMore: a client fills the memory of Redis with made-up names. A client
-// whose counter exists gets exactly its limit from two nodes. A new client gets at most the limit
-// from each node, and its units are charged as soon as Redis has memory again.
+// whose counter exists gets exactly its limit from the two nodes together. A new client gets at
+// most the limit from each node, and its units are charged as soon as Redis has memory again.
 func TestAFullRedisGivesNobodyMore(t *testing.T) {
 	const count = 5
 	server := redistest.Start(t)
@@ -76,8 +76,8 @@ func TestAFullRedisGivesNobodyMore(t *testing.T) {
 
 // TestAFullRedisCountsBesideNewNames: the memory of Redis is full, and the counter of a client
 // exists. Each request of the client is also counted under a new made-up name. The client gets
-// exactly its limit from two nodes, whatever on_error says about the made-up name. Denied requests
-// charge nothing.
+// exactly its limit from the two nodes together, whatever on_error says about the made-up name.
+// Denied requests charge nothing.
 func TestAFullRedisCountsBesideNewNames(t *testing.T) {
 	const count = 6
 	server := redistest.Start(t)

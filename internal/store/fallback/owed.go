@@ -395,7 +395,7 @@ func (s *Store) charge(ctx context.Context, t *localCall, c *counter.Check, unit
 	t.one[0] = chargeOf(c, units)
 	defer func() {
 		s.endCharge(&t.one[0], &t.result[0], err)
-		t.one[0] = counter.Check{} // the caller owns its key
+		t.one[0] = counter.Check{} // its key belongs to the caller
 	}()
 	err = s.inner.Take(ctx, t.one[:], t.result[:])
 	return err

@@ -231,7 +231,7 @@ func (s *Store) or(ctx context.Context, t *localCall, err error, unsent bool, ch
 	s.startTallies(checks)
 	s.catchUp(t, checks)
 	failure := t.take(s.local, checks, results, s.nodes())
-	clear(t.checks) // the caller owns their keys
+	clear(t.checks) // their keys belong to the caller
 	if failure != nil {
 		s.settleDoubt(checks)
 		return err // memory cannot answer this call either
@@ -299,7 +299,7 @@ func (s *Store) catchUpCheck(t *localCall, c *counter.Check) {
 	lock := &s.locks[maphash.Bytes(s.owed.seed, c.Key)%owedShards]
 	lock.Lock()
 	defer lock.Unlock()
-	defer func() { t.one[0] = counter.Check{} }() // the caller owns its key
+	defer func() { t.one[0] = counter.Check{} }() // its key belongs to the caller
 	t.one[0] = counter.Check{Key: t.tallyKey(c), ScopeLen: c.ScopeLen, Limit: c.Limit, Bounds: c.Bounds, Op: counter.OpLook}
 	if s.local.Take(context.Background(), t.one[:], t.result[:]) != nil {
 		return

@@ -236,7 +236,7 @@ func (s *Store) tally(checks []counter.Check, results []counter.Result) {
 	if s.local.Take(context.Background(), t.checks, t.results) == nil && !s.agree(t, checks, results) {
 		s.disagree(t, checks, results)
 	}
-	clear(t.checks) // the caller owns their keys
+	clear(t.checks) // their keys belong to the caller
 }
 
 // tallyCheck returns the check that counts, in this process's memory, what the shared store

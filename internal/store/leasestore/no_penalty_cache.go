@@ -11,7 +11,7 @@ import (
 // AbsenceMax is how long the absence of a penalty is remembered, counted from when the call was
 // sent. AbsenceMax bounds the time until a penalty that another process imposes applies to held
 // units. The time is short because in the meantime held units admit requests that the store would
-// have denied. Five calls a second are few for a hot counter.
+// have denied. The checks cost at most ten calls a second, which are few for a hot counter.
 const AbsenceMax = 200 * counter.Millisecond
 
 // The type absence records that a client has no penalty.

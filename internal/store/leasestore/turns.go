@@ -4,8 +4,8 @@ package leasestore
 
 // The type turns is the queue of a gate. Each source has its own line, and the lines are served in
 // turn. So a client with thousands of requests at a counter that all clients share delays almost
-// only its own requests. Another client waits for at most one of these requests for each of its
-// own.
+// only its own requests. For each of its own requests, another client waits for at most one of
+// these requests.
 //
 // The zero turns is an empty queue.
 type turns struct {

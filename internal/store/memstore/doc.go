@@ -63,8 +63,8 @@
 // KiB is freed when its last counter is removed. The index never shrinks.
 //
 // The longest pause is the split of an index segment of 217 counters: tens of microseconds for one
-// shard. The directory of segments doubles from time to time. The directory takes 2 KiB at the
-// default bound, and 1 MiB at the greatest bound.
+// shard. The directory of segments doubles from time to time. In each shard it takes about 512
+// bytes at the default bound, and about 128 KiB at the greatest bound.
 //
 // Pages, segments, logs, violations and maps count toward [Options.BytesMax]; overflow counters do
 // not. Existing counters can grow beyond that bound; there is then no room for newcomers.

@@ -41,7 +41,8 @@ const (
 	unreadable
 )
 
-// outcome.strength orders outcomes. The outcome of a key is the strongest outcome of its records.
+// outcome.strength returns the rank of an outcome. The outcome of a key is that of its records with
+// the highest rank.
 func (o outcome) strength() int {
 	return [...]int{kept: 1, added: 4, raised: 3, over: 0, unreadable: 2}[o]
 }

@@ -24,7 +24,8 @@ const (
 	stringBytesMax = 1024
 	// membersPerRecord is the number of members of a set in one record.
 	membersPerRecord = 256
-	// violationsMax bounds the violations of a client. The limiter keeps half of them.
+	// violationsMax bounds how many violations of a client are read. The limiter keeps at most half
+	// as many.
 	violationsMax = 2000
 	// answerTimeout is how long a server may take to answer a pipeline.
 	answerTimeout = 30 * time.Second

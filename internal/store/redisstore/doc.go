@@ -8,9 +8,9 @@
 // One call of [Store.Take] is one atomic step in Redis and one round trip, however many checks it
 // carries. Redis should answer within the timeout, measured from when the call is sent. An answer
 // that arrives later, but within [Store.Patience], still decides the call; a busy process can wait
-// up to half a second longer. Before the call is sent, it can wait in the queue for up to a second
-// while Redis keeps answering. A burst of calls is therefore not mistaken for an outage, but fails
-// as an overload ([counter.ErrOverloaded]).
+// up to half a second longer. Before the call is sent, it can wait in the queue for up to a second,
+// or for three timeouts if that is longer, while Redis keeps answering. A burst of calls is
+// therefore not mistaken for an outage, but fails as an overload ([counter.ErrOverloaded]).
 //
 // Each charge is executed at most once. The store resends a call only after an error reply that
 // proves that the call was not executed: NOSCRIPT, and, in a cluster or after a failover, MOVED,
@@ -33,11 +33,10 @@
 // calls waits in the queue and does not time out in the server's socket. A circuit breaker observes
 // the batches. A batch that times out counts as failed only if the server does not answer a PING
 // either (see pinger), because a client can keep a server busy. When batches fail, the breaker
-// opens: calls then fail at once, and the store probes the server in the background, a few times a
-// second, until it answers. Then one call at a time is tried. Each
-// server has its own breaker, so that a dead master does not delay calls to other servers. Where
-// nodes are counted ([Store.CountNodes]), a node without calls tries the half-open breaker with its
-// own announcement.
+// opens: calls then fail at once, and the store probes the server in the background, several times
+// a second, until it answers. Then one call at a time is tried. Each server has its own breaker, so
+// that a dead master does not delay calls to other servers. Where nodes are counted
+// ([Store.CountNodes]), a node without calls tries the half-open breaker with its own announcement.
 //
 // The store reads the layout of a cluster with CLUSTER SLOTS, every ten seconds, and at once after
 // MOVED, when a server fails, or when no server is known for a slot. With sentinels, the store

@@ -71,7 +71,7 @@ func TestReporterReportsTheEndOfAnOutage(t *testing.T) {
 }
 
 // TestReporterTellsThatNoRequestComes checks an outage that ends while there are no requests: the
-// last log line reports this, rather than an open breaker.
+// last log line reports that no request comes, rather than an open breaker.
 func TestReporterTellsThatNoRequestComes(t *testing.T) {
 	var out bytes.Buffer
 	start := time.Unix(0, 0)

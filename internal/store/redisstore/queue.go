@@ -16,8 +16,8 @@ const sourceQueues = 1024
 
 // The type queue holds the calls that wait for a lane. Each source has its own queue, and the
 // queues are served in turn. So a client that makes thousands of calls at once delays almost only
-// its own calls. Another client waits for at most one of these calls for each of its own. A queue
-// is safe for concurrent use.
+// its own calls. For each of its own calls, another client waits for at most one of these calls. A
+// queue is safe for concurrent use.
 type queue struct {
 	max     int
 	waiting atomic.Int64

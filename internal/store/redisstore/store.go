@@ -102,8 +102,9 @@ func (s *Store) start() {
 func (s *Store) String() string { return s.reporter.server }
 
 // Take implements [counter.Store]. Take returns at the latest when ctx is done, when Redis has not
-// answered within [Store.Patience], or when the call has been in the queue for a second (see the
-// package documentation). Every error is an error of counter.ValidateChecks or a [*Failure].
+// answered within [Store.Patience], or when the call has been in the queue for a second or for
+// three timeouts, whichever is longer (see the package documentation). Every error is an error of
+// counter.ValidateChecks or a [*Failure].
 //
 // A ctx that is never done, or has a deadline that is further away than [Store.Patience], saves two
 // goroutine switches when Redis is idle. If such a ctx with a deadline is canceled, Take can return

@@ -17,7 +17,7 @@ const (
 	EndNone     End = ""         // the request did not wait
 	EndAdmitted End = "admitted" // admitted, or no longer denied for lack of units
 	EndDenied   End = "denied"   // the other regions had no units, or did not answer
-	EndLate     End = "late"     // a second had passed, or the caller had no more time
+	EndLate     End = "late"     // Agency.WaitMax or the time of the caller was over
 	EndGone     End = "gone"     // the client left; the request is not charged
 	EndFailed   End = "failed"   // the store did not answer
 )
@@ -90,8 +90,8 @@ func (s *Store) waitsFor(checks []counter.Check, results []counter.Result, taken
 // is that of the last call of take. The argument named taken reports whether the caller has already
 // called take. The caller may omit that call only if [Store.Behind] has returned true.
 //
-// The wait lasts for at most a second. The argument named until can set an earlier end; if it is
-// zero, it is ignored. If ctx ends, take is not called.
+// The wait lasts for at most [Agency.WaitMax]. The argument named until can set an earlier end; if
+// it is zero, it is ignored. If ctx ends, take is not called.
 func (s *Store) Await(ctx context.Context, until time.Time, checks []counter.Check, results []counter.Result, taken bool, take func() error) (End, error) {
 	c := s.waitsFor(checks, results, taken)
 	if c == nil && !taken {

@@ -15,10 +15,10 @@
 //
 // A front whose requests have goroutines of their own can let a denied request wait for a loan,
 // with [Store.Await]. At most [WaitersMax] requests of a process wait, [LineMax] of them for one
-// counter and [SourceMax] of one address, each for at most a second. Those of one counter are
-// decided in the order of their arrival. A request stops waiting when it is admitted, or when all
-// agents that heard the question have said that they are done with it: then no part of a loan can
-// arrive any more.
+// counter and [SourceMax] of one address, each for at most [Agency.WaitMax], by default a second.
+// Those of one counter are decided in the order of their arrival. A request stops waiting when it
+// is admitted, or when all agents that heard the question have said that they are done with it:
+// then no part of a loan can arrive any more.
 //
 // Requests under limits with a [counter.Check.WholeLimit] are denied while the region is written
 // off, and, after it was taken back, until it may use its parts of limits again: see package
