@@ -33,8 +33,8 @@ func (b *block) identifyWay(at string) {
 	b.extend(b.tree, "identify", syntax.List(at, syntax.Map(at).Set(kind, at, b.namedMethod("identify "+kind, kind, identifyRemedy))), at)
 }
 
-// namedMethod reads what follows the kind in an entry of identify. An attr takes a name, a header
-// or cookie takes a name and optionally unverified, and other kinds take a block.
+// namedMethod reads the rest of an entry of identify, which follows the kind. An attr takes a name,
+// a header or cookie takes a name and optionally unverified, and other kinds take a block.
 func (b *block) namedMethod(path, kind, remedy string) *syntax.Node {
 	d := b.d
 	at := place(d)

@@ -67,7 +67,8 @@ func TestAnUnreachableUpstreamRefunds(t *testing.T) {
 	}
 }
 
-// startRefunding starts a site whose limit of 3 requests is refunded for errors of the upstream.
+// startRefunding starts a site with a limit of 3 requests. Requests that end with an error of the
+// upstream are refunded.
 func startRefunding(t *testing.T, proxy string) *server {
 	t.Helper()
 	return start(t, `:PORT {

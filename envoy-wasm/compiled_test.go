@@ -19,7 +19,7 @@ import (
 	"github.com/penstock/penstock/internal/test/racescale"
 )
 
-// longHere are the tests of package filter that fill a bounded structure with thousands of
+// longHere matches the tests of package filter that fill a bounded structure with thousands of
 // requests. They take half of the time of all tests there, and the bounds do not depend on the
 // platform, so only "make exam" runs them compiled.
 const longHere = "^(TestCallsAreBoundedInQuestions|TestCredentialCacheIsBounded|TestAFloodLeavesHalfOfTheQueues|TestABurstOfOneClient|" +

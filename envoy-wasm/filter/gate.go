@@ -31,8 +31,8 @@ const (
 	gateAheadMax = 16
 )
 
-// gate tracks a counter while calls ask about requests for it. Without such requests the counter
-// has no gate.
+// gate tracks a counter while calls contain questions about requests for that counter. Without such
+// requests the counter has no gate.
 type gate struct {
 	_ slim.Incomparable
 
@@ -106,8 +106,8 @@ func (g *gate) waveOf(a *askingData) int {
 }
 
 // Filter.enqueue puts the request into the queue of its gate if enough requests like it are in
-// calls, and otherwise counts it as one of them. The argument from is the gate in whose queue the
-// request waited, or nil. The result full reports that the queue is full.
+// calls, and otherwise counts it as a request in a call. The argument from is the gate in whose
+// queue the request waited, or nil. The result full reports that the queue is full.
 func (f *Filter) enqueue(s *Stream, from *gate) (waits, full bool) {
 	l, a := &f.gates, s.asking
 	if a.narrow < 0 {

@@ -272,8 +272,8 @@ func anyDenied(results []counter.Result) bool {
 	return false
 }
 
-// Filter.lease processes the results of an answer for the counters of an item. If the answer
-// has verdicts on the credentials, the results can be for a different client than the wanted units.
+// Filter.lease processes the results of an answer for the counters of an item. If the answer has
+// verdicts on the credentials, the results can be for another client than the wanted units.
 func (f *Filter) lease(r *batchItem, got *wire.Answer, ok bool, sent counter.Micros) {
 	defer f.guard() // the request gets its answer even if the following code panics
 	n := max(1, r.checks)

@@ -78,7 +78,7 @@ func (s *Stream) ResponseHeaders(headers [][2]string, ends bool) (fields [][2]st
 	}
 	status := exchange.StatusOf(headers)
 	if status >= 100 && status < 200 && status != 101 {
-		return nil // this is an interim response: the final one follows
+		return nil // this is an interim response: the final response follows
 	}
 	s.responded = true
 	if s.due != nil {

@@ -44,8 +44,7 @@ func (s *Stream) sourceFull() bool {
 	return from.queued >= sourceMax || from.held+s.asking.attrs.Bytes > sourceBytesMax
 }
 
-// holdForSource sets the number of bytes that the request adds to those that its
-// source holds.
+// holdForSource sets the number of bytes that the request adds to the bytes that its source holds.
 //
 //go:noinline
 func (s *Stream) holdForSource(bytes int) {
@@ -54,7 +53,7 @@ func (s *Stream) holdForSource(bytes int) {
 	a.sourced = bytes
 }
 
-// addToCount adds to the number of requests in the queues.
+// addToCount adds n to the number of requests in the queues.
 //
 //go:noinline
 func (s *Stream) addToCount(n int) {

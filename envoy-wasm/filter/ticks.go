@@ -7,7 +7,7 @@ import (
 	"github.com/penstock/penstock/internal/lease"
 )
 
-// TickMillis is the time between two calls of [Filter.Tick] while anything waits, in milliseconds.
+// TickMillis is the interval in milliseconds at which [Filter.Tick] is called while anything waits.
 // No request waits longer than two ticks beyond its deadline.
 const TickMillis = 10
 

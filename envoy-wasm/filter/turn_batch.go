@@ -67,7 +67,7 @@ func (f *Filter) decideArrivals() {
 
 // decideArrived decides a request that waited for the end of the turn or for a poll, unless it has
 // ended. If the policy was replaced meanwhile, the new policy decides, provided that it reads the
-// same inputs as the old policy. If not, the old policy decides, as no more inputs can be read.
+// same inputs as the old policy. If not, the old policy decides, because no inputs can be read now.
 //
 //go:noinline
 func (s *Stream) decideArrived() {

@@ -116,7 +116,8 @@ func TestManyClientsOfOneCounter(t *testing.T) {
 	}
 }
 
-// TestRequestsWithoutALimitAreReported: a tier without a limit costs no call, but its usage counts.
+// TestRequestsWithoutALimitAreReported: requests of a tier without a limit need no call, but their
+// usage is reported.
 func TestRequestsWithoutALimitAreReported(t *testing.T) {
 	b := usageLedger(t)
 	p := shopLeased(t, "20000/1m fixed_window")

@@ -140,7 +140,7 @@ type Bridge struct {
 	calls        sync.Pool       // of *call
 	under        atomic.Int64    // the number of calls being decided that do not wait for a throttle rule
 	receiving    atomic.Int64    // calls being received
-	bodies       atomic.Int64    // the number of bytes of all bodies, except the first bodyFree of each
+	bodies       atomic.Int64    // the number of bytes of all bodies, without the first bodyFree bytes of each
 	asking       atomic.Int64    // questions being decided
 	clients      *sources.Counts // the number of calls in JSON being decided, by the client's address
 	sealer       *sealer

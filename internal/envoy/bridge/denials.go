@@ -72,8 +72,9 @@ func (q *question) reportDenials(left *counter.Micros, traced bool) {
 	q.bridge.enforcer.ReportDenials(&q.plan, &d, q.version, uint64(u.Cost), uint64(u.Max))
 }
 
-// deniedAt returns the decision about the plan's request if the check denies it. A request that no
-// check denies is denied without the store, or because the store did not answer.
+// deniedAt returns the decision about the plan's request if the check denies it. If the plan has no
+// checks, the policy alone decides. If check is not one of the plan's checks, the result is the
+// denial of an overload.
 func (q *question) deniedAt(check int) core.Decision {
 	checks, results := q.plan.Checks(), q.plan.Results()
 	switch {

@@ -332,7 +332,7 @@ func TestUnitsOfFiltersAreInherited(t *testing.T) {
 		for range 12 {
 			w.run(5 * time.Millisecond)
 			w.runLoad(k, 600, 300*time.Millisecond)
-			w.run(330 * time.Millisecond) // at this point the last calls are answered
+			w.run(330 * time.Millisecond) // at this point the last calls have been answered
 			next, held := w.newWorker(), k.held
 			k.f.End()
 			k.dead = true

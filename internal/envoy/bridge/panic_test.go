@@ -63,7 +63,7 @@ func TestAPanicFailsOneQuestion(t *testing.T) {
 	}
 }
 
-// The type fusedStore is a store that panics once, at the nth call after it was set.
+// The type fusedStore is a store that panics at the nth call after fuse was set to n.
 type fusedStore struct {
 	counter.Store
 	fuse atomic.Int64
@@ -76,7 +76,7 @@ func (f *fusedStore) Take(ctx context.Context, checks []counter.Check, results [
 	return f.Store.Take(ctx, checks, results)
 }
 
-// fusedBridge is a bridge with the policy shop over a store that can panic, and its log.
+// fusedBridge returns a bridge with the policy shop, its store, which can panic, and its log.
 func fusedBridge(t *testing.T, change func(*Options)) (*testBridge, *fusedStore, *eventually.Journal) {
 	log, store := new(eventually.Journal), new(fusedStore)
 	h := open(t, strings.Replace(shop, "1/100ms", "1/1s", 1), func(o *Options) {

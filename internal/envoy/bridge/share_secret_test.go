@@ -32,7 +32,7 @@ func TestBridgesShareTheirSecret(t *testing.T) {
 		return first.b.sealer.secret() == second.b.sealer.secret()
 	})
 	receipt := first.askWithToken(first.question("/ai", "192.0.2.1"))[0].Receipt
-	// the second bridge gets a receipt that has already been redeemed
+	// the receipt has already been redeemed when first gets it
 	for _, h := range []*testBridge{second, first} {
 		if a := h.askWithToken(settlementItem(receipt, "3"))[0]; a.Status != wire.StatusOK {
 			t.Fatalf("a receipt of the first bridge: %+v", a)
@@ -43,7 +43,7 @@ func TestBridgesShareTheirSecret(t *testing.T) {
 			series := `penstock_settlements_total{result="` + result + `"}`
 			return first.counted(series) + second.counted(series)
 		}
-		return ends("settled") == 1 && ends("redeemed") == 1 // this is the secret of the bridge that came first
+		return ends("settled") == 1 && ends("redeemed") == 1 // one bridge redeems the receipt, and the other learns that it was redeemed
 	})
 	if used := first.readUsedIn(first.b.options.Store, "/ai", "192.0.2.1"); used != 3 {
 		t.Errorf("%d are used, want 3", used)

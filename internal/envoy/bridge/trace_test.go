@@ -64,8 +64,8 @@ func TestEveryBridgeReadsEveryFilter(t *testing.T) {
 	}
 }
 
-// TestPolicyOfABridgeThatTraces: a filter that has the policy from a bridge that does not trace
-// gets a new policy from a bridge that traces.
+// TestPolicyOfABridgeThatTraces: a filter that has got the policy from a bridge that does not trace
+// fetches it again from a bridge that traces.
 func TestPolicyOfABridgeThatTraces(t *testing.T) {
 	fetch := func(h *testBridge, known string) *httptest.ResponseRecorder {
 		r := httptest.NewRequest(http.MethodGet, "/v1/policy", nil)

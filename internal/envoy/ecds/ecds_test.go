@@ -115,7 +115,7 @@ func (p *proxy) wantSettings(version string) (settings, nonce, whole string) {
 }
 
 // TestEveryEnvoyHasThePolicyInForce checks the policy at the start and after a change. An Envoy
-// that rejects a version gets no other until the next change.
+// that rejects a version gets no other version until the next change.
 func TestEveryEnvoyHasThePolicyInForce(t *testing.T) {
 	s, said, connect := startServer(t, Options{Wasm: "/etc/penstock.wasm", Filter: "cluster: bridge\n# why\n\ndeadline: 20ms"})
 	early := connect()

@@ -61,8 +61,8 @@ func encoded(domain string, pairs ...string) []byte {
 	return b
 }
 
-// TestBytesAreDecided: values that are not UTF-8 are decided like others, and different bytes are
-// different values.
+// TestBytesAreDecided: values that are not UTF-8 are decided like other values, and different bytes
+// are different values.
 func TestBytesAreDecided(t *testing.T) {
 	s := serve(t, rules(t, `{name: shop, rules: [
 		{name: path, match: {path: /all*}, per: [], limit: 2/1h fixed_window},

@@ -110,8 +110,8 @@ func TestCounters(t *testing.T) {
 	left(2, d("to", "5"))
 }
 
-// TestOnlyEnvoyWritesLimitHeaders: the imported policy adds no rate limit fields to those that
-// Envoy writes with enable_x_ratelimit_headers from the limits in the answer.
+// TestOnlyEnvoyWritesLimitHeaders: with enable_x_ratelimit_headers, Envoy writes rate limit fields
+// from the limits in the answer. The imported policy adds no other rate limit fields.
 func TestOnlyEnvoyWritesLimitHeaders(t *testing.T) {
 	s := importAll(t, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 1}}]\n")
 	for range 2 {

@@ -71,8 +71,8 @@ func (e *entry) hasCounters() bool { return e.value == "" || e.wild() && !e.shar
 // maskedAddress is the key of Envoy's action for networks.
 const maskedAddress = "masked_remote_address"
 
-// source.rejects returns what the source cannot express of an entry; "" if it can express the
-// entry.
+// source.rejects returns the reason why the source cannot express an entry, and the remedy. The
+// reason is "" if the source can express the entry.
 func (s source) rejects(e *entry) (why, remedy string) {
 	stars := strings.Count(e.value, "*")
 	inside := stars > 1 || stars == 1 && !strings.HasSuffix(e.value, "*")
@@ -120,8 +120,8 @@ func (s source) rejects(e *entry) (why, remedy string) {
 	return "", ""
 }
 
-// Sources.problems returns what the sources cannot express of the domains, and keys without a
-// source.
+// Sources.problems returns the problems of the domains: what the sources cannot express, and keys
+// without a source.
 func (s Sources) problems(domains []*domain, rules [][]*rule) (found policy.Problems) {
 	if len(domains) > 1 {
 		found = append(found, policy.Problem{Path: "domain", Value: domains[1].name, Place: domains[1].place,

@@ -94,7 +94,7 @@ const LoanWait = 800 * counter.Millisecond
 const SilentMin = counter.Second
 
 // AnswerTime is the longest time in which a bridge answers a call, except questions of [KindWait].
-// The rest of [SilentMin] is for the answer's way to the filter.
+// The rest of [SilentMin] is for sending the answer to the filter.
 const AnswerTime = 800 * counter.Millisecond
 
 // Item is a question, a settlement or a refund. Kind determines which of the other fields are set.
