@@ -28,8 +28,9 @@ var filterParts = map[string]int{"runtime": 1152, "core": 448, "filter": 68, "in
 	"internal_bisect": 18, "main": 18, "strconv": 18, "internal_poll": 16, "unique": 16, "syscall": 14, "internal_godebug": 11,
 	"sync": 11, "encoding_base64": 9, "proxywasm": 9, "unicode": 8, "internal_runtime_atomic": 5, "os": 5, "unicode_utf8": 4}
 
-// filterWithout holds functions that must not be in the filter, each with the reason. The list of
-// dependencies does not show this: the filter depends on reflect, but without these functions.
+// filterWithout holds functions that must not be in the filter, each with the reason. A list of
+// dependencies would not show this: the filter depends on reflect, but has no method of
+// reflect.Value.
 var filterWithout = []struct{ name, why string }{
 	{`^fmt\.(Sprint|Fprint|Append|Errorf)`, "0.4 MB with reflect: write texts with strconv"},
 	{`^reflect\.(Value|.*rtype)`, "0.1 MB and whatever it keeps in"},
@@ -113,8 +114,8 @@ func buildFilter(t *testing.T, linker string, flags ...string) []byte {
 	return module
 }
 
-// listGrown lists the packages that have more code than in filterParts, and the largest functions
-// of the first of them.
+// listGrown lists the packages that have more code than filterParts states, and the largest
+// functions of the first of them.
 func listGrown(functions map[string]int) string {
 	packages := map[string]int{}
 	for name, size := range functions {

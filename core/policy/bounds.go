@@ -51,7 +51,7 @@ const (
 
 // Bounds of the parts of a request.
 const (
-	// the bytes of the longest query, or of all cookies together, that is searched for a value
+	// the greatest length of a query, or of all cookies together, that is searched for a value
 	CarrierBytesMax = 64 << 10
 )
 

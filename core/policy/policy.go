@@ -265,7 +265,7 @@ type Listed struct {
 type DimensionKind uint8
 
 // The dimensions, in the order of their values in a key. The dimensions of a client come first, so
-// that its counters share a hash slot.
+// that the counters of a client share a hash slot.
 const (
 	PerClient DimensionKind = iota
 	PerUser
@@ -360,7 +360,7 @@ func (p Problem) String() string {
 	return b.String()
 }
 
-// Problems is a list of errors in a policy. As an error it prints one per line.
+// Problems is a list of errors in a policy. As an error it prints one problem per line.
 type Problems []Problem
 
 // Error lists the problems, one per line.

@@ -96,7 +96,7 @@ func TestUnauthorized(t *testing.T) {
 		}
 		seen[detail] = true
 	}
-	if len(seen) < policy.CredentialStateCount-1 { // a client cannot distinguish expired and lapsed
+	if len(seen) < policy.CredentialStateCount-1 { // a client cannot tell expired from lapsed
 		t.Errorf("%d sentences for %d states", len(seen), policy.CredentialStateCount)
 	}
 }

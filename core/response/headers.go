@@ -140,8 +140,8 @@ func (w *Writer) policiesField(p *core.Plan) (item string, several span) {
 	return item, span{}
 }
 
-// resetSeconds returns X-RateLimit-Reset. X-RateLimit-Reset is rounded up and at least one second
-// in the future, so that a client that waits until then is not too early.
+// resetSeconds returns the value of X-RateLimit-Reset. The value is rounded up and at least one
+// second in the future, so that a client that waits until then is not too early.
 func resetSeconds(r *counter.Result) int64 { return ceilSeconds(r.At + max(r.Reset, counter.Second)) }
 
 // retrySeconds returns the value of Retry-After in seconds, rounded up, at least 1.

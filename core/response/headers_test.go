@@ -88,7 +88,7 @@ func TestHeadersOfSeveralLimits(t *testing.T) {
 		`"dear";q=25;w=60`
 	store := newCounters()
 	got, _, d := fieldsOf(t, store, 1, rs)
-	// The limit reported has one request left; api-1m has three.
+	// The reported limit has one request left; api-1m has three.
 	want := response.Fields{"25", "15", "1700000040", `"dear";r=15;t=40`, policies, "", "10"}
 	if diff := cmp.Diff(want, got); diff != "" || d.Rule != "dear" || d.Policy != "dear" || d.Used != 10 {
 		t.Errorf("%+v; -want +got:\n%s", d, diff)

@@ -124,7 +124,7 @@ func appendExceeded(dst []byte, p *core.Plan, d *core.Decision, kind, title stri
 
 // appendViolated appends the policies that deny, except hidden ones. appendViolated omits the
 // member if there are none, or if the policy with the longest wait is hidden. Policy names need no
-// JSON escapes, since Compile restricts them.
+// JSON escapes, because Compile restricts them.
 func appendViolated(dst []byte, p *core.Plan, d *core.Decision) []byte {
 	if d.Limit == nil && d.Outcome != core.OutcomePenalized {
 		return dst
