@@ -44,7 +44,8 @@ func (s *Stream) sourceFull() bool {
 	return from.queued >= sourceMax || from.held+s.asking.attrs.Bytes > sourceBytesMax
 }
 
-// holdForSource sets the number of bytes that the request adds to the bytes that its source holds.
+// holdForSource sets the number of bytes that the request adds to the bytes that its
+// source holds.
 //
 //go:noinline
 func (s *Stream) holdForSource(bytes int) {
