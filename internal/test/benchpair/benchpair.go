@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package benchpair compares ways of doing something. The package runs them in short turns, so that
-// other work on the machine affects all of them equally, and reports the median turn of each way
-// and its ratio to the first way. Use it on shared machines. Each call costs an extra function
-// call, about 2 ns. Measure code that allocates, or that many goroutines run at once, with an
-// ordinary benchmark.
+// Package benchpair compares ways of doing something on a shared machine. It runs the ways in short
+// turns, so that other work on the machine affects all of them equally. It reports the median turn
+// of each way, and the ratio to the first way. Each call costs an extra function call, about 2 ns.
+// Use an ordinary benchmark for code that allocates, or that many goroutines run at once.
 package benchpair
 
 import (
@@ -13,7 +12,7 @@ import (
 	"time"
 )
 
-// A turn is long enough to be measured by the clock, and so short that most turns are not
+// A turn is long enough for the resolution of the clock, and so short that most turns are not
 // interrupted.
 const (
 	turn   = 100 * time.Microsecond
@@ -26,8 +25,8 @@ type Way struct {
 	Call func()
 }
 
-// Measure reports each way as a sub-benchmark: the nanoseconds per call, as the median of its
-// turns, and the ratio to the first way.
+// Measure reports each way as a sub-benchmark, with two figures: the median of the nanoseconds per
+// call in its turns, and the ratio of this median to that of the first way.
 func Measure(b *testing.B, ways []Way) {
 	b.Helper()
 	calls, spans := make([]int, len(ways)), make([][]float64, len(ways))

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestMeasure checks that all ways are called equally often, and that the slower one is reported as
-// slower.
+// TestMeasure checks that each way is called in every round, and that the faster one is called more
+// often.
 func TestMeasure(t *testing.T) {
 	var short, long int
 	work := func(n int) {
@@ -17,7 +17,7 @@ func TestMeasure(t *testing.T) {
 		}
 	}
 	ways := []Way{{"short", func() { short++; work(1) }}, {"long", func() { long++; work(10) }}}
-	// other work on the machine may slow the fast one while it is calibrated
+	// other work on the machine may slow down the fast way while it is calibrated
 	for try := 0; try < 5 && short <= long; try++ {
 		short, long = 0, 0
 		testing.Benchmark(func(b *testing.B) { Measure(b, ways) })

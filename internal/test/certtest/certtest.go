@@ -3,7 +3,7 @@
 // Package certtest writes certificates and their keys to PEM files for tests over TLS. The
 // certificates are valid for an hour.
 //
-// Each certificate has a new ECDSA key. A test that only needs a server of its own for HTTPS uses
+// Each certificate has a new ECDSA key. A test that needs nothing but an HTTPS server should use
 // httptest.NewTLSServer instead.
 package certtest
 
@@ -31,7 +31,7 @@ type Authority struct {
 	key         *ecdsa.PrivateKey
 }
 
-// NewAuthority writes the certificate of an authority, which is self-signed, and its key.
+// NewAuthority writes the self-signed certificate of a new authority, and its key.
 func NewAuthority(t testing.TB, certFile, keyFile string) *Authority {
 	t.Helper()
 	template := &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
@@ -39,26 +39,27 @@ func NewAuthority(t testing.TB, certFile, keyFile string) *Authority {
 }
 
 // Issue writes a certificate that the authority signs, and its key. The template needs only the
-// names and addresses of the certificate: a missing serial number, subject and time are filled in.
+// names and addresses of the certificate. A missing serial number, subject or time is filled in.
 func (a *Authority) Issue(t testing.TB, certFile, keyFile string, template *x509.Certificate) {
 	t.Helper()
 	write(t, certFile, keyFile, template, a)
 }
 
-// SelfSigned writes a certificate that its own key signs, and the key. The template is that of
+// SelfSigned writes a self-signed certificate, and its key. The template is as for
 // [Authority.Issue].
 func SelfSigned(t testing.TB, certFile, keyFile string, template *x509.Certificate) {
 	t.Helper()
 	write(t, certFile, keyFile, template, nil)
 }
 
-// Region returns a template of a certificate for the agent of a region on this machine.
+// Region returns the template of a certificate for a region's agent that runs on this machine.
 func Region(name string) *x509.Certificate {
 	return &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, URIs: []*url.URL{{Scheme: "penstock", Opaque: "region:" + name}}}
 }
 
-// Mutual returns a configuration for both directions of a connection whose ends show certificates.
-// The folder contains the authority's ca.pem, and NAME.pem and NAME.key of this end.
+// Mutual returns a TLS configuration, for the client or the server, with which both ends of a
+// connection must show certificates. The folder contains ca.pem of the authority, and NAME.pem and
+// NAME.key of this end.
 func Mutual(t testing.TB, folder, name string) *tls.Config {
 	t.Helper()
 	pair, err := tls.LoadX509KeyPair(filepath.Join(folder, name+".pem"), filepath.Join(folder, name+".key"))

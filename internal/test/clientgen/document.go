@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package clientgen generates the Go client of an OpenAPI document.
+// Package clientgen generates a Go client from an OpenAPI document.
 //
 // # Promise
 //
@@ -9,7 +9,7 @@
 //
 // # When not to use it
 //
-// The package knows only what the document of the control plane uses.
+// The package supports only the parts of OpenAPI that the document of the control plane uses.
 package clientgen
 
 import (
@@ -59,7 +59,7 @@ type schema struct {
 	AdditionalProperties json.RawMessage
 }
 
-// types are the values of the field type: one name, or a list of them.
+// types holds the value of the field named type, which is one name or a list of names.
 type types []string
 
 // UnmarshalJSON implements [json.Unmarshaler].
@@ -74,7 +74,7 @@ func (t *types) UnmarshalJSON(text []byte) error {
 // The method null reports whether the value may be null.
 func (s *schema) null() bool { return slices.Contains(s.Type, "null") }
 
-// The method kind returns the type other than null.
+// The method kind returns the name of the type, other than null.
 func (s *schema) kind() string {
 	for _, name := range s.Type {
 		if name != "null" {
@@ -102,9 +102,9 @@ func (o *operation) topic() string {
 	return topic
 }
 
-// The method answer returns the schema of the answer, which is of the format binary if the answer
-// is not JSON. The result named ok is false if the answer has no body, and tagged reports whether
-// it has an ETag.
+// The method answer returns the schema of a successful answer. If the answer is not JSON, the
+// format of the schema is "binary". The result named ok is false if the answer has no body, and
+// tagged reports whether the answer has an ETag.
 func (o *operation) answer() (s schema, ok, tagged bool, err error) {
 	for status, r := range o.Responses {
 		if !strings.HasPrefix(status, "2") {
@@ -121,10 +121,10 @@ func (o *operation) answer() (s schema, ok, tagged bool, err error) {
 	return s, ok, tagged, nil
 }
 
-// abbreviations are the words that are written in capitals.
+// abbreviations holds the words that Go names spell in capitals.
 var abbreviations = map[string]string{"id": "ID", "ip": "IP", "url": "URL"}
 
-// exportName returns a name of the document as an exported name of Go.
+// exportName converts a name of the document to an exported Go name.
 func exportName(name string) string {
 	var text strings.Builder
 	for _, word := range strings.FieldsFunc(name, func(r rune) bool { return r == '-' || r == '_' }) {
@@ -137,10 +137,10 @@ func exportName(name string) string {
 	return text.String()
 }
 
-// typeName returns the name of the type of a component.
+// typeName returns the name of the Go type for a component.
 func typeName(component string) string {
 	if component == "Client" {
-		return "ClientEntry" // the package's Client is the one that calls
+		return "ClientEntry" // the name Client belongs to the type that calls the API
 	}
 	return strings.TrimSuffix(component, "Body")
 }
@@ -148,7 +148,7 @@ func typeName(component string) string {
 // The method component returns the name of the component that a schema refers to, or "".
 func (s *schema) component() string { return strings.TrimPrefix(s.Ref, "#/components/schemas/") }
 
-// The method references returns the names of the components in a schema.
+// The method references returns the names of the components that a schema refers to.
 func (s *schema) references() (all []string) {
 	if s.Ref != "" {
 		all = append(all, s.component())
@@ -166,7 +166,8 @@ func (s *schema) references() (all []string) {
 	return all
 }
 
-// The method values returns the schema of the values of an object with any names, or nil.
+// The method values returns the schema of the values of an object that may have any field names.
+// For any other schema it returns nil.
 func (s *schema) values() *schema {
 	values := new(schema)
 	if len(s.AdditionalProperties) == 0 || json.Unmarshal(s.AdditionalProperties, values) != nil {

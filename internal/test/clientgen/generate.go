@@ -39,8 +39,8 @@ func Files(openAPI []byte) (map[string][]byte, error) {
 	return files, nil
 }
 
-// The method file returns the file with the given operations and the types that no earlier file
-// has.
+// The method file returns the file for the given operations. The file also has those of their types
+// that no earlier file has.
 func (g *generator) file(operations []operation) ([]byte, error) {
 	g.text.Reset()
 	for i := range operations {
@@ -86,8 +86,9 @@ func (o *operation) components() (names []string, err error) {
 	return append(names, answer.references()...), err
 }
 
-// The method component writes the type of a component, and those that it refers to, unless they are
-// written. In a partial type, a field that is left out differs from an empty one.
+// The method component writes the type of a component, and the types of the components that it
+// refers to, unless they are already written. In a partial type, a field that is left out differs
+// from an empty field.
 func (g *generator) component(name string, partial bool) error {
 	if g.written[name] {
 		return nil

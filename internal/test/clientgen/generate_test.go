@@ -10,14 +10,14 @@ import (
 	"testing"
 )
 
-// folder is where the generated files are. The test is not there, so that it can replace files that
+// folder has the generated files. The test is in another package, so that it can replace files that
 // do not compile.
 const folder = "../../../controlclient"
 
 var update = flag.Bool("update", false, "write the generated files")
 
-// TestTheClientIsTheOneOfTheDocument tests that the generated files are those of the document in
-// the reference. To update them: go generate ./controlclient.
+// TestTheClientIsTheOneOfTheDocument tests that the generated files match the OpenAPI document in
+// docs/reference. "go generate ./controlclient" updates them.
 func TestTheClientIsTheOneOfTheDocument(t *testing.T) {
 	document, err := os.ReadFile("../../../docs/reference/control.openapi.json")
 	if err != nil {

@@ -7,21 +7,21 @@ import (
 	"strings"
 )
 
-// call is an operation as a method of Go.
+// call is an operation in the form of a Go method.
 type call struct {
 	*operation
 	name      string
 	arguments []string    // as written in the signature
-	passed    []string    // as written in a call
-	options   []parameter // those in the struct of options
+	passed    []string    // the same arguments, as written in a call
+	options   []parameter // the parameters in the struct of options
 	condition bool
 	answerOf  string // the type of the answer; "" for none
 	binary    bool   // the answer is not JSON
 	tagged    bool
-	lines     []string // lines of the method, which put the parameters into the request
+	lines     []string // the lines of the method that put the parameters into the request
 }
 
-// The method operation writes the methods of an operation.
+// The method operation writes the Go methods for an operation.
 func (g *generator) operation(o *operation) error {
 	c := &call{operation: o, name: exportName(o.OperationID), arguments: []string{"ctx context.Context"}, passed: []string{"ctx"}}
 	answer, ok, tagged, err := o.answer()
@@ -46,16 +46,16 @@ func (g *generator) operation(o *operation) error {
 	return g.writePages(c)
 }
 
-// The method argument adds an argument to the method that is generated.
+// The method argument adds an argument to the generated method.
 func (c *call) argument(name, kind string) {
 	c.arguments = append(c.arguments, name+" "+kind)
 	c.passed = append(c.passed, name)
 }
 
-// setters are the methods of a request that set an optional parameter of a type.
+// setters holds, by the type of a parameter, the name of the request's method that sets it.
 var setters = map[string]string{"string": "text", "int64": "number", "bool": "truth", "time.Time": "instant"}
 
-// The method parameters adds the parameters: those of the path, those that are required, the
+// The method parameters adds the parameters: first those of the path, then the required ones, the
 // optional ones, and the condition.
 func (c *call) parameters() error {
 	if err := c.pathParameters(); err != nil {
@@ -96,7 +96,7 @@ func (c *call) parameters() error {
 	return nil
 }
 
-// pathParameters adds the parameters of the path in their order there.
+// pathParameters adds the parameters of the path, in the order in which the path has them.
 func (c *call) pathParameters() error {
 	first, rest, _ := strings.Cut(c.path, "{")
 	c.lines = append(c.lines, fmt.Sprintf("r.path = %q", first))
@@ -118,7 +118,7 @@ func (c *call) pathParameters() error {
 	return nil
 }
 
-// takeBody adds the body.
+// takeBody adds the body of the request.
 func (c *call) takeBody() error {
 	if c.RequestBody == nil {
 		return nil
@@ -138,7 +138,7 @@ func (c *call) takeBody() error {
 	return nil
 }
 
-// The method options writes the type of the optional parameters.
+// The method options writes the struct type that holds the optional parameters.
 func (g *generator) options(c *call) error {
 	if len(c.options) == 0 {
 		return nil
@@ -181,7 +181,7 @@ func (g *generator) method(c *call) {
 		c.operation.method, strings.Join(c.lines, "\n"), give)
 }
 
-// writePages writes the method that reads all pages, if the answer has pages.
+// writePages writes a method that iterates over all pages, if the answer has pages.
 func (g *generator) writePages(c *call) error {
 	for component, s := range g.document.Components.Schemas {
 		if _, paged := s.Properties["next"]; typeName(component) != c.answerOf || !paged {

@@ -24,8 +24,8 @@ import (
 	"github.com/penstock/penstock/internal/usage"
 )
 
-// The variable noon is the instant of the corpus, at which the clock of the run with package core
-// begins. That day is a Saturday, and the 81st of a period of 90 days.
+// The variable noon is the instant of the corpus. The clock begins there when the corpus runs with
+// package core. The day is a Saturday, and the 81st day of a period of 90 days.
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 // coreFront is core with a store in memory. Its clock advances when a request waits.
@@ -54,7 +54,8 @@ func newCoreFront(t testing.TB) *coreFront {
 	return f
 }
 
-// The method begin prepares a story's policy.
+// The method begin compiles a story's policy, and returns the function that decides the story's
+// requests.
 func (f *coreFront) begin(t testing.TB, s *Story) Asker {
 	t.Helper()
 	ruleset := f.compile(t, s.Write(t, t.TempDir(), f.set))
@@ -92,7 +93,8 @@ func (f *coreFront) open(d *policyfile.Document) (*core.Ruleset, func(), error) 
 	return ruleset, func() { _ = closer.Close() }, nil
 }
 
-// The method ask decides a request, waits if it has to, and settles its cost.
+// The method ask decides a request and settles its cost. If the request must wait, the method
+// advances the clock.
 func (f *coreFront) ask(t testing.TB, rs *core.Ruleset, r *Request) Answer {
 	t.Helper()
 	var plan core.Plan
@@ -136,7 +138,7 @@ func (f *coreFront) decide(t testing.TB, plan *core.Plan) core.Decision {
 	return plan.Degrade()
 }
 
-// The method settle charges or refunds what the response requires.
+// The method settle corrects the charge if the response requires this.
 func (f *coreFront) settle(t testing.TB, plan *core.Plan, d *core.Decision, r *Request, fields *response.Fields) {
 	t.Helper()
 	var s core.Settlement
@@ -197,8 +199,8 @@ func (a *Answer) deny(r *Request, plan *core.Plan, d *core.Decision, fields *res
 	}
 }
 
-// grpcKind returns the content type of an answer to a gRPC request, or "" for other requests. A
-// suffix may name the message encoding.
+// grpcKind returns the content type of the answer to a request with the content type asked, or ""
+// if it is no gRPC request. A suffix of asked may name the encoding of messages.
 func grpcKind(asked string) string {
 	kind, _, _ := strings.Cut(asked, "+")
 	if slices.Contains([]string{"application/grpc", "application/grpc-web", "application/grpc-web-text"}, kind) {
@@ -207,7 +209,7 @@ func grpcKind(asked string) string {
 	return ""
 }
 
-// The method pass adds the policy's headers to the upstream's response.
+// The method pass fills in the upstream's response, with the policy's headers.
 func (a *Answer) pass(r *Request, d *core.Decision, fields *response.Fields) {
 	a.Passed, a.Status = true, r.Says.Status
 	if r.Method != http.MethodHead {
@@ -256,7 +258,7 @@ func (r *Request) header(name string) string {
 	return ""
 }
 
-// The type upstream presents the corpus' upstream response to a settlement.
+// The type upstream presents the upstream's response, as the corpus describes it, to a settlement.
 type upstream struct {
 	says *Says
 	kind string
@@ -296,7 +298,7 @@ func TestCore(t *testing.T) {
 	Run(t, "core", Load(t), f.begin)
 }
 
-// TestCoreFailsWrongStories runs the stories with wrong expectations: core must fail each.
+// TestCoreFailsWrongStories tests that core fails each of the stories with wrong expectations.
 func TestCoreFailsWrongStories(t *testing.T) {
 	f := newCoreFront(t)
 	RunWrong(t, "core", LoadWrong(t), f.begin)

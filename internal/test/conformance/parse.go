@@ -19,7 +19,7 @@ var Fronts = []string{"core", "wasm", "caddy", "envoy", "module"}
 // Load reads the corpus.
 func Load(t testing.TB) []Story { return load(t, "*.txt") }
 
-// LoadWrong reads the stories with wrong expectations, none of which any front may meet.
+// LoadWrong reads the stories with wrong expectations. No front may satisfy one of these stories.
 func LoadWrong(t testing.TB) []Story { return load(t, filepath.Join("wrong", "*.txt")) }
 
 func load(t testing.TB, pattern string) (all []Story) {
@@ -73,8 +73,8 @@ type textLine struct {
 	text   string
 }
 
-// The function joinLines returns the lines of a file without comments. An indented line after a
-// request, or after its other answers, continues it.
+// The function joinLines returns the lines of a file without comments. An indented line that
+// follows a request, or the answer of another front, is joined to it.
 func joinLines(text string) (lines []textLine) {
 	request := false
 	for i, line := range strings.Split(text, "\n") {
@@ -92,7 +92,8 @@ func joinLines(text string) (lines []textLine) {
 	return lines
 }
 
-// isRequest reports whether a line begins with a method, which is in upper case.
+// isRequest reports whether a line begins with a method, which is in upper case, or with a number
+// of repetitions.
 func isRequest(line string) bool {
 	word, _, _ := strings.Cut(line, " ")
 	return word == strings.ToUpper(word) || timesOf(word) > 0
@@ -188,7 +189,8 @@ func parseToken(text string) (Token, error) {
 	return token, nil
 }
 
-// The method named other reads a line of the form FRONT,FRONT -> ANSWER because WHY.
+// The method named other reads a line of the form "on FRONT,FRONT -> ANSWER because WHY" without
+// the word "on".
 func (r *reader) other(s *Story, text string) error {
 	fronts, rest, ok := strings.Cut(text, " -> ")
 	answer, why, because := strings.Cut(rest, " because ")

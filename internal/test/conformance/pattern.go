@@ -8,22 +8,23 @@ import (
 	"strings"
 )
 
-// number is a pattern for an integer, {LOW..HIGH} or {EXACT=LOW..HIGH}; now+N is an instant.
+// number is a pattern for an integer, {LOW..HIGH} or {EXACT=LOW..HIGH}. Each of the three is a
+// number, or an instant of the form now+N.
 type number struct {
 	low, high, exact instant
-	// whether the pattern has an exact number, which is used only if the front's clock stood at the
-	// corpus' instant: see Answer.Exact
+	// pinned reports whether the pattern has an exact number. It is compared only with answers
+	// whose Exact is set.
 	pinned bool
 }
 
-// instant is a number, or an offset from now in Unix seconds.
+// instant is a number or, if since is set, a number of seconds after the front's decision.
 type instant struct {
 	n     int64
 	since bool
 }
 
-// The function mismatch returns the reason why the text does not match a pattern, or "". A pattern
-// is text with number patterns in it.
+// The function mismatch returns the reason why the text does not match a pattern, or "" if it does.
+// A pattern is text that may contain patterns for numbers.
 func mismatch(pattern, text string, a *Answer) string {
 	for {
 		plain, rest, more := cutNumber(pattern)
@@ -54,8 +55,8 @@ func mismatch(pattern, text string, a *Answer) string {
 	}
 }
 
-// cutNumber cuts a pattern at its first number. A brace begins a number only before a digit or now:
-// other braces are JSON.
+// cutNumber cuts a pattern at its first number. Only a brace before a digit or the letter n begins
+// a number, because other braces are JSON.
 func cutNumber(pattern string) (plain, rest string, found bool) {
 	for i := 0; i+1 < len(pattern); i++ {
 		if c := pattern[i+1]; pattern[i] == '{' && (c >= '0' && c <= '9' || c == 'n') {
@@ -90,8 +91,9 @@ func parseInstant(text string) (i instant, err error) {
 	return i, err
 }
 
-// number.holds returns the reason why the number does not fit, or "". Fronts truncate or round up
-// seconds, so bounds of instants are widened by a second.
+// number.holds returns the reason why the number got does not match the pattern, or "" if it does.
+// Some fronts truncate seconds and others round them up, so the bounds of instants are widened by a
+// second.
 func (n *number) holds(got int64, a *Answer) string {
 	if n.pinned && a.Exact {
 		if want := n.exact.after(a.Since, 0); got != want {

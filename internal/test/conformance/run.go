@@ -7,11 +7,11 @@ import (
 	"testing"
 )
 
-// Asker sends one request of a story to a front. If the exchange expects a settlement, Asker
-// returns only after the settlement.
+// Asker sends the request of an exchange to a front. If the exchange expects a settlement, Asker
+// returns after the settlement.
 type Asker func(t testing.TB, e *Exchange) Answer
 
-// Run runs the stories against a front, each with the Asker that begin returns for it. Run fails
+// Run runs the stories against a front. For each story, it calls begin to get an Asker. Run fails
 // the test for each answer that does not meet its expectation, and logs the differences that the
 // corpus permits.
 func Run(t *testing.T, front string, stories []Story, begin func(t testing.TB, s *Story) Asker) {
@@ -46,8 +46,8 @@ func Run(t *testing.T, front string, stories []Story, begin func(t testing.TB, s
 	t.Logf("%s: %d requests in %d stories, %d places where it differs by design", front, asked, told, others)
 }
 
-// RunWrong runs the stories with wrong expectations. RunWrong fails the test if the front's answers
-// satisfy one of them, because that shows that the check of answers is too weak.
+// RunWrong runs the stories with wrong expectations. If the front's answers satisfy one of these
+// stories, the comparison of answers is too weak, and RunWrong fails the test.
 func RunWrong(t *testing.T, front string, stories []Story, begin func(t testing.TB, s *Story) Asker) {
 	for i := range stories {
 		s := &stories[i]
@@ -64,7 +64,7 @@ func RunWrong(t *testing.T, front string, stories []Story, begin func(t testing.
 	}
 }
 
-// Requests counts the requests of stories.
+// Requests returns the number of requests in the stories.
 func Requests(stories []Story) (all int) {
 	for i := range stories {
 		for j := range stories[i].Exchanges {

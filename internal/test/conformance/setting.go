@@ -20,8 +20,8 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// The secrets of tokens: that of the kind secret, which policies can write as @secret@, and that of
-// the kind stranger.
+// The secrets with which tokens of the kinds "secret" and "stranger" are signed. Policies can write
+// the first one as @secret@.
 const (
 	secret   = "the secret of the corpus, which is long enough for HS256 and for HS512 too"
 	stranger = "the secret of somebody else, which is also long enough for HS256"
@@ -44,8 +44,8 @@ func keySet() []byte {
 
 // Setting is the environment in which a front runs stories.
 type Setting struct {
-	Now time.Time // when tokens are issued
-	// Attrs maps the corpus' attribute names to those of the front.
+	Now time.Time // the time at which tokens are issued
+	// Attrs maps the attribute names of the corpus to those of the front.
 	Attrs map[string]string
 	// KeySetURL is the URL of the key set.
 	KeySetURL string
@@ -58,8 +58,8 @@ func ServeKeySet(t testing.TB) (url string) {
 	return server.URL + "/keys.json"
 }
 
-// Write writes the story's files into a folder and returns the name of the policy file. Write
-// replaces the names of tokens and keys in the story's requests by their values.
+// Write writes the story's files into a folder and returns the path of the policy file. In the
+// story's requests, it replaces the names of tokens and keys by their values.
 func (s *Story) Write(t testing.TB, dir string, o Setting) (file string) {
 	t.Helper()
 	file = filepath.Join(dir, "policy.yaml")
@@ -90,7 +90,7 @@ func (s *Story) Text(o Setting) string {
 		head += "name: " + name + "\n"
 	}
 	if !strings.Contains(s.Policy, "trusted_") {
-		// so that the client's address comes from X-Forwarded-For
+		// The client's address is to come from X-Forwarded-For.
 		head += "trusted_proxies: [127.0.0.0/8]\n"
 	}
 	changes := []string{"@keys_url@", o.KeySetURL, "@secret@", secret}
@@ -111,7 +111,7 @@ func (s *Story) keys() string {
 	return b.String()
 }
 
-// The method name replaces the names of tokens and keys by their values.
+// The method name replaces the names of tokens and keys in the story's requests by their values.
 func (s *Story) name(t testing.TB, now time.Time) {
 	t.Helper()
 	var changes []string

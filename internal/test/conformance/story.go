@@ -6,9 +6,10 @@ import (
 	"net/http"
 )
 
-// Story is a policy and the requests that a front with new counters gets in turn.
+// Story is a policy and a sequence of requests. A front gets the requests in this order, with new
+// counters.
 type Story struct {
-	ID        string // "FILE-NUMBER": the policy's name, unless it has its own
+	ID        string // "FILE-NUMBER"; also the policy's name, unless the policy has one of its own
 	Name      string
 	Place     string // "FILE:LINE"
 	Away      bool   // the store does not answer
@@ -23,13 +24,13 @@ type Story struct {
 // Key is an entry of the story's keys file, keys.toml.
 type Key struct {
 	ID   string
-	Text string // TOML: the entry's text besides id and hash
+	Text string // TOML: the entry without id and hash
 }
 
 // Token is a token that the story's requests can carry.
 type Token struct {
 	Name   string
-	Kind   string // secret, jwks or stranger: what the token is signed with
+	Kind   string // what the token is signed with: "secret", "jwks" or "stranger"
 	Expiry string // a duration from now; "never" for none
 	Claims string // JSON
 }
@@ -38,19 +39,19 @@ type Token struct {
 type Exchange struct {
 	Place   string
 	Text    string
-	Times   int // the number of times it is sent
+	Times   int // the number of times that the request is sent
 	Request Request
 	Want    Want
-	Other   map[string]Other // the differing answers, by front
+	Other   map[string]Other // the expected answers of fronts that differ, by front
 }
 
-// Other is an answer of a front that differs by design, with the reason.
+// Other is the expected answer of a front that differs by design, with the reason.
 type Other struct {
 	Want Want
 	Why  string
 }
 
-// For returns the expected answer of a front.
+// For returns the answer that is expected of a front.
 func (e *Exchange) For(front string) Want {
 	if other, ok := e.Other[front]; ok {
 		return other.Want
@@ -63,9 +64,10 @@ type Request struct {
 	Method string
 	Target string // path and query, as sent
 	Host   string
-	// in order; values may name tokens and keys as <NAME> until the story is written
+	// Header holds the fields in order. Until Story.Write replaces them, values may contain names
+	// of tokens and keys as <NAME>.
 	Header [][2]string
-	Says   Says // the upstream's response if it is reached
+	Says   Says // the upstream's response if the request reaches it
 }
 
 // Says describes a response of the upstream.
@@ -83,12 +85,12 @@ type Answer struct {
 	Header       http.Header
 	Body         string
 	Since, Until int64 // Unix seconds between which the front decided
-	// Settled is the number of units that were charged when the response was known, or negative if
-	// they were refunded. Settled is valid if Counted is true, because for some fronts only the
-	// fact of a settlement can be observed.
+	// Settled is the number of units that the settlement charged; it is negative if units were
+	// refunded. Settled is valid only if Counted is true. For some fronts, the test can observe a
+	// settlement but not its units.
 	Settled int64
 	Counted bool
-	Exact   bool // the clock stood at the corpus' instant
+	Exact   bool // the front's clock stood at the instant of the corpus
 }
 
 // upstreamField marks responses of the upstream.

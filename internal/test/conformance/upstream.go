@@ -18,8 +18,8 @@ import (
 // saysField is the header field that prescribes the upstream's answer.
 const saysField = "X-Corpus-Says"
 
-// Upstream returns a handler that answers each request of [Request.Send] as a header field of the
-// request prescribes.
+// Upstream returns a handler that answers each request of [Request.Send] with the response that one
+// of its header fields describes.
 func Upstream() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		text, err := base64.RawURLEncoding.DecodeString(r.Header.Get(saysField))
@@ -41,7 +41,7 @@ func Upstream() http.Handler {
 			_, _ = io.WriteString(w, says.Body)
 		}
 		if len(says.Trailer) > 0 {
-			// so that the body has no known length, and trailers can follow
+			// Without a known length of the body, trailers can follow.
 			_ = http.NewResponseController(w).Flush()
 		}
 		for _, field := range says.Trailer {
@@ -50,11 +50,11 @@ func Upstream() http.Handler {
 	})
 }
 
-// answerTime bounds how long a server may take for one request.
+// answerTime is how long a server may take to answer one request.
 const answerTime = 10 * time.Second
 
-// Send sends the request over its own connection, exactly as written in the corpus, and reads the
-// answer.
+// Send sends the request exactly as written in the corpus, over a connection of its own, and reads
+// the answer.
 func (r *Request) Send(t testing.TB, address string) (a Answer) {
 	t.Helper()
 	says, err := json.Marshal(r.Says)

@@ -19,7 +19,7 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// The variable unseen has the fields of a policy that no story can test, each with the reason.
+// The variable unseen maps fields of a policy to the reason why no story can test them.
 var unseen = map[string]string{
 	"Document.name":        "namespaces are seen between stories: two of them share one",
 	"Listed.reason":        "clients are not told",
@@ -33,7 +33,8 @@ var unseen = map[string]string{
 	"IdentifyHeader.name":  "required",
 }
 
-// The variable elsewhere maps words that no story can have to the tests that have them.
+// The variable elsewhere maps words of the policy language that no story can contain to the tests
+// that contain them.
 var elsewhere = map[string]string{
 	"Document.directory":  "needs records in Redis: TestClientsAsData, TestDirectoryBehindEnvoy and core's TestOrderOfForce",
 	"IdentifyAPIKey.keys": "needs records in Redis: TestKeysAsData",
@@ -53,14 +54,14 @@ const regionsElsewhere = "needs a process in a region: TestRegionsDivideEveryKin
 
 const eventsElsewhere = "changes no answer: TestCaddyReportsDenials and enforce's TestReport"
 
-// The type place is a word of the policy language at one place of a decoded policy.
+// The type place is one occurrence of a word of the policy language in a decoded policy.
 type place struct {
 	word   string // "Rule.limit"
 	parent map[string]any
 	key    string
 }
 
-// The function places returns the words of a policy with their places.
+// The function places returns all places of words in a policy.
 func places(value any, t reflect.Type) (all []place) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -78,7 +79,7 @@ func places(value any, t reflect.Type) (all []place) {
 			t = t.Elem() // a single value instead of a list
 		}
 		if t.Kind() != reflect.Struct {
-			return nil // names chosen by the policy: headers, tiers, attributes
+			return nil // the keys are names that the policy chooses: headers, tiers, attributes
 		}
 		for _, key := range slices.Sorted(maps.Keys(value)) {
 			field, ok := fieldOf(t, key)
@@ -138,8 +139,7 @@ func newTelling(t *testing.T, s *Story, set Setting) *changedRun {
 	return w
 }
 
-// The method hasEffect reports whether the change to the policy has an effect: the policy is
-// rejected, or an answer differs.
+// The method hasEffect reports whether the changed policy is rejected or leads to another answer.
 func (w *changedRun) hasEffect() bool {
 	w.t.Helper()
 	text, err := json.Marshal(w.document)
@@ -174,7 +174,8 @@ func (w *changedRun) hasEffect() bool {
 	return false
 }
 
-// TestEveryWordMatters: for each word, removing it changes an answer of some story.
+// TestEveryWordMatters tests that each word of the policy language occurs in a story in which an
+// answer changes if the word is removed.
 func TestEveryWordMatters(t *testing.T) {
 	words, matters := map[string]bool{}, map[string]bool{}
 	vocabulary(reflect.TypeFor[policyfile.Document](), words)
@@ -210,7 +211,8 @@ func TestEveryWordMatters(t *testing.T) {
 	}
 }
 
-// The function choices returns the words whose value is one of a fixed set, with these sets.
+// The function choices returns, by word, the possible values of the words that have a fixed set of
+// values.
 func choices(t *testing.T) map[string][]string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "reference", "policy.md"))
@@ -223,7 +225,7 @@ func choices(t *testing.T) map[string][]string {
 		"Rule.missing":      firstCells(t, string(text), "missing"),
 		"Rule.on_error":     onError,
 		"Document.on_error": onError,
-		// the later rows are dimensions that contain a name, such as header:NAME
+		// the later rows are dimensions that contain a name, such as header:NAME, and are left out
 		"Rule.per":                  firstCells(t, string(text), "per")[:9],
 		"Document.enforce":          {"all", "first"},
 		"Document.headers":          {"x-ratelimit", "ietf", "none"},
@@ -240,7 +242,8 @@ func choices(t *testing.T) map[string][]string {
 
 var inBackticks = regexp.MustCompile("`([^`]+)`")
 
-// firstCells returns the texts in backticks in the first column of the table with that heading.
+// firstCells returns the texts in backticks in the first column of a table. The argument heading is
+// the heading of this column.
 func firstCells(t *testing.T, text, heading string) (words []string) {
 	t.Helper()
 	_, table, ok := strings.Cut(text, "\n| "+heading+" |")
@@ -261,8 +264,8 @@ func firstCells(t *testing.T, text, heading string) (words []string) {
 	return words
 }
 
-// TestEveryChoiceMatters: for each pair of values of a field with fixed values, there is a story
-// whose outcome depends on which of them is set. The default counts as a value.
+// TestEveryChoiceMatters tests that for each two values of a field with fixed values, there is a
+// story whose outcome depends on which of the two is set. The default counts as a value.
 func TestEveryChoiceMatters(t *testing.T) {
 	defaults := map[string]string{"Rule.per": "client", "Rule.action": "reject", "Rule.missing": "client", "Document.on_error": "allow",
 		"Document.enforce": "all", "IdentifyJWT.on_invalid": "next", "IdentifyAPIKey.on_invalid": "next"}
@@ -276,7 +279,7 @@ func TestEveryChoiceMatters(t *testing.T) {
 				w.compare(p, from, values, told)
 			}
 		}
-		for _, p := range ownerPlaces(w.document) { // omitted fields
+		for _, p := range ownerPlaces(w.document) { // those that the policy omits
 			if _, said := p.parent[p.key]; !said {
 				w.compare(p, defaults[p.word], all[p.word], told)
 				delete(p.parent, p.key)
@@ -294,7 +297,8 @@ func TestEveryChoiceMatters(t *testing.T) {
 	}
 }
 
-// The method compare runs the story with each other value at the place.
+// The method compare runs the story with each other value at the place, and records in told which
+// pairs of values lead to different outcomes.
 func (w *changedRun) compare(p place, from string, values []string, told map[string]bool) {
 	for _, to := range values {
 		pair := fmt.Sprint(p.word, from, to)
@@ -307,8 +311,8 @@ func (w *changedRun) compare(p place, from string, values []string, told map[str
 	}
 }
 
-// The function ownerPlaces returns the places of the fields with fixed values that every policy and
-// rule has.
+// The function ownerPlaces returns the places of those fields with fixed values that exist in every
+// policy or rule.
 func ownerPlaces(document map[string]any) (all []place) {
 	all = append(all, place{"Document.on_error", document, "on_error"}, place{"Document.enforce", document, "enforce"})
 	rules, _ := document["rules"].([]any)
@@ -323,8 +327,8 @@ func ownerPlaces(document map[string]any) (all []place) {
 // The variable algorithms are the algorithm names in a limit, the default first.
 var algorithms = []string{"sliding_window", "fixed_window", "sliding_log", "token_bucket"}
 
-// TestEveryAlgorithmMatters: for each pair of algorithms, there is a story in which they decide
-// differently.
+// TestEveryAlgorithmMatters tests that for each two algorithms, there is a story in which they
+// decide differently.
 func TestEveryAlgorithmMatters(t *testing.T) {
 	told := map[string]bool{}
 	stories, set := Load(t), newCoreFront(t).set
@@ -357,8 +361,8 @@ func TestEveryAlgorithmMatters(t *testing.T) {
 	}
 }
 
-// TestEveryAlgorithmAndDimensionIsUsed: the corpus uses each algorithm and dimension under each of
-// its names.
+// TestEveryAlgorithmAndDimensionIsUsed tests that the corpus uses each algorithm and each dimension
+// under each of its names.
 func TestEveryAlgorithmAndDimensionIsUsed(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "reference", "policy.md"))
 	if err != nil {
@@ -384,8 +388,8 @@ func TestEveryAlgorithmAndDimensionIsUsed(t *testing.T) {
 // requestsMin is the minimum number of requests in the corpus.
 const requestsMin = 150
 
-// TestCorpusIsLarge: the corpus has enough requests. A third of its stories are sequences, in which
-// later answers depend on earlier requests of the same client.
+// TestCorpusIsLarge tests that the corpus has enough requests, and that at least a third of them
+// belong to sequences.
 func TestCorpusIsLarge(t *testing.T) {
 	stories := Load(t)
 	asked, inSequence := Requests(stories), 0
@@ -405,8 +409,9 @@ func TestCorpusIsLarge(t *testing.T) {
 	t.Logf("%d requests in %d stories, %d requests in sequences", asked, len(stories), inSequence)
 }
 
-// The function sequence reports whether later answers of the story depend on earlier requests:
-// the story settles, or more than one of its clients consumes units.
+// The function sequence reports whether later answers of the story depend on earlier requests. This
+// is the case if an answer expects a settlement, or if the story has several clients and the
+// remaining units of a limit decrease.
 func sequence(s *Story) bool {
 	settled, consumed, clients, left := false, false, map[string]bool{}, map[string]int64{}
 	for i := range s.Exchanges {

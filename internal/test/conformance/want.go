@@ -14,11 +14,11 @@ import (
 type Want struct {
 	Pass    bool        // the upstream is reached
 	Status  int         // of the denial, or of the upstream's response
-	Shown   *Shown      // the limit in the headers; nil: no header about limits but those in Header
+	Shown   *Shown      // the limit in the headers; if nil, only headers in Header may be about limits
 	Header  [][2]string // patterns
 	Body    *string     // a pattern
 	Within  []string    // texts that the body contains
-	Without []string    // texts that it does not contain
+	Without []string    // texts that the body does not contain
 	Settled *int64      // units charged when the response was known; nil: no settlement
 }
 
@@ -28,8 +28,8 @@ type Shown struct {
 	Remaining, Limit int64
 }
 
-// parseWant parses "pass" or a status, and the rest of the expectation. A passed request has the
-// status of the upstream's response.
+// parseWant parses an expectation, which begins with "pass" or a status. The expected status of a
+// passed request is that of the upstream's response.
 func parseWant(words []string, says *Says) (w Want, err error) {
 	if len(words) == 0 {
 		return w, fmt.Errorf("an answer begins with pass or a status")
@@ -85,11 +85,11 @@ func parseShown(text string) (*Shown, error) {
 	return s, err
 }
 
-// The variable told lists the headers that must be absent unless an expectation names them.
+// The variable told holds the headers that must be absent if no expectation names them.
 var told = []string{"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset", "Ratelimit", "Ratelimit-Policy",
 	"X-Ratelimit-Cost", "Retry-After", "Www-Authenticate"}
 
-// instantMax is later than any instant of the corpus.
+// instantMax is a pattern that matches every instant in the answers of the corpus.
 const instantMax = "{now+1..now+31700000}"
 
 // The method patterns returns the patterns of all headers that are checked.
@@ -107,7 +107,7 @@ func (w *Want) patterns() map[string]string {
 	return fields
 }
 
-// Problems returns the differences between the answer and the expectation, none if there are none.
+// Problems returns the differences between the answer and the expectation.
 func (w *Want) Problems(a *Answer) (problems []string) {
 	add := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	switch {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command differs finds the tests that do less under the race detector, and prints their names
-// joined by "|". Its arguments are a pattern and the folders of the packages.
+// joined by "|". Its arguments are a regular expression, the pattern, and the folders of packages.
 //
-// A test is printed if its source matches the pattern. It is also printed if it uses a function,
-// variable or constant of the package's tests whose source matches, directly or through others.
-// Names are compared without types, so a test may be printed needlessly, but none is missing. In a
-// file whose build constraint matches, all tests are printed.
+// A test is printed if its source matches the pattern. It is also printed if it uses, directly or
+// indirectly, a function, variable or constant of the package's tests whose source matches. If the
+// build constraint of a file matches, all tests of the file are printed. Names are compared without
+// types, so a test may be printed needlessly, but none is missing.
 //
 //	go run ./internal/test/differs AllocsPerRun ./caddy
 package main
@@ -52,13 +52,13 @@ func find(args []string) (names []string, err error) {
 	return slices.Compact(names), nil
 }
 
-// declaration is a declaration of a package's tests.
+// declaration is a declaration in the test files of a package.
 type declaration struct {
-	names []string // what it declares
+	names []string // the declared names
 	uses  map[string]bool
 }
 
-// The function differing returns those tests of one package that must be printed.
+// The function differing returns the tests of one package that must be printed.
 func differing(pattern *regexp.Regexp, folder string) (tests []string, err error) {
 	paths, err := filepath.Glob(filepath.Join(folder, "*_test.go"))
 	if err != nil {
@@ -98,7 +98,8 @@ func differing(pattern *regexp.Regexp, folder string) (tests []string, err error
 	return tests, nil
 }
 
-// The function declarations returns the functions, variables and constants of a file.
+// The function declarations returns the declarations of functions, variables and constants in a
+// file.
 func declarations(file *ast.File) (nodes []ast.Node) {
 	for _, d := range file.Decls {
 		switch d := d.(type) {
@@ -134,8 +135,8 @@ func newDeclaration(node ast.Node) declaration {
 	return d
 }
 
-// addUsers adds to found the names of the declarations that use a name in it, and of those that use
-// these.
+// addUsers adds the names of all declarations that use a name in the set found, until no such
+// declaration is left.
 func addUsers(found map[string]bool, others []declaration) {
 	for more := true; more; {
 		more = false

@@ -3,8 +3,8 @@
 // Package dnstest runs DNS servers for tests. Each server resolves every name to one host, and can
 // stop answering or answer that the host does not exist.
 //
-// A server returns only an IPv4 address, valid for a second, and supports only UDP. The package is
-// not for tests of DNS itself.
+// A server returns one IPv4 address, which is valid for a second, and supports only UDP. The
+// package is not for tests of DNS itself.
 package dnstest
 
 import (
@@ -28,7 +28,7 @@ const (
 
 // Server is a DNS server. A Server is safe for concurrent use.
 type Server struct {
-	// Address is the address that it listens on, 127.0.0.1:PORT.
+	// Address is the address that the server listens on, 127.0.0.1:PORT.
 	Address string
 
 	mu   sync.Mutex
@@ -67,14 +67,14 @@ func (s *Server) SetMode(m Mode) {
 	s.mode = m
 }
 
-// MoveTo changes the address that the server resolves names to.
+// MoveTo changes the address to which the server resolves names.
 func (s *Server) MoveTo(host netip.Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.host = host
 }
 
-// The method answer returns the reply to a question; nil is no reply.
+// The method answer returns the reply to a question. If it returns nil, no reply is sent.
 func (s *Server) answer(question []byte) (reply []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,7 +97,7 @@ func (s *Server) answer(question []byte) (reply []byte) {
 			Body: &dnsmessage.AResource{A: s.host.As4()}}}
 	}
 	if reply, err = m.Pack(); err != nil {
-		return nil // the question cannot be repeated in a reply
+		return nil // the question cannot be packed into a reply
 	}
 	return reply
 }

@@ -3,9 +3,9 @@
 // Package eventually lets a test wait for an asynchronous event: until a condition is true, or
 // until a log that is still being written contains a text.
 //
-// The package polls, so it costs a check every few milliseconds, and an event can be noticed a few
-// milliseconds late. The package is not for events that can be waited for directly: a channel, the
-// end of a process, or the clock of testing/synctest.
+// The package polls. So it costs a check every few milliseconds, and notices an event a few
+// milliseconds late. It is not for events for which a test can wait directly, such as a message on
+// a channel, the end of a process, or the clock of testing/synctest.
 package eventually
 
 import (
@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// The condition is often true at once; otherwise a server is probably busy. So the condition is
+// A condition is often true at once. If it is not, a server is probably busy. So the condition is
 // checked frequently at first, and then less frequently.
 const (
 	pauseMin = time.Millisecond
@@ -37,8 +37,8 @@ func Until(t testing.TB, patience time.Duration, what string, ok func() bool) {
 	}
 }
 
-// Context returns a context for calls whose own deadline a busy machine might miss. The context
-// ends with the test, or after a minute.
+// Context returns a context for calls that would miss a shorter deadline on a busy machine. The
+// context ends with the test, or after a minute.
 func Context(t testing.TB) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -67,6 +67,6 @@ func (j *Journal) String() string {
 	return j.text.String()
 }
 
-// Logger returns a logger that writes to the journal, one line of text for each record of
+// Logger returns a logger that writes a line of text to the journal for each record of
 // slog.LevelInfo or above.
 func (j *Journal) Logger() *slog.Logger { return slog.New(slog.NewTextHandler(j, nil)) }

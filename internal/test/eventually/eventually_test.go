@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// The type failing is a test that records why it failed.
+// The type failing is a testing.TB that records why it failed.
 type failing struct {
 	testing.TB
 	why string
@@ -24,8 +24,8 @@ func (f *failing) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// TestUntil checks that Until polls until the condition holds and no longer, at least once however
-// short patience is, and then fails.
+// TestUntil checks that Until polls until the condition holds, and no longer. It fails when
+// patience is over, but polls at least once.
 func TestUntil(t *testing.T) {
 	for _, c := range []struct {
 		patience time.Duration
@@ -44,7 +44,7 @@ func TestUntil(t *testing.T) {
 	}
 }
 
-// TestJournal reads a journal while goroutines write to it: nothing is lost.
+// TestJournal reads a journal while goroutines write to it, and checks that nothing is lost.
 func TestJournal(t *testing.T) {
 	var j Journal
 	var writing sync.WaitGroup

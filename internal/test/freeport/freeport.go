@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package freeport gives tests addresses for the servers that they start. No port is assigned to
-// two tests on this machine at the same time, even in different processes, and no port is one that
-// the system uses for outgoing connections.
+// Package freeport gives tests addresses for the servers that they start. On one machine, two tests
+// never have the same port at the same time, even in different processes. The ports are not among
+// those that the system uses for outgoing connections.
 //
-// A test that listens on port 0, closes the listener and passes the number on can lose the port. A
-// server that shares its ports, such as Caddy, does not even detect this, and gets half of another
-// test's requests. A port costs a file descriptor until the test ends. The package needs the
-// abstract sockets of Linux. A test that can listen on port 0 and keep the listener does not need
-// it.
+// A test that listens on port 0, closes the listener and passes the number on can lose the port to
+// another test. A server that shares its ports, such as Caddy, does not even detect this, and gets
+// half of the other test's requests. A port costs a file descriptor until the test ends. The
+// package needs the abstract sockets of Linux. A test that can listen on port 0 and keep the
+// listener does not need this package.
 package freeport
 
 import (
@@ -19,8 +19,8 @@ import (
 	"testing"
 )
 
-// The ports are below those that Linux uses for outgoing connections, from 32768 on, and above
-// those of well-known servers.
+// The ports lie between those of well-known servers and 32768, from where on Linux uses ports for
+// outgoing connections.
 const (
 	first = 20_000
 	ports = 12_000
@@ -30,22 +30,23 @@ const (
 // busAhead is the distance from the port of a Redis cluster node to the port of its cluster bus.
 const busAhead = 10_000
 
-// Address returns an address 127.0.0.1:PORT on which no server listens. No other test gets the same
-// port until this test has ended. Cleanups that the test registers after the call run before that.
+// Address returns an address 127.0.0.1:PORT on which no server listens. No other test gets this
+// port before the test has ended and its cleanups, as far as they were registered after the call,
+// have run.
 func Address(t testing.TB) string {
 	t.Helper()
 	return address(t, ports, 0)
 }
 
-// WithBus is [Address] for a node of a Redis cluster: it also reserves the port of its bus, PORT +
-// 10000.
+// WithBus is [Address] for a node of a Redis cluster. It also reserves the port of the node's bus,
+// which is PORT + 10000.
 func WithBus(t testing.TB) string {
 	t.Helper()
 	return WithBuses(t, 1)
 }
 
-// WithBuses is [WithBus] for n nodes. WithBuses returns the address of the first one. It also
-// reserves the ports of the other nodes, which follow that of the first, and the port of each bus.
+// WithBuses is [WithBus] for n nodes with consecutive ports. It returns the address of the first
+// node, and reserves the ports of all nodes and buses.
 func WithBuses(t testing.TB, n int) string {
 	t.Helper()
 	var ahead []int
@@ -55,8 +56,8 @@ func WithBuses(t testing.TB, n int) string {
 	return address(t, ports-busAhead-n, ahead...)
 }
 
-// The function address returns the address of one of the first n ports, for which the ports at all
-// offsets in the list named ahead are free too.
+// The function address chooses one of the first n ports, reserves the ports at the given distances
+// ahead of it, and returns its address. The list named ahead contains 0 for the port itself.
 func address(t testing.TB, n int, ahead ...int) string {
 	t.Helper()
 	for range tries {
@@ -69,7 +70,8 @@ func address(t testing.TB, n int, ahead ...int) string {
 	return ""
 }
 
-// The function reserve reserves all the ports or none, and reports which.
+// The function reserve reserves the ports at all the distances ahead of a port, or none. It reports
+// whether it reserved them.
 func reserve(t testing.TB, port int, ahead []int) bool {
 	var reservations []net.Listener
 	release := func() {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestNoPortTwice checks that a port is given to one test at a time, and that a server can listen
-// on it.
+// TestNoPortTwice checks that Address does not return the same port twice, and that a server can
+// listen on each port.
 func TestNoPortTwice(t *testing.T) {
 	given := map[string]bool{}
 	for range 200 {
@@ -27,7 +27,7 @@ func TestNoPortTwice(t *testing.T) {
 	}
 }
 
-// TestPortIsReserved checks that another test cannot reserve a port before the first one has ended.
+// TestPortIsReserved checks that a port stays reserved until the test that got it has ended.
 func TestPortIsReserved(t *testing.T) {
 	var name string
 	t.Run("while it lasts", func(t *testing.T) {

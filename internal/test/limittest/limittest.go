@@ -9,7 +9,7 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// Parse returns the limit that the text denotes.
+// Parse returns the limit that is written in the text.
 func Parse(t testing.TB, text string) counter.Limit {
 	t.Helper()
 	l, err := counter.ParseLimit(text)
@@ -19,14 +19,14 @@ func Parse(t testing.TB, text string) counter.Limit {
 	return l
 }
 
-// New is [Parse] for checks, which point to their limits.
+// New is like [Parse], but returns a pointer, as checks need it.
 func New(t testing.TB, text string) *counter.Limit {
 	t.Helper()
 	l := Parse(t, text)
 	return &l
 }
 
-// All returns the limits that the texts denote.
+// All returns the limits that are written in the texts.
 func All(t testing.TB, texts ...string) (limits []counter.Limit) {
 	t.Helper()
 	for _, text := range texts {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package loantest simulates a region, for tests of requests that wait for loans. The units of its
-// counters are in memory, and the test determines what its agent does.
+// Package loantest simulates a region, for tests of requests that wait for loans. The region's
+// counters are in memory, and the test determines what the region's agent does.
 package loantest
 
 import (
@@ -15,11 +15,11 @@ import (
 	"github.com/penstock/penstock/internal/store/regionstore"
 )
 
-// Region is the store of a region and its agent. A counter has all units of its limit at first, and
-// gets new ones only by [Region.Lend].
+// Region is the store of a region, together with its agent. At first, a counter has all units of
+// its limit. It gets new units only by [Region.Lend].
 type Region struct {
 	*regionstore.Store
-	// Questions receives what the agent is asked for requests that wait.
+	// Questions receives the questions that waiting requests send to the agent.
 	Questions chan regionstore.Question
 
 	t        testing.TB
@@ -29,7 +29,7 @@ type Region struct {
 	taken    int64
 }
 
-// New returns a region whose agent hears every question.
+// New returns a region whose agent receives every question.
 func New(t testing.TB) *Region {
 	t.Helper()
 	r := &Region{t: t, Questions: make(chan regionstore.Question, 64), received: make(chan func(string), 1), left: map[string]int64{}}
@@ -54,7 +54,7 @@ func New(t testing.TB) *Region {
 	return r
 }
 
-// Lend adds units to the counter of a question and tells the requests that wait, as an agent does
+// Lend adds units to the counter of a question and answers the requests that wait, as an agent does
 // after a loan.
 func (r *Region) Lend(q *regionstore.Question, units int64) {
 	r.t.Helper()
@@ -62,26 +62,26 @@ func (r *Region) Lend(q *regionstore.Question, units int64) {
 	r.Tell(q, units)
 }
 
-// Restore is the first half of Lend.
+// Restore is the first half of Lend: it adds the units.
 func (r *Region) Restore(q *regionstore.Question, units int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.left[string(q.Key)] += units
 }
 
-// Tell is the second half of Lend.
+// Tell is the second half of Lend: it answers the requests.
 func (r *Region) Tell(q *regionstore.Question, units int64) {
 	r.t.Helper()
 	r.publish(&regionstore.Answer{Key: q.Key, Units: units})
 }
 
-// Refuse says that the other regions have no further units for a question.
+// Refuse answers a question: the other regions lend no further units.
 func (r *Region) Refuse(q *regionstore.Question) {
 	r.t.Helper()
 	r.publish(&regionstore.Answer{Key: q.Key, Done: []string{q.ID}})
 }
 
-// Taken returns the units that were charged.
+// Taken returns the number of units that were charged.
 func (r *Region) Taken() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -99,7 +99,8 @@ func (r *Region) publish(a *regionstore.Answer) {
 	r.received <- received
 }
 
-// The type units is the store below the region's.
+// The type units is the store in which the region counts. It keeps the units that are left of each
+// counter.
 type units struct{ *Region }
 
 // Take implements [counter.Store].

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// Path returns the path of a file or folder of the module that the test runs in.
+// Path returns the path of a file or folder of this module. The elements are relative to the
+// module's root.
 func Path(t testing.TB, elements ...string) string {
 	t.Helper()
 	dir, err := os.Getwd()

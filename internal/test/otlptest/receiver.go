@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package otlptest has a receiver of OTLP for tests.
+// Package otlptest provides a receiver of OTLP for tests.
 package otlptest
 
 import (
@@ -23,15 +23,15 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Receiver receives spans and metrics over both protocols of OTLP. A Receiver is safe for
+// Receiver receives spans and metrics by OTLP, over HTTP and over gRPC. A Receiver is safe for
 // concurrent use.
 type Receiver struct {
 	HTTP, GRPC string // its addresses, as URLs
 
 	mu      sync.Mutex
 	spans   []Span
-	metrics map[string]*metrics.Metric // the last of each name
-	from    map[string]string          // the attributes of the last resource
+	metrics map[string]*metrics.Metric // by name, the one that was received last
+	from    map[string]string          // the attributes of the resource that was received last
 }
 
 // Span is a span that was received. Identifiers are in hexadecimal form.
@@ -73,7 +73,7 @@ func listen(t testing.TB) net.Listener {
 	return l
 }
 
-// Spans returns the spans with a name that were received so far.
+// Spans returns the spans received so far that have the given name.
 func (r *Receiver) Spans(name string) (found []Span) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -85,7 +85,7 @@ func (r *Receiver) Spans(name string) (found []Span) {
 	return found
 }
 
-// ByID returns the span with an identifier.
+// ByID returns the span with the given identifier.
 func (r *Receiver) ByID(id string) (Span, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -96,8 +96,8 @@ func (r *Receiver) ByID(id string) (Span, bool) {
 	return r.spans[i], true
 }
 
-// Sum returns the sum of a metric over its points with all of the labels, and whether there are
-// any.
+// Sum returns the sum of a metric over the points that have all of the labels. The result named
+// found is false if there is no such point.
 func (r *Receiver) Sum(name string, labels map[string]string) (sum float64, found bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -115,14 +115,14 @@ func (r *Receiver) Sum(name string, labels map[string]string) (sum float64, foun
 	return sum, found
 }
 
-// Resource returns an attribute of the process that sent metrics last.
+// Resource returns an attribute of the process that was the last to send metrics.
 func (r *Receiver) Resource(name string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.from[name]
 }
 
-// The function serve returns a handler that decodes the body of a request.
+// The function serve returns a handler that decodes the body of a request and passes it to take.
 func serve[T any, M interface {
 	*T
 	proto.Message

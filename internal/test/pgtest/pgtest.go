@@ -3,8 +3,8 @@
 // Package pgtest starts a real PostgreSQL for tests, on a Unix socket in its own folder, and stops
 // it when the tests end. The server does not wait for the disk.
 //
-// A server starts in about a second, and a further database on it takes 0.1 seconds. A test fails
-// on a machine without PostgreSQL, because no substitute behaves like PostgreSQL.
+// A server starts in about a second, and each further database on it takes 0.1 seconds. On a
+// machine without PostgreSQL the test fails, because no substitute behaves like PostgreSQL.
 package pgtest
 
 import (
@@ -45,8 +45,8 @@ func Start(t testing.TB) *Server {
 	return s
 }
 
-// The function start starts a server in a new folder. The folder is not the test's own: a socket's
-// path is at most 107 bytes long.
+// The function start starts a server in a new folder. It does not use the test's own folder,
+// because the path of a socket may have at most 107 bytes.
 func start() (server *localpg.Server, folder string, err error) {
 	if folder, err = os.MkdirTemp("", "pg"); err != nil {
 		return nil, "", err
@@ -66,7 +66,7 @@ func (s *Server) Stop() { s.must(s.server.Stop()) }
 // Kill ends the server like a crash.
 func (s *Server) Kill() { s.must(s.server.Kill()) }
 
-// Restart starts a server again that was stopped or killed. The server contains all committed data.
+// Restart starts the server again after Stop or Kill. The server has all data that was committed.
 func (s *Server) Restart() { s.must(s.server.Run(context.Background())) }
 
 func (s *Server) must(err error) {
@@ -76,7 +76,8 @@ func (s *Server) must(err error) {
 	}
 }
 
-// The variable shared is the server of a package whose TestMain calls [Main].
+// The variable shared holds the server that the tests of a package share if its TestMain calls
+// [Main].
 var shared struct {
 	once   sync.Once
 	server *localpg.Server
@@ -85,8 +86,8 @@ var shared struct {
 	last   atomic.Int64 // number of the last database
 }
 
-// Main runs the tests of a package, and stops the server that [Database] has started. TestMain
-// passes the result to os.Exit.
+// Main runs the tests of a package, and then stops the server that [Database] has started. TestMain
+// must pass the result to os.Exit.
 func Main(m *testing.M) int {
 	if _, err := localpg.Programs(); err != nil {
 		fmt.Fprintln(os.Stderr, missing)

@@ -12,8 +12,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(Main(m)) }
 
-// TestServersKeepWhatIsCommitted tests that a server that was stopped, or killed, has its rows
-// after a restart, and that each test's database is empty at first.
+// TestServersKeepWhatIsCommitted tests that a server still has its rows after it was stopped or
+// killed and then restarted. It also tests that each new database is empty.
 func TestServersKeepWhatIsCommitted(t *testing.T) {
 	s := Start(t)
 	run(t, s.URL(), "CREATE TABLE kept (n int)")

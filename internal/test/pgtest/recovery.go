@@ -17,8 +17,8 @@ import (
 	"github.com/penstock/penstock/internal/control/localpg"
 )
 
-// Archive makes the server archive its log of changes (WAL), as a production server does, and
-// returns the folder of the archive. Archive restarts the server.
+// Archive restarts the server with an archive of its write-ahead log (WAL), as a production server
+// has, and returns the folder of the archive.
 func (s *Server) Archive() (folder string) {
 	s.t.Helper()
 	folder = filepath.Join(s.folder, "archive")
@@ -54,15 +54,16 @@ func (s *Server) BaseBackup() (folder string) {
 	return folder
 }
 
-// EndArchive archives the last changes, so that the archive has all that was committed.
+// EndArchive archives the last changes and stops the server, so that the archive has everything
+// that was committed.
 func (s *Server) EndArchive() {
 	s.t.Helper()
 	s.sql("SELECT pg_switch_wal()")
 	s.Stop() // waits for the archive
 }
 
-// Recover starts a server from the copy in a folder, and recovers it up to an instant, from the
-// archive of the first server. The server accepts connections as soon as it is recovered.
+// Recover starts a new server from the copy in a folder, and recovers it from the archive up to the
+// given instant. The server accepts connections as soon as it is recovered.
 func (s *Server) Recover(folder, archive string, until time.Time) *Server {
 	s.t.Helper()
 	data := filepath.Join(folder, "data")
@@ -81,7 +82,7 @@ func (s *Server) Recover(folder, archive string, until time.Time) *Server {
 	return &Server{t: s.t, server: server, folder: folder}
 }
 
-// chownLike gives a tree to the owner of a folder.
+// chownLike makes the owner of a folder the owner of all files in a tree.
 func chownLike(folder, tree string) error {
 	info, err := os.Stat(folder)
 	if err != nil {

@@ -20,8 +20,9 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// Standby starts a server that is a copy of the running one and follows it by streaming
-// replication. From then on, a commit of the running server waits until the standby has it.
+// Standby starts a server that is a copy of the running one, and follows the running one by
+// streaming replication. From then on, each commit on the running server waits until the standby
+// has it.
 func (s *Server) Standby() *Server {
 	s.t.Helper()
 	programs, err := localpg.Programs()
@@ -47,7 +48,8 @@ func (s *Server) Standby() *Server {
 	return &Server{t: s.t, server: server, folder: folder}
 }
 
-// URLWith returns the address of the database on whichever of two servers accepts writes.
+// URLWith returns an address that names both servers. A client connects to the one that accepts
+// writes.
 func (s *Server) URLWith(other *Server) string {
 	query := url.Values{"host": {s.folder + "," + other.folder}, "user": {localpg.User}, "sslmode": {"disable"}, "target_session_attrs": {"read-write"}}
 	return (&url.URL{Scheme: "postgres", Path: "/" + localpg.Name, RawQuery: query.Encode()}).String()

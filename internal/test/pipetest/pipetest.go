@@ -2,8 +2,9 @@
 
 //go:build unix
 
-// Package pipetest tests that programs reject a named pipe where a file is expected. Opening a pipe
-// blocks until there is a writer. The package is not for programs that read from pipes.
+// Package pipetest tests that programs reject a named pipe where they expect a file. Such a program
+// would block, because opening a pipe blocks until there is a writer. The package is not for
+// programs that read from pipes.
 package pipetest
 
 import (
@@ -15,8 +16,8 @@ import (
 	"time"
 )
 
-// IsRejected calls the function named open with the path of a pipe of the given name. IsRejected
-// expects an error that reports the pipe, within ten seconds.
+// IsRejected calls the function named open with the path of a new pipe that has the given name. The
+// function must return an error that reports the pipe within ten seconds.
 func IsRejected(t *testing.T, name string, open func(path string) error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package puretest tests that a package is pure: that its effects depend on its arguments alone.
+// Package puretest tests that a package is pure. The results of a pure package depend only on its
+// arguments.
 //
 // # Promise
 //
-// [Check] forbids I/O, clocks, locks, goroutines, channels and maps in the package under test,
-// because a model or a simulation could not reproduce their effects; the order of a map, for
-// example, varies.
+// [Check] forbids I/O, clocks, locks, goroutines, channels and maps in the package under test. A
+// model or a simulation could not reproduce their effects. For example, the order of a map varies.
 //
 // # When not to use it
 //
-// The package reads the source, so it does not see what the permitted imports do.
+// Check reads only the source of the package under test, so it does not see what permitted imports
+// do.
 package puretest
 
 import (

@@ -4,7 +4,7 @@ package racescale
 
 import "testing"
 
-// TestFewer checks that a test always takes a step, and takes all steps by default.
+// TestFewer checks that a test always takes at least one step, and by default takes all steps.
 func TestFewer(t *testing.T) {
 	for _, c := range []struct{ steps, underRace, isShort int }{
 		{steps: 1, underRace: 1, isShort: 1},
@@ -25,8 +25,8 @@ func TestFewer(t *testing.T) {
 	}
 }
 
-// TestLong checks that a long walk has its full length in the exam, and is never longer than
-// Fewer's.
+// TestLong checks that a long walk has its full length in the exam, and that Long never returns
+// more than Fewer.
 func TestLong(t *testing.T) {
 	for _, steps := range []int{1, 4, 10, 1000, 10_000_000} {
 		t.Setenv(ExamVariable, "")

@@ -23,13 +23,13 @@ const (
 	slotsOfCluster   = 16_384
 )
 
-// Cluster is a running Redis cluster: three masters with a replica each. Its methods fail the test
-// on an error. A Cluster must be used by one goroutine, except for Addrs, Client and the nodes'
-// Addr, which several may use.
+// Cluster is a running Redis cluster of three masters with a replica each. Its methods fail the
+// test on an error. Only one goroutine may use a Cluster, except for Addrs, Client and the nodes'
+// Addr, which several goroutines may use.
 type Cluster struct {
-	// Nodes are the three nodes that began as masters, with the slots from 0, 5461 and 10922 on,
-	// followed by their replicas in the same order. Each may be killed, paused, resumed and
-	// restarted like any [Server].
+	// Nodes are the three initial masters, whose slots begin at 0, 5461 and 10922, followed by
+	// their replicas in the same order. Each node may be killed, paused, resumed and restarted like
+	// any [Server].
 	Nodes []*Server
 
 	t      testing.TB
@@ -37,16 +37,16 @@ type Cluster struct {
 	client Client
 }
 
-// StartCluster starts a cluster and waits until it is ready; args are further redis-server options
-// of each node. The cluster stops when the test ends. A master that does not answer for a second is
-// replaced by its replica within about two more.
+// StartCluster starts a cluster and waits until it is ready. The arguments args are further
+// redis-server options for each node. The cluster stops when the test ends. A master that does not
+// answer for a second is replaced by its replica within about two more seconds.
 func StartCluster(t testing.TB, args ...string) *Cluster {
 	t.Helper()
 	return StartUnevenCluster(t, slotsOfCluster/mastersOfCluster, 2*slotsOfCluster/mastersOfCluster, args...)
 }
 
-// StartUnevenCluster is [StartCluster] for a cluster whose second and third master begin at other
-// slots.
+// StartUnevenCluster is [StartCluster] for a cluster in which the slots of the second and the third
+// master begin at the given numbers.
 func StartUnevenCluster(t testing.TB, second, third int, args ...string) *Cluster {
 	t.Helper()
 	c, bounds := &Cluster{t: t}, [mastersOfCluster + 1]int{0, second, third, slotsOfCluster}
@@ -61,7 +61,8 @@ func StartUnevenCluster(t testing.TB, second, third int, args ...string) *Cluste
 		node.await()
 		c.ids = append(c.ids, node.replyText("cluster", "myid"))
 		if i < mastersOfCluster {
-			// With equal epochs, masters that meet would resolve the conflicts one after the other.
+			// If the masters had equal epochs when they meet, they would have to resolve these
+			// conflicts one after the other.
 			node.replyText("cluster", "set-config-epoch", i+1)
 			node.replyText("cluster", "addslotsrange", bounds[i], bounds[i+1]-1)
 		}
@@ -92,7 +93,7 @@ func (c *Cluster) meet() {
 	}
 }
 
-// replyText returns the server's reply to a command as text.
+// replyText sends a command, and returns the server's reply as text.
 func (s *Server) replyText(args ...any) string {
 	s.t.Helper()
 	reply, err := s.client.Do(context.Background(), args...).Result()
@@ -110,12 +111,12 @@ func (c *Cluster) Addrs() (addrs []string) {
 	return addrs
 }
 
-// Client returns a client of the cluster, closed when the test ends. The client follows as few
-// redirections as it can.
+// Client returns a client of the cluster, which is closed when the test ends. The client follows as
+// few redirections as it can.
 func (c *Cluster) Client() Client { return c.client }
 
-// AwaitOrder waits until every running node that answers reports the same masters for all slots,
-// and the replicas are in sync with their masters.
+// AwaitOrder waits until all running nodes that answer report the same masters for all slots, and
+// until the replicas are in sync with their masters.
 func (c *Cluster) AwaitOrder() {
 	c.t.Helper()
 	eventually.Until(c.t, patience, "the cluster is in order", func() bool {
@@ -140,8 +141,8 @@ func (c *Cluster) running() (nodes []*Server) {
 	return nodes
 }
 
-// The method view returns the assignment of slots to masters according to a node, and whether the
-// node reports that the cluster is in order.
+// The method view returns which masters have which slots according to this node. The result named
+// ok is false if the node reports that the cluster is not in order.
 func (s *Server) view() (view string, ok bool) {
 	info, err := s.client.Do(context.Background(), "cluster", "info").Text()
 	if err != nil || field(info, "cluster_state") != "ok" {
@@ -160,7 +161,7 @@ func (s *Server) view() (view string, ok bool) {
 	return strings.Join(masters, " "), true
 }
 
-// member is a node's information about another node, or about itself.
+// member is what a node knows about another node, or about itself.
 type member struct {
 	id, masterID string
 	master, down bool
@@ -208,9 +209,9 @@ func (c *Cluster) Master(slot int) *Server {
 	return nil
 }
 
-// Replica returns a replica of a node that answers, according to the first other node that answers.
-// Replica waits for one: a restarted node counts as failed until the other nodes have received a
-// message from it.
+// Replica returns a running replica of a master, according to the first node that answers. If there
+// is none, Replica waits, because a restarted node counts as failed until the other nodes have
+// received a message from it.
 func (c *Cluster) Replica(master *Server) (replica *Server) {
 	c.t.Helper()
 	eventually.Until(c.t, patience, master.Addr+" has a replica", func() bool {
@@ -220,7 +221,7 @@ func (c *Cluster) Replica(master *Server) (replica *Server) {
 	return replica
 }
 
-// replica returns a running replica of a node, or nil if there is none.
+// replica returns a running replica of a master, or nil if there is none.
 func (c *Cluster) replica(master *Server) *Server {
 	for _, m := range c.running()[0].known() {
 		if !m.master && !m.down && m.masterID == c.id(master) && c.node(m.id).Running() {
@@ -252,8 +253,8 @@ func (c *Cluster) id(node *Server) string {
 	return ""
 }
 
-// AwaitFailover waits until a slot is served by another node than the one in the argument named
-// from, and the cluster is in order. Kill or pause that node before the call.
+// AwaitFailover waits until a node other than from serves a slot, and the cluster is in order. The
+// caller must have killed or paused the node from.
 func (c *Cluster) AwaitFailover(slot int, from *Server) {
 	c.t.Helper()
 	eventually.Until(c.t, patience, fmt.Sprintf("another than %s serves slot %d", from.Addr, slot), func() bool {
@@ -262,7 +263,7 @@ func (c *Cluster) AwaitFailover(slot int, from *Server) {
 	c.AwaitOrder()
 }
 
-// Failover replaces a running master by its replica in an orderly way: nothing is lost.
+// Failover replaces a running master by its replica in an orderly way, so that no data is lost.
 func (c *Cluster) Failover(master *Server) {
 	c.t.Helper()
 	replica := c.Replica(master)
@@ -272,8 +273,8 @@ func (c *Cluster) Failover(master *Server) {
 }
 
 // ForgetItself kills a master and restarts it without its nodes.conf. The server is then a new node
-// outside the cluster; the others keep the old one with its slots and without an address.
-// ForgetItself waits until all of them do.
+// outside the cluster. The other nodes still know the old node and its slots, but without an
+// address. ForgetItself waits until this is so on all of them.
 func (c *Cluster) ForgetItself(master *Server) {
 	c.t.Helper()
 	id := c.id(master)
@@ -293,8 +294,8 @@ func (c *Cluster) ForgetItself(master *Server) {
 }
 
 // BeginMove begins to move a slot to another master. Until [Cluster.EndMove], the old master serves
-// the keys that it still has. For other keys it answers ASK, or TRYAGAIN if it has only some of a
-// command's keys.
+// the keys that it still has. To a command with other keys it answers ASK, or TRYAGAIN if it has
+// some of the keys.
 func (c *Cluster) BeginMove(slot int, to *Server) {
 	c.t.Helper()
 	from := c.Master(slot)
@@ -302,7 +303,7 @@ func (c *Cluster) BeginMove(slot int, to *Server) {
 	from.replyText("cluster", "setslot", slot, "migrating", c.id(to))
 }
 
-// MoveKeys moves up to n keys of a slot whose move has begun, and returns how many it moved.
+// MoveKeys moves at most n keys of a slot whose move has begun, and returns how many keys it moved.
 func (c *Cluster) MoveKeys(slot int, to *Server, n int) int {
 	c.t.Helper()
 	from := c.Master(slot)
@@ -336,7 +337,7 @@ func (c *Cluster) MoveSlot(slot int, to *Server) {
 	c.EndMove(slot, to)
 }
 
-// Calls returns the total number of times that all nodes that answer have executed a command.
+// Calls returns how many times all nodes that answer have executed a command, in total.
 func (c *Cluster) Calls(command string) (calls int64) {
 	c.t.Helper()
 	for _, node := range c.running() {

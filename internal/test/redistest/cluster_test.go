@@ -20,7 +20,7 @@ func TestCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := c.Calls("set"); n < 30 { // replicas execute them too
+	if n := c.Calls("set"); n < 30 { // replicas execute them as well
 		t.Errorf("%d sets counted, want 30 at least", n)
 	}
 	t.Run("a slot moves", func(t *testing.T) {
@@ -40,7 +40,7 @@ func TestCluster(t *testing.T) {
 		if err := from.Client().Get(ctx, "{k1}none").Err(); err == nil || !strings.HasPrefix(err.Error(), "ASK") {
 			t.Errorf("a key that is not there: %v, want ASK", err)
 		}
-		c.MoveSlot(slot, to) // the load continues during the move
+		c.MoveSlot(slot, to) // moves the rest of the slot whose move has begun
 		if c.Master(slot) != to || to.replyText("get", "{k1}b") != "1" {
 			t.Errorf("slot %d did not move to %s with its keys", slot, to.Addr)
 		}
@@ -81,7 +81,7 @@ func TestSentinel(t *testing.T) {
 		t.Errorf("the master is %s, the sentinels %v", first.Addr, s.Addrs())
 	}
 	first.replyText("set", "k", 1)
-	first.replyText("wait", 1, patience.Milliseconds()) // unreplicated data would be lost
+	first.replyText("wait", 1, patience.Milliseconds()) // otherwise the failover could lose the data
 	begun = time.Now()
 	s.Failover()
 	t.Logf("in order after a failover of %v", time.Since(begun).Round(time.Millisecond))

@@ -25,13 +25,14 @@ func (s *Server) Memory() int64 {
 	return parseWhole(s.t, field(s.info("memory"), "used_memory"))
 }
 
-// ServerTime returns the time that the server has spent executing a command, by its commandstats.
+// ServerTime returns the time that the server has spent on executing a command, according to its
+// commandstats.
 func (s *Server) ServerTime(command string) time.Duration {
 	s.t.Helper()
 	return time.Duration(statistic(s.t, s.info("commandstats"), "cmdstat_"+command, "usec")) * time.Microsecond
 }
 
-// The function field returns the text after NAME: in an INFO reply, or "".
+// The function field returns the text after "NAME:" in an INFO reply, or "".
 func field(info, name string) string {
 	for line := range strings.Lines(info) {
 		if value, ok := strings.CutPrefix(line, name+":"); ok {
@@ -41,8 +42,8 @@ func field(info, name string) string {
 	return ""
 }
 
-// statistic returns one of the numbers of a line like cmdstat_get:calls=1,usec=2. The function
-// returns 0 if the line is missing: the command was never executed.
+// statistic returns one of the numbers in a line like "cmdstat_get:calls=1,usec=2". It returns 0 if
+// there is no such line, which means that the command was never executed.
 func statistic(t testing.TB, info, line, name string) int64 {
 	t.Helper()
 	text := field(info, line)

@@ -16,30 +16,31 @@ import (
 	"github.com/penstock/penstock/internal/test/freeport"
 )
 
-// sentinelsOf sentinels watch one master, and quorum of them decide that it is down.
+// sentinelsOf is the number of sentinels that watch a master, and quorum is how many of them must
+// agree that the master is down.
 const (
 	sentinelsOf = 3
 	quorum      = 2
 )
 
-// Sentinel is a running master with a replica and three sentinels that watch it. Its methods fail
-// the test on an error. A Sentinel must be used by one goroutine, except for Name, Addrs and the
-// servers' Addr, which several may use.
+// Sentinel is a running master with a replica, and three sentinels that watch the master. Its
+// methods fail the test on an error. Only one goroutine may use a Sentinel, except for Name, Addrs
+// and the servers' Addr, which several goroutines may use.
 type Sentinel struct {
 	// Name is the sentinels' name for the master.
 	Name string
 	// Servers are the initial master and its replica, and Sentinels are the sentinels that watch
-	// them. Each may be killed, paused, resumed and restarted like any [Server]. A replaced master
-	// becomes a replica when it is restarted.
+	// them. Each of these may be killed, paused, resumed and restarted like any [Server]. A master
+	// that was replaced becomes a replica when it is restarted.
 	Servers, Sentinels []*Server
 
 	t testing.TB
 }
 
-// StartSentinel starts all servers, and waits until the sentinels know one another; args are
-// further redis-server options of the master and the replica. The servers stop when the test ends.
-// A master that does not answer for a second is replaced within about two more, or four if it had
-// just replaced another.
+// StartSentinel starts all servers, and waits until the sentinels know one another. The arguments
+// args are further redis-server options for the master and the replica. The servers stop when the
+// test ends. A master that does not answer for a second is replaced within about two more seconds,
+// or four if it has just replaced another master.
 func StartSentinel(t testing.TB, args ...string) *Sentinel {
 	t.Helper()
 	s := &Sentinel{Name: "penstock", t: t}
@@ -74,19 +75,19 @@ func (s *Sentinel) runSentinels(master *Server) {
 	}
 	for _, sentinel := range s.Sentinels {
 		sentinel.await()
-		// By default, sentinels query servers every ten seconds and publish to one another every
-		// two seconds. An older Redis has no command to change this. After four publish periods
-		// they treat an unexpected master as a stray one. The leading sentinel pings once a second,
-		// and elects only a replica that answered within the last five pings. So the periods must
-		// not be shorter.
+		// By default, sentinels query servers every ten seconds, and publish to one another every
+		// two seconds. This command shortens the periods; an older Redis does not have it. Even
+		// shorter periods would not work: sentinels treat an unexpected master as a stray one after
+		// four publish periods, and the leading sentinel, which pings once a second, elects only a
+		// replica that answered within the last five ping periods.
 		_ = sentinel.client.Do(context.Background(), "sentinel", "debug", "info-period", 200, "publish-period", 800,
 			"ask-period", 100, "ping-period", 500).Err()
 	}
 	s.AwaitOrder()
 }
 
-// Forget restarts all sentinels as if they had lost their files: they watch the current master, and
-// have no record of failovers. Both servers must be running.
+// Forget restarts all sentinels as if they had lost their files. They then watch the current
+// master, and know of no failover. Both servers must be running.
 func (s *Sentinel) Forget() {
 	s.t.Helper()
 	master := s.Master()
@@ -99,8 +100,8 @@ func (s *Sentinel) Forget() {
 	s.runSentinels(master)
 }
 
-// awaitSilence waits until the servers have delivered all messages of the killed sentinels. A
-// sentinel that subscribed earlier would learn of their failovers.
+// awaitSilence waits until the servers have delivered all messages of the killed sentinels.
+// Otherwise a new sentinel could learn of the failovers from these messages.
 func (s *Sentinel) awaitSilence(master *Server) {
 	s.t.Helper()
 	replica := s.other(master)
@@ -120,7 +121,8 @@ func isReplicated(master, replica *Server) bool {
 	return field(master.info("replication"), "master_repl_offset") == field(replica.info("replication"), "slave_repl_offset")
 }
 
-// AwaitReplicated waits until the replica has all writes of the master. A failover then loses none.
+// AwaitReplicated waits until the replica has all writes of the master. A failover then loses no
+// writes.
 func (s *Sentinel) AwaitReplicated() {
 	s.t.Helper()
 	master := s.Master()
@@ -202,8 +204,8 @@ func (s *Sentinel) running() (sentinels []*Server) {
 	return sentinels
 }
 
-// The function readPairs reads a reply of names and values, which go-redis returns as a map with
-// RESP3.
+// The function readPairs reads a reply that consists of names and values. With RESP3, go-redis
+// returns it as a map.
 func readPairs(reply any) map[string]string {
 	known := map[string]string{}
 	switch reply := reply.(type) {
@@ -242,8 +244,8 @@ func (s *Sentinel) other(server *Server) *Server {
 	return s.Servers[0]
 }
 
-// AwaitFailover waits until the sentinels name another master than the one in the argument named
-// from, and that server has the role of a master.
+// AwaitFailover waits until the sentinels name the other server instead of from as the master, and
+// that server has the role of a master.
 func (s *Sentinel) AwaitFailover(from *Server) {
 	s.t.Helper()
 	to := s.other(from)
@@ -252,8 +254,9 @@ func (s *Sentinel) AwaitFailover(from *Server) {
 	})
 }
 
-// Failover makes the replica the master, and waits until the old master is its replica. On a busy
-// machine the sentinels can give up, and they do not retry by themselves while the master works.
+// Failover makes the replica the master, and waits until the old master is its replica. It may
+// order the failover several times: on a busy machine the sentinels can give up, and they do not
+// retry by themselves while the master works.
 func (s *Sentinel) Failover() {
 	s.t.Helper()
 	from := s.Master()
@@ -265,7 +268,7 @@ func (s *Sentinel) Failover() {
 		}
 		if time.Since(ordered) > orderAgain {
 			ordered = time.Now()
-			// a failover may be under way
+			// the command fails if a failover is under way
 			_ = s.running()[0].client.Do(context.Background(), "sentinel", "failover", s.Name).Err()
 		}
 		return false
@@ -273,6 +276,6 @@ func (s *Sentinel) Failover() {
 	s.AwaitOrder()
 }
 
-// orderAgain is how long to wait for an ordered failover before ordering it again: longer than
-// failover-timeout.
+// orderAgain is how long Failover waits for an ordered failover before it orders the failover
+// again. It is longer than failover-timeout.
 const orderAgain = 3 * time.Second

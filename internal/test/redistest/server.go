@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package redistest starts real Redis servers for a test, without persistence, and stops them when
-// the test ends: a server on a unix socket in its own directory, a cluster of three masters with
+// the test ends. A test can have a single server on a Unix socket, a cluster of three masters with
 // replicas, or a master and a replica with three sentinels.
 //
 // A server starts in about 20 ms, a cluster in about 3 s, and the sentinels in about 2 s. On a
-// machine without redis-server the test fails, because a limiter over Redis must be tested on
-// Redis. The package is not for comparing machines, because the server shares this machine's cores.
+// machine without redis-server the test fails, because a limiter over Redis must be tested with
+// Redis. The package is not for benchmarks that compare machines, because the server shares the
+// cores of the test's machine.
 package redistest
 
 import (
@@ -27,31 +28,31 @@ import (
 // The constant patience bounds the time that a server takes to start or to stop on a busy machine.
 const patience = 20 * time.Second
 
-// Server is a running redis-server. Its methods fail the test on an error. A Server must be used by
-// one goroutine, except for Addr and Client, which several may use.
+// Server is a running redis-server. Its methods fail the test on an error. Only one goroutine may
+// use a Server, except for Addr and Client, which several goroutines may use.
 type Server struct {
-	// Addr is the path of the server's unix socket, or 127.0.0.1:PORT for a server over TCP, of a
-	// cluster or of sentinels.
+	// Addr is the path of the server's Unix socket. For a server that listens on TCP, as in a
+	// cluster or with sentinels, it is 127.0.0.1:PORT.
 	Addr string
 
 	t       testing.TB
 	network string // "unix" or "tcp"
 	args    []string
-	config  string // the file with the settings of a sentinel; "" for other servers
+	config  string // the configuration file of a sentinel; "" for other servers
 	dir     string
 	client  Client
 	process *exec.Cmd
 	done    chan struct{} // closed when the process has ended
 
 	touched  bool   // a test stopped, killed or paused it
-	settings string // of a shared server: its initial settings
+	settings string // the initial settings of a shared server
 }
 
 // The constant named missing is the message on a machine without redis-server.
 const missing = "these tests need redis-server: run make setup"
 
-// Start starts a server; args are further redis-server options, which override those of this
-// package. The server stops when the test ends, or is reused: see [Main].
+// Start starts a server. The arguments args are further redis-server options, which override those
+// of this package. The server stops when the test ends, or is reused by another test: see [Main].
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
 	if len(args) == 0 {
@@ -66,7 +67,7 @@ func Start(t testing.TB, args ...string) *Server {
 	return s
 }
 
-// StartTCP is [Start] for a server at 127.0.0.1 and a free port.
+// StartTCP is [Start] for a server that listens on a free port of 127.0.0.1.
 func StartTCP(t testing.TB, args ...string) *Server {
 	t.Helper()
 	s := newTCPServer(t, freeport.Address(t), args...)
@@ -75,7 +76,8 @@ func StartTCP(t testing.TB, args ...string) *Server {
 	return s
 }
 
-// StartAlone is [StartTCP] for a cluster of one server. The port of its bus is reserved too.
+// StartAlone is [StartTCP] for a server in cluster mode that is alone in its cluster. The port of
+// its bus is reserved as well.
 func StartAlone(t testing.TB) *Server {
 	t.Helper()
 	s := newTCPServer(t, freeport.WithBus(t), "--cluster-enabled", "yes")
@@ -84,8 +86,8 @@ func StartAlone(t testing.TB) *Server {
 	return s
 }
 
-// newDir returns a directory that is removed when the test ends. newDir does not use t.TempDir: a
-// socket's path is at most 107 bytes long.
+// newDir returns a directory that is removed when the test ends. It does not use t.TempDir, because
+// the path of a socket may have at most 107 bytes.
 func newDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "redis")
@@ -96,14 +98,14 @@ func newDir(t testing.TB) string {
 	return dir
 }
 
-// newServer returns a server that does not run yet, and stops when the test ends.
+// newServer returns a server that does not run yet. If it runs when the test ends, it is stopped.
 func newServer(t testing.TB, dir, network, addr string, args ...string) *Server {
 	s := &Server{Addr: addr, t: t, network: network, args: args, dir: dir, client: newClient(network, addr)}
 	s.endWith(t)
 	return s
 }
 
-// onSocket returns a server that does not run yet, on a socket in its directory.
+// onSocket returns a server that does not run yet. It will listen on a socket in its directory.
 func onSocket(t testing.TB, dir string, args ...string) *Server {
 	socket := filepath.Join(dir, "s")
 	return &Server{Addr: socket, t: t, network: "unix", dir: dir, client: newClient("unix", socket),
@@ -132,7 +134,7 @@ func newTCPServer(t testing.TB, addr string, args ...string) *Server {
 	return newServer(t, newDir(t), "tcp", addr, append([]string{"--port", port, "--bind", "127.0.0.1"}, args...)...)
 }
 
-// URL returns the server's address in the form that go-redis and the store's url accept.
+// URL returns the server's address in the form that go-redis and the setting url of a store accept.
 func (s *Server) URL() string {
 	if s.network == "tcp" {
 		return "redis://" + s.Addr
@@ -141,7 +143,7 @@ func (s *Server) URL() string {
 }
 
 // Client is a client of a server or of a cluster. It is an interface, so that packages with tests
-// compile in less time: see redisstore.Client.
+// are compiled in less time: see redisstore.Client.
 type Client interface {
 	redis.Cmdable
 	Do(ctx context.Context, args ...any) *redis.Cmd
@@ -149,18 +151,19 @@ type Client interface {
 	Close() error
 }
 
-// Client returns a client of the server, closed when the test ends. The client never retries.
+// Client returns a client of the server, which is closed when the test ends. The client never
+// retries.
 func (s *Server) Client() Client { return s.client }
 
-// Messages returns the messages that are published on a channel of the server from now on.
+// Messages returns the messages that are published from now on in a Pub/Sub channel of the server.
 func (s *Server) Messages(channel string) <-chan *redis.Message {
 	subscription := s.client.(*redis.Client).Subscribe(context.Background(), channel)
 	s.t.Cleanup(func() { _ = subscription.Close() })
 	return subscription.Channel()
 }
 
-// Running reports whether the server was neither stopped nor killed. A paused server counts as
-// running.
+// Running reports whether the server runs, which means that it was started, and neither stopped nor
+// killed since. A paused server counts as running.
 func (s *Server) Running() bool { return s.process != nil }
 
 // The method run starts the process.
@@ -234,14 +237,14 @@ func (s *Server) Stop() {
 	s.end()
 }
 
-// Kill ends the server like a crash: connections are reset.
+// Kill ends the server as in a crash. Its connections are reset.
 func (s *Server) Kill() {
 	s.t.Helper()
 	s.signal(syscall.SIGKILL)
 	s.end()
 }
 
-// Pause stops the process: connections stay open and nothing is answered, until Resume.
+// Pause suspends the process. Connections stay open, but nothing is answered until Resume.
 func (s *Server) Pause() {
 	s.t.Helper()
 	s.signal(syscall.SIGSTOP)
@@ -253,8 +256,8 @@ func (s *Server) Resume() {
 	s.signal(syscall.SIGCONT)
 }
 
-// Restart restarts the server, empty, at the same address. Restart kills the server first if it
-// runs. A cluster node and a sentinel keep their identity.
+// Restart starts the server again at the same address, without data. If the server runs, Restart
+// kills it first. A cluster node and a sentinel keep their identity.
 func (s *Server) Restart() {
 	s.t.Helper()
 	if s.process != nil {
@@ -264,7 +267,7 @@ func (s *Server) Restart() {
 	s.await()
 }
 
-// Calls returns the number of times that the server has executed a command, from its commandstats.
+// Calls returns how many times the server has executed a command, according to its commandstats.
 func (s *Server) Calls(command string) int64 {
 	s.t.Helper()
 	return statistic(s.t, s.info("commandstats"), "cmdstat_"+command, "calls")

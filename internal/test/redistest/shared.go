@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// The variable shared is the pool of a package whose TestMain calls [Main].
+// The variable shared is the pool that the tests of a package use if its TestMain calls [Main].
 var shared pool
 
 // The type pool keeps idle servers for later tests.
@@ -21,10 +21,10 @@ type pool struct {
 	idle []*Server
 }
 
-// Main runs the tests of a package with as few servers as possible. [Start] without options returns
-// a server of an earlier test, emptied, if that test left it unchanged. Tests that run at the same
-// time have separate servers. A server that a test stops, kills or pauses, or whose settings or
-// users it changes, is not reused. TestMain passes the result to os.Exit.
+// Main runs the tests of a package with as few servers as possible. Without options, [Start] may
+// return the server of an earlier test, without its data. Tests that run at the same time have
+// separate servers. A server is not reused if its test stopped, killed or paused it, or changed its
+// settings or users. TestMain must pass the result to os.Exit.
 func Main(m *testing.M) int {
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		fmt.Fprintln(os.Stderr, missing)
@@ -37,8 +37,8 @@ func Main(m *testing.M) int {
 	return m.Run()
 }
 
-// The method lend returns an idle server, or a new one that will be shared, or nil if the package
-// does not share servers.
+// The method lend returns an idle server, or starts one that later tests may reuse. It returns nil
+// if the package does not share servers.
 func (p *pool) lend(t testing.TB) *Server {
 	t.Helper()
 	p.mu.Lock()
@@ -58,7 +58,7 @@ func (p *pool) lend(t testing.TB) *Server {
 		}
 		idle = onSocket(t, dir)
 		t.Cleanup(func() {
-			if idle.settings == "" { // it never answered
+			if idle.settings == "" { // the server never answered
 				idle.discard()
 			}
 		})
@@ -107,8 +107,8 @@ func (s *Server) discard() {
 	_ = os.RemoveAll(s.dir)
 }
 
-// isEmptied removes the data that a test left in the server, its clients and the statistics.
-// isEmptied reports whether the rest is unchanged.
+// isEmptied removes what a test left in the server: data, clients and statistics. It reports
+// whether everything else is as it was before the test.
 func (s *Server) isEmptied() bool {
 	ctx := context.Background()
 	client := newClient(s.network, s.Addr)

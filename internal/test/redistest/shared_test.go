@@ -10,7 +10,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(Main(m)) }
 
-// TestSharedServers checks which tests' servers are reused, and that a reused server is empty.
+// TestSharedServers checks after which uses by a test a server is reused, and that a reused server
+// is empty.
 func TestSharedServers(t *testing.T) {
 	ctx := context.Background()
 	for _, c := range []struct {

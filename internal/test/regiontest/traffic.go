@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package regiontest has the traffic of clients in several regions, so that each simulation of
-// regions plays the same requests.
+// Package regiontest generates the traffic of clients in several regions, so that all simulations
+// of regions use the same requests.
 package regiontest
 
 import (
@@ -17,10 +17,10 @@ type Shape uint8
 // The shapes.
 const (
 	Even    Shape = iota
-	Skewed        // nine tenths in one region
+	Skewed        // nine tenths of the requests in one region
 	Moving        // all in one region, which changes every 5 seconds
 	Single        // all in one region
-	Pausing       // even, in every other span of three windows
+	Pausing       // like Even, but without requests in every second span of three windows
 	Shapes
 )
 
@@ -28,23 +28,23 @@ var shapeNames = [...]string{"even", "skewed", "moving", "single", "pausing"}
 
 func (s Shape) String() string { return shapeNames[s] }
 
-// Traffic describes Poisson arrivals.
+// Traffic describes requests that arrive as a Poisson process.
 type Traffic struct {
 	Shape  Shape
 	Demand float64 // the rate, in multiples of the limit
-	Most   int64   // the largest cost, or 0 for 1
+	Most   int64   // the largest cost; 0 means 1
 }
 
 const stay = 5 * counter.Second
 
-// Source returns the next request. The results are the time since the first instant of the traffic,
-// the number of the region in which the request arrives, and the cost.
+// Source returns the next request. The results are the time since the beginning of the traffic, the
+// number of the region in which the request arrives, and the cost of the request.
 type Source func() (counter.Micros, int, int64)
 
-// Rand returns the random numbers of the traffic with a seed.
+// Rand returns the source of random numbers for the traffic with the given seed.
 func Rand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 2)) }
 
-// Start returns a source of requests. The limit determines their rate, together with tr.Demand.
+// Start returns a source of requests. Their rate depends on the limit and on tr.Demand.
 func (tr Traffic) Start(limit counter.Limit, regions int, rng *rand.Rand) Source {
 	most := max(1, tr.Most)
 	rate := tr.Demand * float64(limit.Count()) / float64(limit.Window()) * 2 / float64(1+most)

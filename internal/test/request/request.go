@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package request generates requests and matches for tests of core and its packages. They vary
-// widely and need not be valid: requests can contain anything that a client can send. A test that
-// can use a front does not need the package.
+// Package request generates random requests and matches, for tests of core and its packages. The
+// requests vary widely. They can contain anything that a client can send, even if it is invalid. A
+// test that can use a front does not need the package.
 package request
 
 import (
@@ -59,10 +59,11 @@ func (a *Attributes) Attr(name string) (string, bool) {
 	return value, ok
 }
 
-// Random generates matches and requests from a small vocabulary, so that many of them match.
+// Random generates matches and requests from a small vocabulary, so that many requests satisfy many
+// matches.
 type Random struct{ *rand.Rand }
 
-// NewRandom returns a Random with the seed of the test; see [seed.Random].
+// NewRandom returns a Random with the numbers of [seed.Random].
 func NewRandom(t testing.TB) Random {
 	t.Helper()
 	return Random{seed.Random(t)}
@@ -71,7 +72,7 @@ func NewRandom(t testing.TB) Random {
 // One returns one of the texts.
 func (r Random) One(of ...string) string { return of[r.IntN(len(of))] }
 
-// Some returns at most max of the texts, possibly with repetitions.
+// Some returns a list of at most max of the texts. A text may occur several times.
 func (r Random) Some(max int, of ...string) []string {
 	var list []string
 	for range r.IntN(max + 1) {

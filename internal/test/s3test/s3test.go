@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package s3test starts a real S3 server for a test, rclone over a folder, and stops it when the
-// test ends.
+// Package s3test starts a real S3 server for a test, and stops it when the test ends. The server is
+// rclone, which serves a folder.
 //
 // A server starts in about 0.2 seconds. Its objects are files in [Server.Folder], which a test may
-// damage. A machine without the server fails the test: an archive in S3 must be tested on S3.
+// damage. On a machine without rclone the test fails, because an archive in S3 must be tested with
+// S3.
 package s3test
 
 import (
@@ -36,8 +37,8 @@ const patience = 20 * time.Second
 // The constant named missing is the message on a machine without the server.
 const missing = "these tests need an S3 server: run make setup"
 
-// Server is a running S3 server. Its methods fail the test on an error, and one goroutine may use
-// it.
+// Server is a running S3 server. Its methods fail the test on an error. Only one goroutine may use
+// a Server.
 type Server struct {
 	// Addr is 127.0.0.1:PORT.
 	Addr string
@@ -49,7 +50,7 @@ type Server struct {
 	process *exec.Cmd
 }
 
-// Environment returns the variables with which a process has the credentials of a server.
+// Environment returns the environment variables that give a process the credentials of the servers.
 func Environment() []string {
 	return []string{"AWS_ACCESS_KEY_ID=" + AccessKey, "AWS_SECRET_ACCESS_KEY=" + SecretKey}
 }
@@ -74,7 +75,7 @@ func Start(t testing.TB) *Server {
 // URL returns the address of the server.
 func (s *Server) URL() string { return "http://" + s.Addr }
 
-// Restart starts the server again, with the objects that it had.
+// Restart starts the server after Kill. The server still has its objects.
 func (s *Server) Restart() {
 	s.t.Helper()
 	program := module.Path(s.t, ".cache", "rclone", "bin", "rclone")
@@ -93,7 +94,7 @@ func (s *Server) Restart() {
 	})
 }
 
-// Kill ends the server like a crash.
+// Kill ends the server as in a crash.
 func (s *Server) Kill() {
 	s.t.Helper()
 	if err := s.process.Process.Kill(); err != nil {
@@ -106,7 +107,7 @@ func (s *Server) Kill() {
 // Pause stops the server from responding.
 func (s *Server) Pause() { s.signal(syscall.SIGSTOP) }
 
-// Resume lets a paused server respond.
+// Resume lets a paused server respond again.
 func (s *Server) Resume() { s.signal(syscall.SIGCONT) }
 
 func (s *Server) signal(signal os.Signal) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package seed gives random tests a repeatable source of numbers. Each run has a new seed, which
-// the test prints. PENSTOCK_SEED repeats a run, and PENSTOCK_ROUNDS makes it longer or shorter.
+// the test prints. The environment variable PENSTOCK_SEED repeats a run, and PENSTOCK_ROUNDS makes
+// it longer or shorter.
 package seed
 
 import (
@@ -11,18 +12,18 @@ import (
 	"testing"
 )
 
-// Random is the [Source] of [First].
+// Random returns the [Source] for the seed of [First].
 func Random(t testing.TB) *rand.Rand {
 	t.Helper()
 	return Source(First(t))
 }
 
-// Source returns the source of random numbers that begins with a seed.
+// Source returns a source of random numbers with the given seed.
 func Source(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0)) }
 
-// First returns PENSTOCK_SEED, or a random seed, and prints it. A test that plays several rounds
-// uses First for the first of them, and adds 1 for each further one, so that a round can be
-// repeated alone. First fails the test if PENSTOCK_SEED is not a number.
+// First returns the seed in PENSTOCK_SEED, or a random seed, and prints it. A test with several
+// rounds uses this seed for its first round, and adds 1 for each further round, so that a round can
+// be repeated alone. First fails the test if PENSTOCK_SEED is not a number.
 func First(t testing.TB) uint64 {
 	t.Helper()
 	first := number(t, "PENSTOCK_SEED", rand.Uint64()>>1)
@@ -30,8 +31,8 @@ func First(t testing.TB) uint64 {
 	return first
 }
 
-// Rounds returns the number of rounds that a test plays: PENSTOCK_ROUNDS, or the argument named
-// otherwise if that variable is not set. Rounds fails the test if the variable is not a number
+// Rounds returns the number of rounds of a test, which is PENSTOCK_ROUNDS or, if this variable is
+// not set, the argument named otherwise. Rounds fails the test if the variable is not a number
 // above 0.
 func Rounds(t testing.TB, otherwise int) uint64 {
 	t.Helper()

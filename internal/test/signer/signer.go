@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package signer makes the keys that sign tokens in tests, and their entries in a key set.
+// Package signer generates keys that sign tokens in tests, with their entries for a key set.
 //
-// Every key is new and exists only in memory. The package does not create tokens; each test makes
-// its own. The package is not for programs that keep keys.
+// Every key is new and exists only in memory. The package does not create tokens: each test creates
+// its own. The package is not for programs that store keys.
 package signer
 
 import (
@@ -22,17 +22,17 @@ import (
 type Key struct {
 	Name string // its kid
 	crypto.Signer
-	JWK string // the public key, as an entry of a key set
+	JWK string // the public key, as an entry for a key set
 }
 
-// EC returns a new key of a curve.
+// EC returns a new key on an elliptic curve.
 func EC(t testing.TB, name string, curve elliptic.Curve) Key {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(curve, rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	point, err := key.PublicKey.Bytes() // 4, then both coordinates
+	point, err := key.PublicKey.Bytes() // the byte 4, followed by both coordinates
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,8 +41,8 @@ func EC(t testing.TB, name string, curve elliptic.Curve) Key {
 		text(point[1:half]), text(point[half:]))}
 }
 
-// RSA returns a new key with a modulus of the given number of bits. The argument algorithm is its
-// alg in the key set; "" means none.
+// RSA returns a new key with a modulus of the given number of bits. The argument algorithm is the
+// value of alg in the key's entry. If it is "", the entry has no alg.
 func RSA(t testing.TB, name string, bits int, algorithm string) Key {
 	t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, bits)

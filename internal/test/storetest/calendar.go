@@ -6,14 +6,14 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	_ "time/tzdata" // so that the exam is the same on a machine without time zone data
+	_ "time/tzdata" // so that the exam also runs on a machine without time zone data
 
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// calendar is a unit of calendar windows in a zone: days, weeks, months or years. A calendar finds
-// boundaries by searching for the instant at which the date changes, however the zone's clocks
-// change at that time.
+// calendar computes calendar windows of one unit in a time zone. It finds a boundary by searching
+// for the instant at which the date changes. So it is right even if the zone's clocks change at
+// that time.
 type calendar struct {
 	unit string // day, week, month or year
 	zone *time.Location
@@ -23,7 +23,7 @@ type calendar struct {
 // calendarUnits are all units of calendar windows.
 var calendarUnits = []string{"day", "week", "month", "year"}
 
-// unitOf returns the calendar unit of a limit as policies write it, or "".
+// unitOf returns the calendar unit of a limit that is written as in a policy, or "" if it has none.
 func unitOf(limit string) string {
 	_, window, _ := strings.Cut(limit, "/")
 	window, _, _ = strings.Cut(window, " ")
@@ -35,7 +35,7 @@ func unitOf(limit string) string {
 	return ""
 }
 
-// The function newZoned returns the calendar of a unit in a time zone, which has an IANA name.
+// The function newZoned returns the calendar of a unit in the time zone with the given IANA name.
 func newZoned(unit, name string) *calendar {
 	zone, err := time.LoadLocation(name)
 	if err != nil {
@@ -44,7 +44,7 @@ func newZoned(unit, name string) *calendar {
 	return &calendar{unit: unit, zone: zone}
 }
 
-// The method limit returns a limit per unit of the calendar.
+// The method limit returns a limit of the given count per unit of the calendar.
 func (c *calendar) limit(count int64) corecounter.Limit {
 	l, err := corecounter.ParseLimit(fmt.Sprintf("%d/%s", count, c.unit))
 	if err != nil {
@@ -53,8 +53,8 @@ func (c *calendar) limit(count int64) corecounter.Limit {
 	return l
 }
 
-// The method day returns the first day, in the zone, of a period. The argument named ahead says how
-// many periods later it is than the period that contains the instant.
+// The method day returns the first day of a period in the zone: of the period that contains the
+// instant if ahead is 0, and otherwise of the period that is ahead periods later.
 func (c *calendar) day(at corecounter.Micros, ahead int) (year int, month time.Month, day int) {
 	year, month, day = time.UnixMicro(int64(at)).In(c.zone).Date()
 	switch c.unit {
@@ -71,8 +71,8 @@ func (c *calendar) day(at corecounter.Micros, ahead int) (year int, month time.M
 	return time.Date(year, month, day, 12, 0, 0, 0, time.UTC).Date()
 }
 
-// boundary returns the start of a period. The argument named ahead says how many periods later it
-// is than the period that contains the instant.
+// boundary returns the start of a period: of the period that contains the instant if ahead is 0,
+// and otherwise of the period that is ahead periods later.
 func (c *calendar) boundary(at corecounter.Micros, ahead int) corecounter.Micros {
 	year, month, day := c.day(at, ahead)
 	noon := corecounter.Micros(time.Date(year, month, day, 12, 0, 0, 0, time.UTC).UnixMicro())
@@ -89,14 +89,14 @@ func (c *calendar) boundary(at corecounter.Micros, ahead int) corecounter.Micros
 	return since
 }
 
-// The method bounds returns the boundaries that a caller sends if its clock shows the instant.
+// The method bounds returns the boundaries that a caller sends whose clock shows the instant at.
 func (c *calendar) bounds(at corecounter.Micros) *corecounter.Bounds {
 	b := c.last
 	if at < b[0] || at >= b[1] {
 		ahead := 0
 		for i := range b {
 			b[i] = c.boundary(at, ahead)
-			for ahead++; c.boundary(at, ahead) == b[i]; ahead++ { // a date that the zone skipped
+			for ahead++; c.boundary(at, ahead) == b[i]; ahead++ { // skips a date that does not exist in the zone
 			}
 		}
 		c.last = b
@@ -104,8 +104,8 @@ func (c *calendar) bounds(at corecounter.Micros) *corecounter.Bounds {
 	return &b
 }
 
-// The method dated returns the check with the boundaries that a caller sends if its clock shows the
-// instant.
+// The method dated returns the check with the boundaries that a caller sends whose clock shows the
+// instant at.
 func (c *calendar) dated(k corecounter.Check, at corecounter.Micros) corecounter.Check {
 	k.Bounds = c.bounds(at)
 	return k

@@ -12,11 +12,12 @@ import (
 	"github.com/penstock/penstock/internal/test/seed"
 )
 
-// TestBoundariesAreWhereTheDateChanges compares the boundaries that policies send with those that
-// the exam finds by searching for the change of date.
+// TestBoundariesAreWhereTheDateChanges compares the boundaries that package core computes with
+// those that the exam finds by searching for the change of the date.
 func TestBoundariesAreWhereTheDateChanges(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed.First(t), 0))
-	// Some of these zones skip midnight, some have it twice, and some have crossed the date line.
+	// In some of these zones, a day had no midnight or two, and some zones have crossed the date
+	// line.
 	names := append([]string{"America/Sao_Paulo", "America/Asuncion", "America/Havana", "Asia/Beirut", "Asia/Gaza",
 		"Pacific/Apia", "Pacific/Kwajalein", "America/Scoresbysund", "Atlantic/Azores", "Asia/Tehran", "Africa/Casablanca",
 		"Antarctica/Troll", "Asia/Pyongyang", "Europe/Lisbon", "Pacific/Chatham", "Etc/GMT+12"}, zones...)

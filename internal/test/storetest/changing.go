@@ -19,7 +19,7 @@ func askChangedLimit(e *examiner) {
 		e.mustAdmit(take(key, twenty, 10))
 		e.mustDeny(take(key, twenty, 1))
 	}
-	// If the burst changes, the number of missing tokens remains the same.
+	// If the burst changes, the number of tokens that the bucket lacks stays the same.
 	small, large := burst(corecounter.TokenBucket, 6, corecounter.Minute, 6), burst(corecounter.TokenBucket, 6, corecounter.Minute, 30)
 	e.mustAdmit(take("burst", small, 4))
 	e.left("burst", large, 26)
@@ -31,7 +31,8 @@ func askChangedLimit(e *examiner) {
 }
 
 func askChangedUnit(e *examiner) {
-	// The parts per token of one limit are not a multiple of the other's.
+	// The two limits of a pair divide a token into different numbers of parts, and neither number
+	// is a multiple of the other.
 	pairs := [][2]corecounter.Limit{
 		{burst(corecounter.TokenBucket, 7, 11*corecounter.Millisecond, 100), burst(corecounter.TokenBucket, 3, 13*corecounter.Millisecond, 100)},
 		{burst(corecounter.TokenBucket, 999_983, corecounter.Minute, 999_983), burst(corecounter.TokenBucket, 999_979, corecounter.Minute, 999_979)},
@@ -46,16 +47,16 @@ func askChangedUnit(e *examiner) {
 	}
 }
 
-// The method named refilled takes a token from a bucket under one limit, and then one under
-// another. The method fails the test if the change of the limit has added tokens.
+// The method named refilled takes a token from a bucket under one limit, and then another token
+// under another limit. It fails the test if the change of the limit has added tokens.
 func (e *examiner) refilled(key string, from, to *corecounter.Limit) {
 	e.Helper()
-	// A bucket is refilled and converted when it is written.
+	// A bucket is refilled and converted only when it is written.
 	e.take(take(key, *from, 1))
 	before, _ := e.Counter(e, []byte(key), from)
 	e.take(take(key, *to, 1))
 	after, _ := e.Counter(e, []byte(key), to)
-	// One token more is missing, and no time has passed.
+	// Now the bucket lacks one token more, because no time has passed.
 	had := fraction(before.Used+before.Aux, before.Aux)
 	has := fraction(after.Used, after.Aux)
 	if has.Cmp(had) < 0 {

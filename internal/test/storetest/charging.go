@@ -43,18 +43,18 @@ func askShadow(e *examiner) {
 	for _, a := range algorithms {
 		l, wide := limit(a, 3, corecounter.Minute), limit(a, 10, corecounter.Minute)
 		real, trial := a.Label()+" enforced", a.Label()+" tried"
-		// Both are admitted: both are charged.
+		// If both checks are admitted, both are charged.
 		e.take(take(real, wide, 3), shadow(take(trial, l, 3)))
 		e.left(real, wide, 7)
 		e.left(trial, l, 0)
-		// The shadow check would deny: its result reports this, but the call is admitted, and the
-		// shadow is not charged.
+		// If the shadow check is denied, its result reports this. The call is admitted
+		// nevertheless, and the shadow check is not charged.
 		r := e.take(shadow(take(trial, l, 1)), take(real, wide, 1))
 		if !r[0].Denied || r[0].Granted != 0 || r[0].Wait == 0 || r[1].Denied || r[1].Granted != 1 {
 			e.Fatalf("%s: a shadow over its limit: %+v, want it denied with a wait and the other granted", a, r)
 		}
 		e.left(trial, l, 0)
-		// Another check denies the call: the shadow check is admitted and not charged.
+		// If another check denies the call, the shadow check is admitted but not charged.
 		idle := a.Label() + " idle"
 		r = e.take(shadow(take(idle, l, 1)), take(real, wide, 7))
 		if r[0].Denied || r[0].Granted != 0 || r[0].Receipt != 0 || !r[1].Denied {
@@ -78,25 +78,25 @@ func askUpTo(e *examiner) {
 		want                                int64 // units granted; -1 means denied
 	}{
 		{least: 1, need: 10, most: 10, want: 10},
-		// less than needed, more than the minimum
+		// less than needed, but at least the minimum
 		{used: 95, least: 1, need: 10, most: 10, want: 5},
 		// exactly the minimum
 		{used: 95, least: 5, need: 10, most: 10, want: 5},
-		// less than the minimum: nothing
+		// less than the minimum, so nothing
 		{used: 95, least: 6, need: 10, most: 10, want: -1},
-		{used: 100, least: 1, need: 10, most: 10, shareMille: 1000, want: -1}, // no units left
-		// half of the 90 that remain
+		{used: 100, least: 1, need: 10, most: 10, shareMille: 1000, want: -1}, // no units are left
+		// the 10 that are needed, and half of the 90 that remain
 		{least: 1, need: 10, most: 100, shareMille: 500, want: 55},
 		// no more than the maximum
 		{least: 1, need: 10, most: 30, shareMille: 500, want: 30},
-		{least: 1, need: 10, most: 100, shareMille: 1000, want: 100}, // all of it
+		{least: 1, need: 10, most: 100, shareMille: 1000, want: 100}, // everything that remains
 		// ⌊41 × 333 / 1000⌋ = 13
 		{used: 49, least: 1, need: 10, most: 100, shareMille: 333, want: 23},
-		// no need, a share of everything
+		// nothing is needed, so a share of everything
 		{least: 1, most: 100, shareMille: 250, want: 25},
-		// nothing needed and nothing wanted: admitted
+		// nothing is needed and nothing is wanted: admitted
 		{least: 1, shareMille: 1000},
-		// everything that is left, and no share of zero
+		// everything that is left is needed, so there is no share
 		{used: 90, least: 10, need: 10, most: 100, shareMille: 1000, want: 10},
 		// the minimum exceeds the limit
 		{least: 101, need: 101, most: 200, want: -1},
@@ -113,8 +113,8 @@ func askUpTo(e *examiner) {
 			e.left(key, l, 100-c.used-max(0, c.want))
 		}
 	}
-	// An up-to-n check that is denied denies the whole call. It is not charged if another check
-	// denies the call.
+	// If an up-to-n check is denied, the whole call is denied. If another check denies the call,
+	// the up-to-n check is not charged.
 	l := limit(corecounter.FixedWindow, 10, corecounter.Minute)
 	r := e.take(take("other", l, 1), upTo("nothing", l, 11, 11, 11, 0))
 	if r[0].Granted != 0 || r[0].Denied || !r[1].Denied || r[1].Wait != corecounter.Never {
@@ -140,8 +140,8 @@ func askLook(e *examiner) {
 		if r := e.takeOne(look(key, l, 1)); r.Denied || r.Wait != 0 || r.Granted != 0 || r.Receipt != 0 {
 			e.Fatalf("%s: looking at what there is: %+v, want passed and nothing granted", a, r)
 		}
-		// A look with a wrong clock does not advance the counter: with the right clock again, the
-		// counter is unchanged.
+		// A look while the clock is ahead does not advance the counter. When the clock is right
+		// again, the counter is unchanged.
 		ahead := 40 * corecounter.Second
 		if a == corecounter.SlidingWindow {
 			ahead = 70 * corecounter.Second

@@ -52,7 +52,8 @@ func askClockBack(e *examiner) {
 			e.setClock(span)
 			e.mustDeny(take(key, l, 1))
 		}
-		// The wait counts from the counter's own instant, so it is at most two windows.
+		// The wait begins at the counter's own instant, which may be ahead of the clock by a
+		// window, so it is at most two windows.
 		r := e.mustDeny(take(key, l, 1))
 		if r.Wait > 2*corecounter.Minute {
 			e.Fatalf("%s: the wait is %s, want at most two windows", a, r.Wait)
@@ -116,7 +117,8 @@ func askWaits(e *examiner) {
 	}
 }
 
-// waitIsTrue looks at a counter at the end of a denial's wait, and just before.
+// waitIsTrue fails the test unless the cost is admitted at the end of a denial's wait, but not just
+// before.
 func (e *examiner) waitIsTrue(key string, l corecounter.Limit, cost int64) {
 	e.Helper()
 	now := e.now
@@ -140,12 +142,13 @@ func (e *examiner) waitIsTrue(key string, l corecounter.Limit, cost int64) {
 
 func askResets(e *examiner) {
 	type spans struct{ reset, next corecounter.Micros }
-	// 4 a minute, 1 charged 10 s into the window and 2 more 5 s later; asked at 20 s.
+	// The limit is 4 a minute. One unit is charged 10 s after the start of the window, and two more
+	// 5 s later. The answers are those at 20 s.
 	want := map[corecounter.Algorithm]spans{
 		corecounter.FixedWindow:   {40 * corecounter.Second, 40 * corecounter.Second},
 		corecounter.SlidingWindow: {40 * corecounter.Second, 40 * corecounter.Second},
 		corecounter.SlidingLog:    {50 * corecounter.Second, 50 * corecounter.Second},
-		// a token each 15 s from 10 s on
+		// one token every 15 s, counted from 10 s on
 		corecounter.TokenBucket: {35 * corecounter.Second, 5 * corecounter.Second},
 	}
 	for _, a := range algorithms {

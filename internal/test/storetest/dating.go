@@ -15,7 +15,7 @@ func instantUTC(year int, month time.Month, day, hour int) corecounter.Micros {
 	return corecounter.Micros(time.Date(year, month, day, hour, 0, 0, 0, time.UTC).UnixMicro())
 }
 
-// The method today moves the clock to an instant and returns the check as sent by a caller whose
+// The method today moves the store's clock to an instant, and returns the check of a caller whose
 // clock shows the same instant.
 func (e *examiner) today(at corecounter.Micros, c *calendar, k corecounter.Check) corecounter.Check {
 	e.at(at)
@@ -51,11 +51,11 @@ func askCalendarClock(e *examiner) {
 		c := newZoned(unit, "Europe/Berlin")
 		l, at := c.limit(3), instantUTC(2024, 3, 31, 12)
 		e.mustAdmit(e.today(at, c, take(unit, l, 2)))
-		for ahead := range 2 { // a caller that is one, then two periods behind
+		for ahead := range 2 { // the caller is one period behind, and then two
 			e.at(c.boundary(at, ahead+1))
 			late := c.dated(take(unit, l, 3), at)
 			e.equal("the receipt", int64(e.mustAdmit(late).Receipt), int64(e.now))
-			// for a caller with the current day it is the same counter
+			// a caller that knows the current period uses the same counter
 			e.mustDeny(c.dated(take(unit, l, 1), e.now))
 			e.mustDeny(c.dated(take(unit, l, 1), at))
 		}
@@ -93,7 +93,7 @@ func askCalendarClockBack(e *examiner) {
 		next := c.boundary(at, 1)
 		e.mustAdmit(e.today(at, c, take(unit, l, 3)))
 		e.mustAdmit(e.today(next, c, take(unit, l, 1)))
-		// The clock goes back over the boundary: the new period continues.
+		// If the clock goes back over the boundary, the new period continues.
 		for _, back := range []corecounter.Micros{1, corecounter.Second, corecounter.Hour} {
 			r := e.mustDeny(e.today(next-back, c, take(unit, l, 3)))
 			e.equal("what remains", r.Remaining, 2)
@@ -102,8 +102,8 @@ func askCalendarClockBack(e *examiner) {
 		e.mustAdmit(e.today(next-1, c, take(unit, l, 2)))
 		e.mustDeny(e.today(next+1, c, take(unit, l, 1)))
 		e.mustAdmit(e.today(c.boundary(at, 2), c, take(unit, l, 3)))
-		// A clock that was ten periods ahead is corrected: the units count in the current period,
-		// and no request waits ten periods.
+		// When a clock that was ten periods ahead is corrected, the units count in the current
+		// period, and no request waits for ten periods.
 		key := unit + " ahead"
 		e.mustAdmit(e.today(c.boundary(at, 10), c, take(key, l, 2)))
 		r := e.mustDeny(e.today(at, c, take(key, l, 2)))
@@ -132,13 +132,14 @@ func askZone(e *examiner) {
 		l := utc.limit(3)
 		begins := utc.boundary(instantUTC(2024, 6, 12, 12), 1)
 		e.mustAdmit(e.today(begins+corecounter.Hour, utc, take(unit, l, 2)))
-		// In the western zone, the previous period has not ended: its units are kept.
+		// In the western zone, the previous period has not ended, so its units are kept.
 		e.mustDeny(west.dated(take(unit, l, 2), e.now))
 		e.mustAdmit(west.dated(take(unit, l, 1), e.now))
 		e.mustDeny(e.today(west.boundary(begins, 1)-1, west, take(unit, l, 1)))
 		e.mustAdmit(e.today(west.boundary(begins, 1), west, take(unit, l, 3)))
 
-		// Two nodes with different zones alternate: in the east the period began two hours earlier.
+		// Two nodes with different zones alternate. In the eastern zone, the period began two hours
+		// earlier.
 		east, key := newZoned(unit, "Europe/Berlin"), unit+" by turns"
 		e.mustAdmit(e.today(begins+corecounter.Hour, east, take(key, l, 1)))
 		for range 2 {

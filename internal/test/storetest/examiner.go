@@ -14,12 +14,12 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// The constant start is the instant at which the exam's stories begin: noon of 15 November 2023,
-// the start of a window of a minute, an hour and many more. The instant is far from 0, because a
-// State with instant 0 is no counter.
+// The constant start is the instant at which the exam's stories begin, noon of 15 November 2023.
+// Windows of a minute, of an hour and of many other lengths begin at this instant. It is far from
+// 0, because a State with instant 0 is no counter.
 const start corecounter.Micros = 1_700_049_600 * corecounter.Second
 
-// examiner sends checks to a store at a given instant.
+// examiner sends checks to a store and sets the store's clock.
 type examiner struct {
 	testing.TB
 	Subject
@@ -78,7 +78,8 @@ func (e *examiner) mustDeny(c corecounter.Check) corecounter.Result {
 	return r
 }
 
-// The method left fails the test unless a look at the counter shows that want units remain.
+// The method left fails the test unless a look at the counter reports the given number of remaining
+// units.
 func (e *examiner) left(key string, l corecounter.Limit, want int64) {
 	e.Helper()
 	if r := e.takeOne(look(key, l, 0)); r.Remaining != want {
@@ -86,7 +87,7 @@ func (e *examiner) left(key string, l corecounter.Limit, want int64) {
 	}
 }
 
-// The method equal fails the test if a number in an answer differs from the promised one.
+// The method equal fails the test unless a number in an answer is the promised one.
 func (e *examiner) equal(what string, got, want int64) {
 	e.Helper()
 	if got != want {
@@ -140,13 +141,14 @@ func shadow(c corecounter.Check) corecounter.Check {
 	return c
 }
 
-// penaltyCheck returns a check of a penalty.
+// penaltyCheck returns a check of a penalty, with the given operation.
 func penaltyCheck(op corecounter.Op, key string, p *corecounter.Penalty) corecounter.Check {
 	return corecounter.Check{Key: []byte(key), Op: op, Penalty: p}
 }
 
 // The function withGuard returns the check, changed so that its denial is a violation with the
-// given ID, which the check at the index named guard records.
+// given ID. The argument named guard is the number of the penalty's check in the call, which
+// records the violation. The first check has the number 1.
 func withGuard(c corecounter.Check, guard int, violation int64) corecounter.Check {
 	c.Guard, c.Violation = guard, violation
 	return c
@@ -159,7 +161,8 @@ func reset(key string, l corecounter.Limit) corecounter.Check {
 
 var algorithms = []corecounter.Algorithm{corecounter.FixedWindow, corecounter.SlidingWindow, corecounter.SlidingLog, corecounter.TokenBucket}
 
-// The method checkUnchanged fails the test if a counter's stored state has changed.
+// The method checkUnchanged fails the test if the stored state of a counter differs from the given
+// one.
 func (e *examiner) checkUnchanged(key string, l *corecounter.Limit, state corecounter.State, marks []corecounter.Mark) {
 	e.Helper()
 	c := look(key, *l, 0)

@@ -17,7 +17,7 @@ import (
 // The constant patience is how long the exam waits for an answer that should be immediate.
 const patience = 10 * time.Second
 
-// The method checkReturns fails the test unless the function named do returns in time.
+// The method checkReturns fails the test unless do() returns in time.
 func (e *examiner) checkReturns(what string, do func()) {
 	e.Helper()
 	done := make(chan struct{})
@@ -108,13 +108,14 @@ func askDirtyResults(e *examiner) {
 	}
 }
 
-// The goroutines of the exam: enough to hit a store with a gap between reading and writing.
+// The number of goroutines, and of the calls that each of them makes. These suffice to find a store
+// that does not hold its lock between reading and writing.
 const (
 	hammerers   = 8
 	hammerCalls = 50
 )
 
-// The method hammer makes the calls of all goroutines at once. An error fails the test.
+// The method hammer makes the calls of all goroutines at the same time. An error fails the test.
 func (e *examiner) hammer(call func(goroutine, i int) ([]corecounter.Check, func([]corecounter.Result))) {
 	e.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), e.patience)
@@ -164,7 +165,7 @@ func askOverlap(e *examiner) {
 	e.hammer(func(g, i int) ([]corecounter.Check, func([]corecounter.Result)) {
 		var checks []corecounter.Check
 		var which []int
-		for k := range 3 { // three adjacent keys in a cycle, forwards and backwards
+		for k := range 3 { // three adjacent keys of a cycle, forwards or backwards
 			n := (g + i + k) % counters
 			if (g+i)%2 == 1 {
 				n = (g + i + 2 - k) % counters

@@ -13,14 +13,14 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// The function keptSlot returns a store's state for a check, advanced to now, or the zero Slot if
-// that state equals a new counter. Two stores have the same state if their results are equal. An
-// empty counter ahead of the clock is different from a new one, because it continues at its own
-// instant.
+// The function keptSlot returns a store's state for a check, advanced to now. If that state equals
+// a new counter, it returns the zero Slot. Two stores have the same state if keptSlot returns equal
+// slots for them. An empty counter that is ahead of the clock differs from a new one, because it
+// continues at its own instant.
 func keptSlot(c corecounter.Check, s corecounter.Slot, now corecounter.Micros) corecounter.Slot {
 	if b := c.Bounds; b != nil && (now < b[0] || now >= b[3]) {
 		if s.State.At < b[3] && now >= max(b[3], s.State.Leased) {
-			return corecounter.Slot{} // every period that it can belong to is over
+			return corecounter.Slot{} // every period to which the state can belong is over
 		}
 		return corecounter.Slot{State: s.State}
 	}
@@ -57,7 +57,7 @@ func sortViolations(violations []corecounter.Violation) []corecounter.Violation 
 	return violations
 }
 
-// Subject.holds returns a store's state for a check, as stored.
+// Subject.holds returns the state that the store has for a check, as stored.
 func (s *Subject) holds(t testing.TB, c *corecounter.Check) (slot corecounter.Slot) {
 	t.Helper()
 	switch {
@@ -80,6 +80,6 @@ func sameSlot(a, b *corecounter.Slot) bool {
 	return a.State == b.State && slices.Equal(a.Marks, b.Marks) && slices.Equal(a.Violations, b.Violations)
 }
 
-// slotsByContent compares the fields that stores see.
+// slotsByContent makes cmp compare only the fields that stores keep.
 var slotsByContent = gocmp.Options{cmpopts.IgnoreUnexported(corecounter.Slot{}), cmpopts.IgnoreFields(corecounter.Slot{}, "Write"),
 	cmpopts.EquateEmpty()}

@@ -4,7 +4,7 @@ package storetest
 
 import corecounter "github.com/penstock/penstock/core/counter"
 
-// leasePromises concern units that are charged now and used later.
+// leasePromises concern leases: units that are charged now and used later.
 var leasePromises = []promise{
 	{"how long units may be out is known", "Every answer of a counter says for how long units may still be out on lease, " +
 		"to the microsecond and of the longest lease, and none are of what was needed at once; otherwise a denial is " +
@@ -16,14 +16,15 @@ var leasePromises = []promise{
 		askLeaseBack},
 }
 
-// The function asLeased returns the up-to-n check or the refund as part of a lease.
+// The function asLeased returns the check as a part of a lease that lasts for the given age. The
+// check is an up-to-n check or a refund.
 func asLeased(c corecounter.Check, age corecounter.Micros) corecounter.Check {
 	c.Age = age
 	return c
 }
 
-// The function leasedLimits returns, by key, a limit of 100 per minute for each algorithm that can
-// lease.
+// The function leasedLimits returns a limit of 100 per minute for each algorithm with which units
+// can be leased, by the name of the algorithm.
 func leasedLimits() map[string]corecounter.Limit {
 	limits := map[string]corecounter.Limit{}
 	for _, a := range algorithms {
@@ -102,7 +103,8 @@ func askLeaseBack(e *examiner) {
 	e.setClock(50 * corecounter.Second)
 	e.equal("what is credited of 27 after 50 s", e.takeOne(asLeased(refund("late", l, 27, batch.Receipt), 5*corecounter.Second)).Granted, 0)
 
-	// A lease of 4 s is refunded after 1 s, while one of 20 s has 19 s left.
+	// A lease of 4 s is refunded after 1 s. At that time, another lease of 20 s still lasts for 19
+	// s.
 	e.setClock(0)
 	near := e.takeOne(asLeased(upTo("near", l, 1, 0, 40, 1000), 4*corecounter.Second))
 	e.takeOne(asLeased(upTo("near", l, 1, 0, 8, 1000), 20*corecounter.Second))

@@ -10,7 +10,7 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// The method invalid requires that the call fails with ErrInvalid.
+// The method invalid fails the test unless the call fails with ErrInvalid.
 func (e *examiner) invalid(what string, checks []corecounter.Check, results []corecounter.Result) {
 	e.Helper()
 	err := e.Store.Take(context.Background(), checks, results)
@@ -87,13 +87,13 @@ func askOutOfBounds(e *examiner) {
 	e.left("beside", l, 10)
 }
 
-// The function immediatePenalty returns a penalty that is imposed at once.
+// The function immediatePenalty returns a penalty that the first violation imposes.
 func immediatePenalty() *corecounter.Penalty {
 	return &corecounter.Penalty{Window: corecounter.Hour, Threshold: 1, Multipliers: []int64{1}}
 }
 
-// wrongDatedChecks returns checks with invalid penalties or calendar boundaries. Each of these
-// checks is the third of a call whose first check is that of a penalty.
+// wrongDatedChecks returns checks with invalid penalties or calendar boundaries. Each of them is
+// meant to be the third check of a call whose first check is the check of a penalty.
 func wrongDatedChecks() map[string]corecounter.Check {
 	day, minute := newZoned("day", "UTC"), limit(corecounter.FixedWindow, 10, corecounter.Minute)
 	perDay := day.limit(10)

@@ -12,8 +12,9 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// Model is the reference store: [counter.Decide] over a map. A Model never drops a counter. The
-// zero Model is ready to use; its clock stands at 0 until Pin. A Model is safe for concurrent use.
+// Model is the reference store, which applies [counter.Decide] to the counters in a map. It never
+// drops a counter. The zero Model is ready to use. Its clock stands at 0 until Pin is called. A
+// Model is safe for concurrent use.
 type Model struct {
 	mu       sync.Mutex
 	now      corecounter.Micros
@@ -57,7 +58,7 @@ func (m *Model) Take(ctx context.Context, checks []corecounter.Check, results []
 	return nil
 }
 
-// The method slot returns a copy of the state of key.
+// The method slot returns a copy of the state that is stored under the key.
 func (m *Model) slot(key []byte) corecounter.Slot {
 	s := m.counters[string(key)]
 	s.Marks, s.Violations = slices.Clone(s.Marks), slices.Clone(s.Violations)
@@ -71,7 +72,7 @@ func (m *Model) keep(key []byte, s corecounter.Slot) {
 	m.counters[string(key)], m.wrote[string(key)] = s, true
 }
 
-// Counter returns a copy of the state of key.
+// Counter returns a copy of the state that is stored under the key.
 func (m *Model) Counter(_ testing.TB, key []byte, _ *corecounter.Limit) (corecounter.State, []corecounter.Mark) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -79,7 +80,7 @@ func (m *Model) Counter(_ testing.TB, key []byte, _ *corecounter.Limit) (corecou
 	return s.State, s.Marks
 }
 
-// Penalty returns a copy of the penalty at key.
+// Penalty returns a copy of the penalty that is stored under the key.
 func (m *Model) Penalty(_ testing.TB, key []byte) (until corecounter.Micros, violations []corecounter.Violation) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -87,12 +88,12 @@ func (m *Model) Penalty(_ testing.TB, key []byte) (until corecounter.Micros, vio
 	return s.State.At, s.Violations
 }
 
-// Subject returns the model as a store under exam.
+// Subject returns the model as the subject of an exam.
 func (m *Model) Subject() Subject {
 	return Subject{Store: m, Pin: m.Pin, Counter: m.Counter, Penalty: m.Penalty}
 }
 
-// The function checkBoundaries returns the error of a call whose boundaries do not contain now.
+// The function checkBoundaries returns an error if the boundaries of a check do not contain now.
 func checkBoundaries(checks []corecounter.Check, now corecounter.Micros) error {
 	for i := range checks {
 		if b := checks[i].Bounds; b != nil && (now < b[0] || now >= b[3]) {
@@ -144,7 +145,7 @@ func valid(c *corecounter.Check) bool {
 		c.Min >= 1 && c.Min <= max(1, c.Cost) && c.Max >= c.Cost && c.ShareMille >= 0 && c.ShareMille <= 1000
 }
 
-// penaltyStands reports whether the numbers of a penalty are within bounds.
+// penaltyStands reports whether the numbers of a penalty are valid.
 func penaltyStands(p *corecounter.Penalty) bool {
 	for _, m := range p.Multipliers {
 		if m < 1 || m > corecounter.MultiplierMax {
@@ -155,8 +156,8 @@ func penaltyStands(p *corecounter.Penalty) bool {
 		p.Threshold <= corecounter.ViolationsMax && len(p.Multipliers) > 0 && len(p.Multipliers) <= corecounter.MultipliersMax
 }
 
-// hasValidGuard reports whether a check names no guard, or a valid one: the check of a penalty, and
-// a violation.
+// hasValidGuard reports whether a check names no guard, or names the check of a penalty as its
+// guard and has a valid violation ID.
 func hasValidGuard(checks []corecounter.Check, i int) bool {
 	c := &checks[i]
 	if c.Guard == 0 {

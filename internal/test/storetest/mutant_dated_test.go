@@ -12,7 +12,7 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// datedMutants break the promises about calendar windows, penalties and resets.
+// datedMutants holds stores that break the promises about calendar windows, penalties and resets.
 var datedMutants = map[string][]mutant{
 	"a calendar window is the zone's": {
 		{"counts days of 24 hours", changeEachCheck(evenBounds)},
@@ -129,7 +129,7 @@ func shiftBounds(by corecounter.Micros) func(*Model, *corecounter.Check) {
 	}
 }
 
-// The function believing is a store that counts in the caller's period.
+// The function believing implements a store that counts in the caller's period.
 func believing(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 	return changeClock(func(_ *Model, now corecounter.Micros, checks []corecounter.Check) corecounter.Micros {
 		for i := range checks {
@@ -141,8 +141,9 @@ func believing(m *Model, ctx context.Context, checks []corecounter.Check, result
 	})(m, ctx, checks, results)
 }
 
-// The function unstale is a store that answers a stale call from the nearest period, and replaces
-// the error if change returns one.
+// The function unstale returns a store that passes the error of a stale call to change. If change
+// returns nil, the store answers the call from the nearest period. Otherwise it returns the error
+// that change returns.
 func unstale(change func(error) error) takeFunc {
 	return func(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 		err := m.Take(ctx, checks, results)
@@ -156,7 +157,8 @@ func unstale(change func(error) error) takeFunc {
 	}
 }
 
-// chargeTheRest is a store that charges the checks of a stale call that are not stale.
+// chargeTheRest implements a store that executes those checks of a stale call that are not stale
+// themselves.
 func chargeTheRest(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 	err := m.Take(ctx, checks, results)
 	if errors.Is(err, corecounter.ErrStale) {

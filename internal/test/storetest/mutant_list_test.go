@@ -85,7 +85,8 @@ func chargeLooks(_ *Model, c *corecounter.Check) {
 	}
 }
 
-// keepLooks stores every counter as advanced, even if Decide reports that nothing is to be stored.
+// keepLooks stores the advanced state of every counter, even if Decide reports that nothing is to
+// be stored.
 func keepLooks(m *Model, _ context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 	return trusting(m, checks, results)
 }
@@ -168,7 +169,7 @@ func oneLess(m *Model, ctx context.Context, checks []corecounter.Check, results 
 	return m.Take(ctx, checks, results)
 }
 
-// outOfBoundsMutants accept one kind of invalid number each.
+// outOfBoundsMutants returns stores that accept one kind of invalid number each.
 func outOfBoundsMutants() []mutant {
 	wrong := func(what string, is func(*corecounter.Check) bool) mutant {
 		return mutant{"accepts " + what, acceptSome(func(checks []corecounter.Check, results []corecounter.Result) bool {
@@ -225,7 +226,7 @@ func outOfBoundsMutants() []mutant {
 
 func keyByLimit(_ *Model, c *corecounter.Check) { c.Key = append([]byte(c.Limit.String()), c.Key...) }
 
-// roundDown removes the part by which the conversion would round up.
+// roundDown converts a bucket beforehand and rounds down, where the store would round up.
 func roundDown(m *Model, c *corecounter.Check) {
 	unit, _, _ := c.Limit.Arithmetic()
 	s, ok := m.counters[string(c.Key)]

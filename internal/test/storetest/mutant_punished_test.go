@@ -9,7 +9,7 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// The function prolonging restarts a penalty at each request that it denies.
+// The function prolonging restarts a penalty at each request that the penalty denies.
 func prolonging(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 	before := map[string]corecounter.Slot{}
 	for i := range checks {
@@ -33,7 +33,7 @@ func shorten(_ *Model, c *corecounter.Check, r *corecounter.Result, s *corecount
 	}
 }
 
-// onlyGuarded ignores penalties that guard no limit of the call.
+// onlyGuarded ignores a penalty that no check of the call names as its guard.
 func onlyGuarded(_ *Model, checks []corecounter.Check) {
 	for i := range checks {
 		if checks[i].Penalty != nil && !slices.ContainsFunc(checks, func(c corecounter.Check) bool { return c.Guard == i+1 }) {
@@ -42,7 +42,7 @@ func onlyGuarded(_ *Model, checks []corecounter.Check) {
 	}
 }
 
-// forgetForced is a store that does not record a forced charge in a call with a penalty.
+// forgetForced turns forced charges into ordinary charges if the call has a penalty.
 func forgetForced(_ *Model, checks []corecounter.Check) {
 	if slices.ContainsFunc(checks, func(c corecounter.Check) bool { return c.Penalty != nil }) {
 		for i := range checks {
@@ -88,7 +88,7 @@ func shortViolations(_ *Model, c *corecounter.Check, _ *corecounter.Result, s *c
 	}
 }
 
-// newOnly removes the guard from checks whose violation is known.
+// newOnly removes the guard from checks whose violation is already recorded.
 func newOnly(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 	return changeChecks(func(m *Model, checks []corecounter.Check) {
 		for i := range checks {
@@ -113,7 +113,7 @@ func guardAll(_ *Model, checks []corecounter.Check) {
 	}
 }
 
-// The function unguard changes the guarded checks.
+// The function unguard calls change for each check that has a guard.
 func unguard(checks []corecounter.Check, change func(*corecounter.Check)) {
 	for i := range checks {
 		if checks[i].Guard != 0 {
@@ -122,7 +122,8 @@ func unguard(checks []corecounter.Check, change func(*corecounter.Check)) {
 	}
 }
 
-// countNever reduces a cost that can never be admitted to an admissible one.
+// countNever reduces a cost that can never be admitted to one that can, so that its denial becomes
+// a violation.
 func countNever(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 	return changeEachCheck(func(_ *Model, c *corecounter.Check) {
 		if c.Guard != 0 && c.Op == corecounter.OpTake {
@@ -147,7 +148,7 @@ func unguardBatches(_ *Model, checks []corecounter.Check) {
 	})
 }
 
-// forgetAll drops every violation as soon as the oldest has expired.
+// forgetAll drops all violations as soon as the oldest one has expired.
 func forgetAll(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 	for i := range checks {
 		c := &checks[i]
@@ -159,7 +160,7 @@ func forgetAll(m *Model, ctx context.Context, checks []corecounter.Check, result
 	return m.Take(ctx, checks, results)
 }
 
-// keepOldest keeps the maximum number of violations, and drops the newest.
+// keepOldest drops the newest violation instead of the oldest when the maximum number is reached.
 func keepOldest(m *Model, _ *corecounter.Check, _ *corecounter.Result, s *corecounter.Slot) {
 	if n := len(s.Violations); n == corecounter.ViolationsMax {
 		s.Violations = append(s.Violations[:n-1], corecounter.Violation{At: m.now, Until: m.now + corecounter.Minute, ID: 999})
@@ -170,7 +171,7 @@ func keepFew(_ *Model, _ *corecounter.Check, _ *corecounter.Result, s *corecount
 	s.Violations = s.Violations[max(0, len(s.Violations)-500):]
 }
 
-// keepViolations resets only the penalty, not its violations.
+// keepViolations resets the penalty but not its violations.
 func keepViolations() func(*Model, *corecounter.Check, *corecounter.Result, *corecounter.Slot) {
 	last := map[string][]corecounter.Violation{}
 	return func(_ *Model, c *corecounter.Check, _ *corecounter.Result, s *corecounter.Slot) {
@@ -198,7 +199,8 @@ func liftAdmitted(m *Model, ctx context.Context, checks []corecounter.Check, res
 	return err
 }
 
-// changeAhead changes a stored penalty that is ahead of the clock, before it is checked.
+// changeAhead returns a store that changes a stored penalty that is ahead of the clock before the
+// penalty is checked.
 func changeAhead(change func(s *corecounter.Slot, now corecounter.Micros)) takeFunc {
 	return func(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 		for i := range checks {
@@ -213,7 +215,7 @@ func changeAhead(change func(s *corecounter.Slot, now corecounter.Micros)) takeF
 	}
 }
 
-// waitForClock keeps a penalty until its own instant, however far ahead that is.
+// waitForClock keeps a penalty in force until its own end, however far ahead of the clock that is.
 func waitForClock(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 	for i := range checks {
 		if c := &checks[i]; c.Penalty != nil {

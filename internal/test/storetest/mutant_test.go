@@ -12,7 +12,7 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// mutant is a store that breaks a promise; its function replaces [Model.Take].
+// mutant is a store that breaks a promise. Its function replaces [Model.Take].
 type mutant struct {
 	name string
 	take takeFunc
@@ -30,7 +30,7 @@ func (b brokenStore) Take(ctx context.Context, checks []corecounter.Check, resul
 	return b.how(b.Model, ctx, checks, results)
 }
 
-// recorder is the test value with which a mutant is examined.
+// recorder is the testing.TB with which a mutant is examined. It records the failure.
 type recorder struct {
 	testing.TB
 	failed string
@@ -47,8 +47,8 @@ func (r *recorder) Fatalf(format string, args ...any) {
 
 func (r *recorder) Fatal(args ...any) { r.Fatalf("%s", fmt.Sprint(args...)) }
 
-// The function examine runs the exam's part about one promise on a mutant, and returns the failure,
-// or "" if the mutant passed.
+// The function examine examines one promise of a mutant, and returns the failure, or "" if the
+// mutant passed.
 func examine(t *testing.T, p *promise, how takeFunc) string {
 	r := &recorder{TB: t}
 	m := &Model{}
@@ -63,8 +63,8 @@ func examine(t *testing.T, p *promise, how takeFunc) string {
 	return r.failed
 }
 
-// TestExamFailsBrokenStores runs the exam on the broken stores of every promise: each must fail,
-// and each promise must have at least one broken store.
+// TestExamFailsBrokenStores tests that every promise has at least one broken store, and that each
+// broken store fails the exam of its promise.
 func TestExamFailsBrokenStores(t *testing.T) {
 	known := map[string]bool{}
 	for i := range promises {
@@ -93,7 +93,7 @@ func TestExamFailsBrokenStores(t *testing.T) {
 	}
 }
 
-// TestRandomTrafficFailsBrokenStores: random traffic must also detect broken stores.
+// TestRandomTrafficFailsBrokenStores tests that random traffic detects broken stores as well.
 func TestRandomTrafficFailsBrokenStores(t *testing.T) {
 	checkMutants(t, []string{"a refund goes to its window", "a late refund is dropped", "up to n", "log_only decides nothing",
 		"a calendar window is the zone's", "the store's clock says which period it is", "stale boundaries are no answer",
@@ -105,8 +105,8 @@ func TestRandomTrafficFailsBrokenStores(t *testing.T) {
 		func(e *examiner) { compare(e, newTraffic(1), 20_000) })
 }
 
-// TestOracleFailsBrokenStores: the oracle does not use the model, so it must detect broken stores
-// without it.
+// TestOracleFailsBrokenStores tests that the oracle, which does not use the model, detects broken
+// stores.
 func TestOracleFailsBrokenStores(t *testing.T) {
 	checkMutants(t, []string{"all or nothing", "a denial costs nothing", "log_only decides nothing", "up to n",
 		"a whole limit, and no more", "a refund goes to its window", "never below zero", "debt of at most one window",
@@ -119,8 +119,8 @@ func TestOracleFailsBrokenStores(t *testing.T) {
 		func(e *examiner) { foretell(e, 1, 6_000) })
 }
 
-// The function checkMutants fails the test for each broken store of the promises that passes the
-// exam.
+// The function checkMutants fails the test for each broken store of the given promises that passes
+// examine.
 func checkMutants(t *testing.T, promises []string, examine func(e *examiner)) {
 	for _, promise := range promises {
 		if len(mutants[promise]) == 0 {

@@ -28,8 +28,8 @@ func changeChecks(change func(m *Model, checks []corecounter.Check)) takeFunc {
 	}
 }
 
-// changeEachCheck is like changeChecks. The function named change is called for each check, except
-// those of penalties.
+// changeEachCheck is like changeChecks, but calls change for each single check, except for checks
+// of penalties.
 func changeEachCheck(change func(m *Model, c *corecounter.Check)) takeFunc {
 	return changeChecks(func(m *Model, checks []corecounter.Check) {
 		for i := range checks {
@@ -40,7 +40,7 @@ func changeEachCheck(change func(m *Model, c *corecounter.Check)) takeFunc {
 	})
 }
 
-// eachPenalty returns a take function that changes the penalty of each check first.
+// eachPenalty returns a mutant that changes the penalties of the checks before asking the model.
 func eachPenalty(change func(p *corecounter.Penalty)) takeFunc {
 	return changeChecks(func(_ *Model, checks []corecounter.Check) {
 		for i := range checks {
@@ -62,7 +62,7 @@ func changeAnswers(change func(c *corecounter.Check, r *corecounter.Result)) tak
 	})
 }
 
-// changeAllAnswers is changeAnswers for all checks, including those of penalties.
+// changeAllAnswers is like changeAnswers, but includes the answers to checks of penalties.
 func changeAllAnswers(change func(c *corecounter.Check, r *corecounter.Result)) takeFunc {
 	return func(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 		err := m.Take(ctx, checks, results)
@@ -75,7 +75,7 @@ func changeAllAnswers(change func(c *corecounter.Check, r *corecounter.Result)) 
 	}
 }
 
-// The function changeStates returns a mutant that decides like the model and stores different
+// The function changeStates returns a mutant that decides like the model, but stores different
 // counters.
 func changeStates(change func(m *Model, c *corecounter.Check, r *corecounter.Result, s *corecounter.Slot)) takeFunc {
 	return changeAllStates(func(m *Model, c *corecounter.Check, r *corecounter.Result, s *corecounter.Slot) {
@@ -85,7 +85,7 @@ func changeStates(change func(m *Model, c *corecounter.Check, r *corecounter.Res
 	})
 }
 
-// changeAllStates is changeStates for all checks, including those of penalties.
+// changeAllStates is like changeStates, but includes penalties.
 func changeAllStates(change func(m *Model, c *corecounter.Check, r *corecounter.Result, s *corecounter.Slot)) takeFunc {
 	return func(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 		err := m.Take(ctx, checks, results)
@@ -116,7 +116,7 @@ func changeClock(now func(m *Model, now corecounter.Micros, checks []corecounter
 	}
 }
 
-// The function trusting is a mutant that does not validate its checks.
+// The function trusting implements a mutant that does not validate its checks.
 func trusting(m *Model, checks []corecounter.Check, results []corecounter.Result) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -131,7 +131,7 @@ func trusting(m *Model, checks []corecounter.Check, results []corecounter.Result
 	return nil
 }
 
-// The function gap is a mutant that does not hold its lock between reading and writing.
+// The function gap implements a mutant that does not hold its lock between reading and writing.
 func gap(m *Model, _ context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 	slots := make([]corecounter.Slot, len(checks))
 	m.mu.Lock()
@@ -153,7 +153,7 @@ func gap(m *Model, _ context.Context, checks []corecounter.Check, results []core
 	return nil
 }
 
-// crossingMutant is a mutant that locks keys one by one in the order of the call.
+// crossingMutant is a mutant that locks the keys one after the other, in the order of the call.
 type crossingMutant struct{ held map[string]bool }
 
 func (x *crossingMutant) take(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
@@ -184,7 +184,7 @@ func (x *crossingMutant) take(m *Model, ctx context.Context, checks []corecounte
 	return err
 }
 
-// The function aliasing is a mutant that keeps the caller's byte slice as the key.
+// The function aliasing implements a mutant that keeps the caller's byte slice as the key.
 func aliasing(m *Model, _ context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -202,7 +202,7 @@ func aliasing(m *Model, _ context.Context, checks []corecounter.Check, results [
 	return nil
 }
 
-// The function named apart is a mutant that executes the checks one by one.
+// The function named apart implements a mutant that executes each check as a call of its own.
 func apart(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 	for i := range checks {
 		if err := m.Take(ctx, checks[i:i+1], results[i:i+1]); err != nil {
@@ -212,7 +212,7 @@ func apart(m *Model, ctx context.Context, checks []corecounter.Check, results []
 	return nil
 }
 
-// The function leaky is a mutant that does not write zero values.
+// The function leaky implements a mutant that does not write zero values into the caller's results.
 func leaky(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 	was := slices.Clone(results)
 	err := m.Take(ctx, checks, results)
@@ -224,7 +224,8 @@ func leaky(m *Model, ctx context.Context, checks []corecounter.Check, results []
 	return err
 }
 
-// leavingViolations is a mutant that writes violations only for slots that can have new ones.
+// leavingViolations implements a mutant that leaves the field Violations of results as it was,
+// except for penalties.
 func leavingViolations(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 	was := slices.Clone(results)
 	err := m.Take(ctx, checks, results)
@@ -236,7 +237,8 @@ func leavingViolations(m *Model, ctx context.Context, checks []corecounter.Check
 	return err
 }
 
-// The function acceptSome is a mutant that accepts some invalid calls.
+// The function acceptSome returns a mutant that accepts the invalid calls for which accepts returns
+// true.
 func acceptSome(accepts func(checks []corecounter.Check, results []corecounter.Result) bool) takeFunc {
 	return func(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 		err := m.Take(ctx, checks, results)

@@ -8,13 +8,12 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// oracle stores every charge, and computes each decision from the promises of the algorithms by
-// examining all charges again. An oracle keeps no other state between decisions. Its clock only
-// goes forward and its limits do not change, because the rules for other cases do not follow from
-// the promises.
+// oracle stores every charge. It computes each decision from the promises of the algorithms, by
+// examining all charges again, and keeps no other state. The clock must only go forward and limits
+// must not change, because the promises do not determine the answers in other cases.
 type oracle struct {
 	history   map[string][]event
-	calendars map[string]*calendar // the windows of counters in calendar windows
+	calendars map[string]*calendar // the calendars of counters that have calendar windows
 	records   map[string]*record   // the records of penalties
 }
 
@@ -22,7 +21,8 @@ func newOracle() *oracle {
 	return &oracle{history: map[string][]event{}, calendars: map[string]*calendar{}, records: map[string]*record{}}
 }
 
-// period returns the start and the end of the aligned or calendar window that holds an instant.
+// period returns the start and the end of the window that contains an instant. The window is a
+// calendar window, or aligned to the epoch.
 func (o *oracle) period(key string, l *corecounter.Limit, at corecounter.Micros) (from, until corecounter.Micros) {
 	if c := o.calendars[key]; c != nil {
 		return c.boundary(at, 0), c.boundary(at, 1)
@@ -31,15 +31,16 @@ func (o *oracle) period(key string, l *corecounter.Limit, at corecounter.Micros)
 	return from, from + l.Window()
 }
 
-// event records units charged at an instant; they are negative if they were refunded to a token
-// bucket.
+// event records units that were charged at an instant. The number is negative if they were refunded
+// to a token bucket.
 type event struct {
 	at    corecounter.Micros
 	units int64
-	age   corecounter.Micros // the age of a lease; otherwise 0
+	age   corecounter.Micros // the age of the lease; 0 if the units were not leased
 }
 
-// The method room returns the units that are available at an instant, negative in debt.
+// The method room returns the number of units that are available at an instant. It is negative if
+// the counter is in debt.
 func (o *oracle) room(key string, l *corecounter.Limit, at corecounter.Micros) int64 {
 	events, window := o.history[key], l.Window()
 	switch l.Algorithm() {
@@ -60,8 +61,8 @@ func (o *oracle) room(key string, l *corecounter.Limit, at corecounter.Micros) i
 	}
 }
 
-// The function sumCharged returns the units that were charged in a span, which begins at the
-// argument named from and ends before the argument named until.
+// The function sumCharged returns the units that were charged from the instant from on and before
+// the instant until.
 func sumCharged(events []event, from, until corecounter.Micros) (units int64) {
 	for _, e := range events {
 		if e.at >= from && e.at < until {
@@ -71,15 +72,16 @@ func sumCharged(events []event, from, until corecounter.Micros) (units int64) {
 	return units
 }
 
-// tokensPerTick returns the tokens that a tick adds: count per window, as precisely as the limit's
-// arithmetic allows.
+// tokensPerTick returns the tokens that a tick adds, and the length of a tick. Their rate is the
+// count per window, as precisely as the limit's arithmetic allows.
 func tokensPerTick(l *corecounter.Limit) (*big.Rat, corecounter.Micros) {
 	unit, refill, tick := l.Arithmetic()
 	return big.NewRat(refill, unit), tick
 }
 
 // The function missingTokens returns the tokens that a bucket lacks at an instant. Ticks are
-// counted from the last charge at which the bucket was full, or lacked less than one tick's tokens.
+// counted from the last charge at which the bucket was full, or lacked less than the tokens of one
+// tick.
 func missingTokens(events []event, l *corecounter.Limit, at corecounter.Micros) *big.Rat {
 	rate, tick := tokensPerTick(l)
 	lacks, since := new(big.Rat), corecounter.Micros(0)
@@ -94,7 +96,7 @@ func missingTokens(events []event, l *corecounter.Limit, at corecounter.Micros) 
 	}
 	for _, e := range events {
 		refill(e.at)
-		if e.age > 0 { // the bucket must lack the refill of the lease's age
+		if e.age > 0 { // the bucket must lack what it refills during the lease
 			clip := tokensIn(l, e.age)
 			if lacks.Cmp(new(big.Rat).Add(clip, rate)) < 0 {
 				since = e.at
@@ -114,7 +116,7 @@ func missingTokens(events []event, l *corecounter.Limit, at corecounter.Micros) 
 	return lacks
 }
 
-// The function fill returns how long an empty bucket takes to fill.
+// The function fill returns the time in which an empty bucket becomes full.
 func fill(l *corecounter.Limit) corecounter.Micros {
 	rate, tick := tokensPerTick(l)
 	ticks := new(big.Rat).Quo(big.NewRat(l.Capacity(), 1), rate)
@@ -129,8 +131,9 @@ func ceil(r *big.Rat) int64 {
 	return q.Int64()
 }
 
-// The method granted computes what each check of a counter is granted at an instant, whether it is
-// denied, and whether the call is admitted. The method records the charges.
+// The method granted computes the decision of a call at an instant, and records the charges. It
+// returns how many units each check of a counter is granted, whether the check is denied, and
+// whether the call is admitted.
 func (o *oracle) granted(at corecounter.Micros, checks []corecounter.Check) (granted []int64, refused []bool, admitted bool) {
 	granted, refused = make([]int64, len(checks)), make([]bool, len(checks))
 	admitted = !o.penalized(at, checks)
@@ -184,7 +187,8 @@ func (o *oracle) granted(at corecounter.Micros, checks []corecounter.Check) (gra
 	return granted, refused, admitted
 }
 
-// The method refund refunds units of the charges that the receipt names, if they still count.
+// The method refund refunds units of the charges that the check's receipt names, as far as these
+// charges still count.
 func (o *oracle) refund(key string, c *corecounter.Check, at corecounter.Micros) (granted int64) {
 	from, until, window := c.Receipt, c.Receipt+1, c.Limit.Window()
 	begin, _ := o.period(key, c.Limit, at)

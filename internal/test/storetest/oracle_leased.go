@@ -8,7 +8,7 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// leasedUntil returns the end of the last lease in a history, or 0 if there was none.
+// leasedUntil returns the latest end of a lease in a history, or 0 if there was no lease.
 func leasedUntil(events []event) (until corecounter.Micros) {
 	for _, e := range events {
 		if e.age > 0 {
@@ -18,8 +18,8 @@ func leasedUntil(events []event) (until corecounter.Micros) {
 	return until
 }
 
-// The function tokensIn returns the greatest number of tokens that a bucket refills in a span,
-// wherever its ticks are.
+// The function tokensIn returns the greatest number of tokens that a bucket can refill in a span,
+// for any position of the ticks.
 func tokensIn(l *corecounter.Limit, span corecounter.Micros) *big.Rat {
 	rate, tick := tokensPerTick(l)
 	return new(big.Rat).Mul(rate, big.NewRat(ceil(big.NewRat(int64(span), int64(tick))), 1))
@@ -38,10 +38,9 @@ func (o *oracle) grantUpTo(c *corecounter.Check, room int64) int64 {
 	return granted
 }
 
-// restorableUnits computes the greatest number of units that a refund restores to a token bucket.
-// For a lease these are the units of the grant without those that have been refilled since. The
-// time of the refill ends now, or when the last lease ends minus the age of this one, whichever is
-// later.
+// restorableUnits computes how many units a refund can restore to a token bucket. For a lease, the
+// units that the bucket has refilled since the grant are subtracted. This refill counts up to now
+// or, if that is later, up to the end of the last lease minus the age of the refunded lease.
 func restorableUnits(events []event, c *corecounter.Check, at corecounter.Micros) int64 {
 	if c.Age == 0 {
 		return c.Cost
@@ -50,5 +49,5 @@ func restorableUnits(events []event, c *corecounter.Check, at corecounter.Micros
 	return max(0, c.Cost-ceil(tokensIn(c.Limit, max(0, meanwhile))))
 }
 
-// The function floor rounds down, below zero too.
+// The function floor rounds down, also for negative numbers.
 func floor(r *big.Rat) int64 { return new(big.Int).Div(r.Num(), r.Denom()).Int64() }

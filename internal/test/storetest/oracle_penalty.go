@@ -10,14 +10,14 @@ import (
 
 // The type record is the whole history of one client's penalty.
 type record struct {
-	violations []corecounter.Violation // distinct ones, including expired ones, oldest first
-	imposed    []span                  // the penalties
+	violations []corecounter.Violation // each one once, including expired ones, oldest first
+	imposed    []span                  // the spans of all penalties that were imposed
 }
 
 // The type span is a time interval, excluding its end.
 type span struct{ from, until corecounter.Micros }
 
-// inForce returns how long after an instant the current penalty lasts.
+// inForce returns how long the current penalty still lasts at an instant.
 func (r *record) inForce(at corecounter.Micros) (wait corecounter.Micros) {
 	for _, s := range r.imposed {
 		if s.from <= at && at < s.until {
@@ -27,8 +27,8 @@ func (r *record) inForce(at corecounter.Micros) (wait corecounter.Micros) {
 	return wait
 }
 
-// The method named remembered returns the violations of the last window: the newest, if there are
-// more than the maximum.
+// The method named remembered returns the violations of the last window. If there are more than the
+// maximum, it returns only the newest.
 func (r *record) remembered(p *corecounter.Penalty, at corecounter.Micros) (out []corecounter.Violation) {
 	for _, v := range r.violations {
 		if v.At > at-p.Window && v.At <= at {
@@ -38,8 +38,8 @@ func (r *record) remembered(p *corecounter.Penalty, at corecounter.Micros) (out 
 	return out[max(0, len(out)-corecounter.ViolationsMax):]
 }
 
-// The method punished computes the answer to the check of a penalty, and records its consequences.
-// The argument named results has the answers to the other checks.
+// The method punished computes the answer to the check of a penalty, and records the consequences
+// of the call. The argument named results holds the answers to the other checks.
 func (o *oracle) punished(at corecounter.Micros, checks []corecounter.Check, results []corecounter.Result, i int, admitted, penalized bool) corecounter.Result {
 	c, want := &checks[i], corecounter.Result{At: at}
 	r := o.record(c)
@@ -65,9 +65,9 @@ func (o *oracle) punished(at corecounter.Micros, checks []corecounter.Check, res
 	return want
 }
 
-// The method violate records the denials of a call that are violations for the check at the index
-// named guard. The result named longest is their longest wait, and distinct reports whether any of
-// them was not recorded yet.
+// The method violate records those denials of a call that are violations for the check at the index
+// guard. The result named longest is the longest wait of these denials, and distinct reports
+// whether one of them was not recorded yet.
 func (r *record) violate(at corecounter.Micros, checks []corecounter.Check, results []corecounter.Result, guard int) (longest corecounter.Micros,
 	distinct bool) {
 	penalty := checks[guard].Penalty
@@ -87,8 +87,8 @@ func (r *record) violate(at corecounter.Micros, checks []corecounter.Check, resu
 	return longest, distinct
 }
 
-// The function sentence returns the length of a penalty imposed over violations above the
-// threshold.
+// The function sentence returns the length of a penalty. The argument wait is the wait of the
+// denial, and over is the number of violations above the threshold.
 func sentence(p *corecounter.Penalty, wait corecounter.Micros, over int64) corecounter.Micros {
 	multiplier, longest := p.Multipliers[len(p.Multipliers)-1], p.Max
 	if over < int64(len(p.Multipliers)) {
@@ -97,7 +97,7 @@ func sentence(p *corecounter.Penalty, wait corecounter.Micros, over int64) corec
 	if longest == 0 {
 		longest = p.Window
 	}
-	if wait > longest/corecounter.Micros(multiplier) { // the product is larger, or may overflow
+	if wait > longest/corecounter.Micros(multiplier) { // the product would be larger than longest, and might overflow
 		return longest
 	}
 	return wait * corecounter.Micros(multiplier)

@@ -13,8 +13,8 @@ import (
 // OracleSteps is the number of calls that [Run] checks with the oracle.
 const OracleSteps = 1_000
 
-// RunOracle sends random calls to a store and computes each answer from the whole history of its
-// counters. The number of calls is what [racescale.Fewer] returns for steps.
+// RunOracle sends random calls to a store, and compares each answer with one that it computes from
+// the whole history of the counters. The number of calls is racescale.Fewer(steps).
 func RunOracle(t *testing.T, open func(t testing.TB) Subject, steps int) {
 	foretell(newExaminer(t, open(t)), seed.First(t), racescale.Fewer(steps))
 }
@@ -58,8 +58,9 @@ func foretell(e *examiner, seed uint64, steps int) {
 	}
 }
 
-// The method differs names a number of the answer that does not follow from the history, or returns
-// "". The argument named before is the history for which the check was evaluated.
+// The method differs returns the name of a number in the answer that does not follow from the
+// history, or "" if there is none. The argument named before is the history of the counter before
+// the call.
 func (o *oracle) differs(c *corecounter.Check, r *corecounter.Result, granted int64, refused bool, before []event) string {
 	l, key := c.Limit, string(c.Key)
 	was := &oracle{history: map[string][]event{key: before}, calendars: o.calendars}
@@ -99,8 +100,8 @@ func (o *oracle) receiptOf(c *corecounter.Check, r *corecounter.Result) corecoun
 	}
 }
 
-// waitIsTrue reports whether the cost is admitted after the wait and not earlier, given the history
-// before the call.
+// waitIsTrue reports whether the cost can be admitted at the end of the wait and not earlier. The
+// oracle must have the history before the call.
 func (o *oracle) waitIsTrue(c *corecounter.Check, r *corecounter.Result) bool {
 	need := max(1, c.Cost)
 	switch c.Op {
@@ -115,8 +116,8 @@ func (o *oracle) waitIsTrue(c *corecounter.Check, r *corecounter.Result) bool {
 	return o.passesFirst(c, r.At, r.Wait, need)
 }
 
-// passesFirst reports whether the needed units are available after the span, and not a microsecond
-// before.
+// passesFirst reports whether the needed units are available at the end of the span, but not a
+// microsecond before.
 func (o *oracle) passesFirst(c *corecounter.Check, at, span corecounter.Micros, need int64) bool {
 	key := string(c.Key)
 	return o.room(key, c.Limit, at+span) >= need && (span == 0 || o.room(key, c.Limit, at+span-1) < need)

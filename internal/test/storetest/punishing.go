@@ -8,15 +8,15 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// warden is a penalty with a limit that is exhausted for a minute at a time.
+// warden is a penalty together with a limit of one unit per minute, whose denials are violations.
 type warden struct {
 	*examiner
 	penalty corecounter.Penalty
 	limit   corecounter.Limit
 }
 
-// The method guard sends two checks: one of the penalty, and one of a limit whose denial is a
-// violation.
+// The method guard sends a call with two checks: one of the penalty, and one of a limit whose
+// denial is a violation with the given ID.
 func (w *warden) guard(violation int64) (penalty, counter corecounter.Result) {
 	w.Helper()
 	key := fmt.Sprint("limit ", violation)
@@ -24,7 +24,7 @@ func (w *warden) guard(violation int64) (penalty, counter corecounter.Result) {
 	return r[0], r[1]
 }
 
-// The method offend exhausts the limit if necessary, and is denied by it.
+// The method offend exhausts the limit, is denied by it, and returns the answer of the penalty.
 func (w *warden) offend(violation int64) corecounter.Result {
 	w.Helper()
 	w.take(force(fmt.Sprint("limit ", violation), w.limit, 1))
@@ -35,7 +35,8 @@ func (w *warden) offend(violation int64) corecounter.Result {
 	return penalty
 }
 
-// The method imposed fails the test unless a penalty of the given length is in force.
+// The method imposed fails the test unless the answer r reports a penalty with the given wait and
+// number of violations. A wait of 0 means that no penalty is in force.
 func (w *warden) imposed(r corecounter.Result, wait corecounter.Micros, violations int64) {
 	w.Helper()
 	if r.Denied != (wait > 0) || r.Wait != wait || r.Violations != violations || r.Granted != 0 {
@@ -43,7 +44,7 @@ func (w *warden) imposed(r corecounter.Result, wait corecounter.Micros, violatio
 	}
 }
 
-// The method current looks at the penalty.
+// The method current returns the answer to a look at the penalty.
 func (w *warden) current() corecounter.Result {
 	w.Helper()
 	return w.takeOne(penaltyCheck(corecounter.OpLook, "p", &w.penalty))
@@ -69,7 +70,7 @@ func askPenaltySteps(e *examiner) {
 			w.imposed(w.current(), 0, threshold+int64(i))
 		}
 	}
-	// Without a maximum the window is the maximum.
+	// If the penalty has no maximum, its window is the maximum.
 	w := newWarden(e, corecounter.Penalty{Window: 150 * corecounter.Second, Threshold: 1, Multipliers: []int64{1_000_000}})
 	e.take(penaltyCheck(corecounter.OpReset, "p", &w.penalty))
 	w.imposed(w.offend(2), 150*corecounter.Second, 1)
@@ -83,8 +84,8 @@ func askPenaltyLasts(e *examiner) {
 		e.setClock(after)
 		r, _ := w.guard(1)
 		w.imposed(r, 4*corecounter.Minute-after, 1)
-		// A limit that is not part of the penalty neither denies nor is charged. A forced charge is
-		// recorded nevertheless.
+		// While a penalty is in force, other limits of the call neither deny nor are charged. A
+		// forced charge is recorded nevertheless.
 		all := e.take(take("other", other, 10), penaltyCheck(corecounter.OpTake, "p", &w.penalty), force("forced", other, 1))
 		w.imposed(all[1], 4*corecounter.Minute-after, 1)
 		if all[0].Denied || all[0].Granted != 0 || all[2].Granted != 1 {
@@ -114,8 +115,8 @@ func askOneViolation(e *examiner) {
 	w.imposed(w.offend(1), 0, 1)
 	e.setClock(corecounter.Minute)
 	w.imposed(w.offend(1), 0, 2)
-	w.imposed(w.offend(2), 0, 3) // another limit: another violation
-	// Several in one call.
+	w.imposed(w.offend(2), 0, 3) // another limit means another violation
+	// One call can add several violations.
 	var checks []corecounter.Check
 	for v := range int64(5) {
 		checks = append(checks, withGuard(take(fmt.Sprint("limit ", 1+v), w.limit, 1), 6, 1+v))
@@ -137,7 +138,7 @@ func askLongestWait(e *examiner) {
 	w.imposed(all()[0], 0, 2)
 	e.setClock(10 * corecounter.Minute)
 	w.take(force("limit 1", w.limit, 1))
-	// the long denial is recorded, and its 50 minutes count
+	// the denial with the long wait is already recorded, but its 50 minutes count
 	w.imposed(all()[0], 100*corecounter.Minute, 3)
 }
 
@@ -165,7 +166,7 @@ func askNoViolation(e *examiner) {
 		}
 		w.imposed(w.current(), 0, 0)
 	}
-	// A denial recorded for another client.
+	// A denial may be recorded as a violation of another client.
 	other := corecounter.Penalty{Window: corecounter.Hour, Threshold: 50, Multipliers: []int64{1}}
 	r := e.take(penaltyCheck(corecounter.OpTake, "p", &w.penalty), penaltyCheck(corecounter.OpTake, "other", &other), withGuard(refusing, 2, 1))
 	if r[0].Denied || r[0].Violations != 0 || r[1].Violations != 1 {
@@ -198,7 +199,7 @@ func askDecay(e *examiner) {
 		w.imposed(w.current(), 0, 4-i)
 	}
 	w.imposed(w.offend(1), 0, 1)
-	// a longer window finds violations that were not dropped yet, up to the maximum
+	// under a longer window, violations count again that were not dropped yet
 	w.penalty.Window = corecounter.Hour
 	e.at(e.now + corecounter.Minute)
 	if n := w.offend(1).Violations; n < 2 || n > 7 {
@@ -231,8 +232,8 @@ func askViolationsMax(e *examiner) {
 			e.Fatalf("%d violations are kept, want %d", len(violations), n)
 		}
 	}
-	// Of violations at the same instant, the first in order are dropped first, so that every store
-	// keeps the same ones.
+	// Of violations at the same instant, those with the lowest IDs are dropped first, so that every
+	// store keeps the same violations.
 	_, violations := e.Penalty(e, []byte("p"))
 	sortViolations(violations)
 	last := int64(corecounter.ViolationsMax-1)/each + 2
@@ -260,7 +261,7 @@ func askLift(e *examiner) {
 	w.imposed(w.offend(1), 0, 1)
 	e.equal("what is lifted", lift().Granted, 1)
 	e.equal("what is lifted of nothing", lift().Granted, 0)
-	// The reset takes effect although the call is denied, and the denials of that call are not
+	// The reset takes effect although the call is denied. The denials of this call are not
 	// recorded.
 	w.imposed(w.offend(1), 0, 1)
 	r := e.take(penaltyCheck(corecounter.OpReset, "p", &w.penalty), withGuard(take("limit 1", w.limit, 1), 1, 1))
@@ -278,10 +279,10 @@ func askPenaltyClockBack(e *examiner) {
 	w.imposed(w.offend(1), 0, 1) // the same violation
 	e.setClock(31 * corecounter.Minute)
 	w.imposed(w.offend(2), 5*corecounter.Minute, 2)
-	e.setClock(30 * corecounter.Minute) // a little ahead: the penalty is in force until then
+	e.setClock(30 * corecounter.Minute) // the penalty is a little ahead of the clock, and stays in force
 	w.imposed(w.current(), 6*corecounter.Minute, 2)
-	// If the penalty is ahead of the clock by more than the longest penalty, it is shortened to
-	// that length, and the violations move to the present.
+	// If the end of the penalty is ahead of the clock by more than the longest penalty, the penalty
+	// is shortened to this length, and its violations are moved to the present.
 	e.setClock(-3 * corecounter.Hour)
 	w.imposed(w.current(), 20*corecounter.Minute, 2)
 	r, _ := w.guard(1)
@@ -325,8 +326,8 @@ func askReset(e *examiner) {
 		if !isZero(keptSlot(c, e.holds(e, &c), e.now)) {
 			e.Fatalf("%s: of a forgotten counter there is kept %+v", a, e.holds(e, &c))
 		}
-		// Now the counter is beyond its limit, and the next window has begun, in which a sliding
-		// window still counts units of the previous window. The other check denies the call.
+		// Now the counter is in debt, and the next window has begun. A sliding window still counts
+		// units of the previous window. The other check denies the call.
 		e.takeOne(force(key, l, 20))
 		e.setClock(90 * corecounter.Second)
 		r = e.take(reset(key, l), take("never", l, 11))[0]

@@ -16,37 +16,38 @@ import (
 	"github.com/penstock/penstock/internal/test/seed"
 )
 
-// RunRandom sends the given number of random calls to a store and to [Model]. RunRandom fails at
-// the first call that they answer differently or after which their states differ. The calls use
-// every operation, with limits from 1 to 2^40 in windows from 1 ms to 31 d and in calendar windows
-// of several zones, and with 1 to 10 checks a call, including penalties. Clocks jump, callers'
-// clocks are behind, and limits, penalties and zones change.
+// RunRandom sends the given number of random calls to a store and to [Model]. It fails the test at
+// the first call that they answer differently, or after which their states differ. A call has 1 to
+// 10 checks, some of which may be checks of penalties. The calls use every operation. Limits are
+// from 1 to 2^40, in windows from 1 ms to 31 d and in calendar windows of several zones. Clocks
+// jump, callers' clocks are behind, and limits, penalties and zones change.
 func RunRandom(t *testing.T, open func(t testing.TB) Subject, steps int) {
 	compare(newExaminer(t, open(t)), newTraffic(seed.First(t)), steps)
 }
 
-// pair is a store and the model, which get the same calls.
+// pair is a store and the model. Both get the same calls.
 type pair struct {
 	*examiner
 	traffic *traffic
 	model   *Model
-	// written has, by key, the checks that wrote the model's present state. From some instant on, a
-	// state equals a new counter. That instant depends on the limit, so if checks with different
-	// limits wrote the same state, a store may use the instant of any of them.
+	// written holds, by key, the checks that wrote the model's present state. From some instant on,
+	// a state equals a new counter. The instant depends on the limit. If checks with different
+	// limits wrote the same state, a store may use the instant of any of these limits.
 	written map[string][]storedState
-	// fresh has the keys whose state has equalled a new counter at some instant since it was
-	// written. The store might have dropped such a state.
+	// fresh holds the keys whose state has equalled a new counter at some instant since it was
+	// written. The store may have dropped such a state.
 	fresh map[string]bool
 }
 
-// The type storedState is a counter or penalty as it was when it was stored.
+// The type storedState is the check that wrote a counter or penalty, with its calendar at that
+// time.
 type storedState struct {
 	check    corecounter.Check
 	calendar *calendar
 }
 
-// waitSlack is the accepted difference of Wait, Reset and Next, which are computed rather than
-// stored.
+// waitSlack is the largest difference that is accepted in Wait, Reset and Next. These are computed,
+// not stored.
 const waitSlack corecounter.Micros = 1
 
 func compare(e *examiner, tr *traffic, steps int) {
@@ -84,7 +85,7 @@ func compare(e *examiner, tr *traffic, steps int) {
 	}
 }
 
-// sameError reports whether two errors mean the same to a caller.
+// sameError reports whether two errors mean the same for a caller.
 func sameError(a, b error) bool {
 	for _, what := range []error{corecounter.ErrStale, corecounter.ErrUnavailable, corecounter.ErrInvalid} {
 		if errors.Is(a, what) != errors.Is(b, what) {
@@ -94,7 +95,7 @@ func sameError(a, b error) bool {
 	return (a == nil) == (b == nil)
 }
 
-// The method forget drops from the model everything that the store dropped and was free to drop.
+// The method forget drops a state from the model if the store has dropped it and was free to do so.
 func (p *pair) forget(checks []corecounter.Check) {
 	for key, all := range p.written {
 		for i := range all {
@@ -113,9 +114,9 @@ func (p *pair) forget(checks []corecounter.Check) {
 			delete(p.written, key)
 			continue
 		}
-		// Under the limit that the state was written with, the state equals a new counter; under
-		// the edited limit it does not. So the store may either drop the state in this call or keep
-		// it, and the model cannot know which. The edit is therefore delayed.
+		// The state equals a new counter under the limit with which it was written, but not under
+		// the edited limit. So the store may drop or keep the state in this call, and the model
+		// cannot know which. Therefore the call still uses the former limit.
 		all := p.written[key]
 		if i := slices.IndexFunc(all, func(w storedState) bool { return w.isFresh(p) }); i >= 0 {
 			c.Limit, c.Penalty = all[i].check.Limit, all[i].check.Penalty
@@ -126,15 +127,14 @@ func (p *pair) forget(checks []corecounter.Check) {
 	}
 }
 
-// isFresh reports whether the stored state equals a new counter under the limit that it was written
-// with.
+// isFresh reports whether the stored state equals a new counter under the limit with which it was
+// written.
 func (w *storedState) isFresh(p *pair) bool {
 	return isZero(keptSlot(w.check, p.modelHolds(&w.check), p.now))
 }
 
-// The method named over reports whether the period of a calendar counter has ended. If a clock was
-// ahead when the counter was written, that period may be later than the periods listed in the
-// check.
+// The method named over reports whether the period of a calendar counter has ended. That period may
+// be later than the periods in the check, if a clock was ahead when the counter was written.
 func (w *storedState) over(p *pair) bool {
 	if w.calendar == nil {
 		return false
@@ -143,13 +143,13 @@ func (w *storedState) over(p *pair) bool {
 	return now.isFresh(p)
 }
 
-// modelHolds returns the state that the model has for the check.
+// modelHolds returns the state that the model has for a check.
 func (p *pair) modelHolds(c *corecounter.Check) corecounter.Slot {
 	model := p.model.Subject()
 	return model.holds(p, c)
 }
 
-// The method slots returns the model's states of the checks' counters.
+// The method slots returns the states that the model has for the checks.
 func (p *pair) slots(checks []corecounter.Check) []corecounter.Slot {
 	slots := make([]corecounter.Slot, len(checks))
 	for i := range checks {
@@ -158,8 +158,8 @@ func (p *pair) slots(checks []corecounter.Check) []corecounter.Slot {
 	return slots
 }
 
-// The method hold fails the test if the model and the store have different states for a check's
-// counter or penalty.
+// The method hold fails the test if the model and the store have different states for the check
+// with the index i.
 func (p *pair) hold(step int, checks []corecounter.Check, i int, before *corecounter.Slot) {
 	c := &checks[i]
 	after := p.modelHolds(c)
@@ -178,7 +178,8 @@ func (p *pair) hold(step int, checks []corecounter.Check, i int, before *corecou
 	}
 }
 
-// The function sameAnswer compares two answers: decisions exactly, computed spans within waitSlack.
+// The function sameAnswer reports whether two answers are equal, except that computed spans may
+// differ by waitSlack.
 func sameAnswer(a, b *corecounter.Result) bool {
 	x, y := *a, *b
 	for _, spans := range [][2]*corecounter.Micros{{&x.Wait, &y.Wait}, {&x.Reset, &y.Reset}, {&x.Next, &y.Next}} {

@@ -4,7 +4,7 @@ package storetest
 
 import corecounter "github.com/penstock/penstock/core/counter"
 
-// refundPromises concern charges of a token bucket that can be refunded after use.
+// refundPromises concern refundable charges of token buckets.
 var refundPromises = []promise{
 	{"a refund restores what the charge still lacks", "What a token bucket has lost by being full in the meantime is not given " +
 		"back beside what flowed in; otherwise a refund makes tokens.", askRefund},
@@ -12,7 +12,7 @@ var refundPromises = []promise{
 		"refunds restore the same tokens.", askRefunds},
 }
 
-// The function asRefundable marks a check whose charge can be refunded.
+// The function asRefundable returns the check, changed so that its charge can be refunded.
 func asRefundable(c corecounter.Check) corecounter.Check {
 	c.Refundable = true
 	return c

@@ -20,8 +20,8 @@ func askRefundToWindow(e *examiner) {
 		}
 		e.mustAdmit(take(key, l, 5))
 	}
-	// A refund to a sliding window credits the window that was charged, even if it is the previous
-	// one. A refund to a log credits the mark that was charged.
+	// In a sliding window, a refund credits the window that was charged, even if that is the
+	// previous one. In a sliding log, a refund credits the mark that was charged.
 	sliding, log := limit(corecounter.SlidingWindow, 100, corecounter.Minute), limit(corecounter.SlidingLog, 100, corecounter.Minute)
 	e.setClock(0)
 	receipts := []corecounter.Result{e.mustAdmit(take("prev", sliding, 100)), e.mustAdmit(take("marks", log, 60))}
@@ -47,7 +47,7 @@ func askLateRefund(e *examiner) {
 		e.setClock(2 * corecounter.Minute)
 		e.mustAdmit(take(key, l, 10))
 		receipts := []corecounter.Micros{charge.Receipt, 0, -1}
-		if a != corecounter.TokenBucket { // a bucket does not keep the charges that receipts name
+		if a != corecounter.TokenBucket { // a bucket cannot detect a receipt that names no charge
 			receipts = append(receipts, e.now-7, e.now+corecounter.Hour)
 		}
 		for _, receipt := range receipts {
@@ -58,8 +58,8 @@ func askLateRefund(e *examiner) {
 		e.left(key, l, 0)
 		e.mustDeny(take(key, l, 1))
 	}
-	// For a fixed window, one window later is too late. For a bucket, a microsecond before it would
-	// have been full is not too late.
+	// In a fixed window, a refund is too late after one window. In a bucket, a refund is in time up
+	// to a microsecond before the bucket would have been full.
 	fixed, bucket := limit(corecounter.FixedWindow, 10, corecounter.Minute), burst(corecounter.TokenBucket, 10, corecounter.Minute, 20)
 	e.setClock(0)
 	charges := e.take(take("fixed", fixed, 10), take("bucket", bucket, 20))
@@ -104,7 +104,7 @@ func askDebt(e *examiner) {
 			e.Fatalf("%s: forcing beside a denied check: %+v, want 4 recorded", a, r)
 		}
 	}
-	// Two windows later every debt is paid.
+	// After two windows, no debt is left.
 	e.setClock(2 * corecounter.Minute)
 	for _, a := range algorithms {
 		e.mustAdmit(take(a.Label(), limit(a, 10, corecounter.Minute), 10))

@@ -4,21 +4,21 @@
 //
 // # Promise
 //
-// [Run] checks the contract of [counter.Store.Take] in four ways: each promise by name, with the
-// consequence of breaking it; the stories in core/testdata/vectors; random traffic, for which it
-// compares the store's answers and state with [Model]; and random traffic for which it computes
-// each answer from the history of the counters. For every promise, this package's own tests have a
-// broken store that the exam detects.
+// [Run] checks the contract of [counter.Store.Take] in four ways. It tests each promise by name,
+// and reports what happens if the promise is broken. It runs the stories in core/testdata/vectors.
+// It sends random traffic, and compares the store's answers and state with those of [Model]. It
+// sends more random traffic, and computes each answer from the history of the counters. For every
+// promise, this package's own tests have a broken store that the exam detects.
 //
 // # Price
 //
 // Promises and vectors take well under a second with a store in memory. A random step is one call
-// of the store and one reading of each counter it touched.
+// of the store, and one read of each counter in the call.
 //
 // # When not to use it
 //
-// The exam sets the clock. A store's own tests must cover its behavior when its server is slow,
-// down or full.
+// The exam does not test a store whose server is slow, down or full. The store's own tests must do
+// that.
 package storetest
 
 import (
@@ -30,28 +30,29 @@ import (
 
 // Subject is a store under exam.
 type Subject struct {
-	// Store must be empty and must not be used elsewhere.
+	// Store must be empty, and must not be used by anything else.
 	Store corecounter.Store
 	// Pin sets the store's clock, which stands still until the next Pin. The clock can go back. A
 	// store that expires counters by another clock must not do so during the exam, because only the
 	// pinned clock determines whether a counter is new.
 	Pin func(now corecounter.Micros)
-	// Counter returns the store's state for a key as stored, not advanced to the pinned instant.
-	// For a sliding log that is its marks, oldest first, and the State is ignored; otherwise its
-	// State. A counter that was never charged, or was dropped because it equalled a new one, is the
-	// zero State without marks.
+	// Counter returns the store's state for a key as stored, without advancing it to the pinned
+	// instant. For a sliding log, the state is its marks, oldest first, and the returned State is
+	// ignored. For other algorithms it is the State. If the counter was never charged, or was
+	// dropped because it equalled a new one, Counter returns the zero State and no marks.
 	Counter func(t testing.TB, key []byte, l *corecounter.Limit) (corecounter.State, []corecounter.Mark)
 	// Penalty returns the store's state for the key of a penalty as stored: the end of the penalty,
-	// 0 if none was imposed or it was dropped, and the violations, in any order.
+	// and the violations in any order. The end is 0 if no penalty was imposed, or if the penalty
+	// was dropped.
 	Penalty func(t testing.TB, key []byte) (until corecounter.Micros, violations []corecounter.Violation)
 }
 
-// RandomSteps is the number of random steps in [Run], a tenth of it under the race detector. A
-// nightly run calls [RunRandom] for more.
+// RandomSteps is the number of random steps in [Run]. Under the race detector, Run takes a tenth of
+// them. Longer tests call [RunRandom] with more steps.
 const RandomSteps = 20_000
 
-// Run runs the whole exam. The function named open returns a new, empty store each time, and closes
-// it with t.Cleanup.
+// Run runs the whole exam. Each call of open() must return a new, empty store, and register its
+// closing with t.Cleanup.
 func Run(t *testing.T, open func(t testing.TB) Subject) {
 	t.Run("promises", func(t *testing.T) { RunPromises(t, open) })
 	t.Run("vectors", func(t *testing.T) { RunVectors(t, open) })
@@ -59,7 +60,7 @@ func Run(t *testing.T, open func(t testing.TB) Subject) {
 	t.Run("oracle", func(t *testing.T) { RunOracle(t, open, OracleSteps) })
 }
 
-// RunPromises checks each promise on a new store.
+// RunPromises checks each promise with a new store.
 func RunPromises(t *testing.T, open func(t testing.TB) Subject) {
 	for _, p := range promises {
 		t.Run(p.name, func(t *testing.T) {

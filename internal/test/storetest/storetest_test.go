@@ -15,8 +15,8 @@ func openModel(testing.TB) Subject { return (&Model{}).Subject() }
 
 func TestModelPassesTheExam(t *testing.T) { Run(t, openModel) }
 
-// The type forgetfulStore is a store that drops every counter as soon as it equals a new one, as
-// stores may.
+// The type forgetfulStore is a store that drops every counter as soon as the counter equals a new
+// one, which stores are free to do.
 type forgetfulStore struct {
 	Model
 	written map[string]corecounter.Check // the check with which each counter was last stored
@@ -54,7 +54,8 @@ func TestAStoreMayForgetFreshCounters(t *testing.T) {
 	})
 }
 
-// TestTrafficIsVaried checks that random traffic is neither always admitted nor always denied.
+// TestTrafficIsVaried checks that random traffic leads to all kinds of outcomes, for example that
+// it is neither always admitted nor always denied.
 func TestTrafficIsVaried(t *testing.T) {
 	tr, m := newTraffic(seed.First(t)), &Model{}
 	seen := map[string]int{}

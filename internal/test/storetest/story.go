@@ -12,7 +12,7 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// Story is one story of a vector file: steps that are sent in turn to an empty store.
+// Story is one story of a vector file. Its steps are sent in this order to an empty store.
 // core/testdata/vectors/README.md describes the format.
 type Story struct {
 	Name  string
@@ -27,15 +27,16 @@ type Step struct {
 	Checks  []corecounter.Check
 	Want    [][]Expectation // for each check, the expected numbers of its answer
 	Invalid bool            // the call is invalid, and there are no answers
-	// the store's clock is outside the caller's boundaries, and there are no answers
+	// Stale means that the store's clock is outside the caller's boundaries, and there are no
+	// answers.
 	Stale bool
 
-	receipts map[int]string // by check: the number of the answer whose receipt it refunds
-	names    []string       // by check: the name given to its receipt; "" if it is not used
+	receipts map[int]string // by check: the name of the receipt that the check refunds
+	names    []string       // by check: the name that the story gives to its receipt; "" for none
 }
 
-// Expectation is a number that an answer must have: refused (0 or 1), granted, remaining,
-// violations; wait, reset, next, leased in µs.
+// Expectation is a number that an answer must have. Field is refused (0 or 1), granted, remaining,
+// violations, or a time in µs: wait, reset, next, leased.
 type Expectation struct {
 	Field string
 	Value int64
@@ -47,8 +48,8 @@ type storyReader struct {
 	things   map[string]storyObject
 	receipts map[string]bool
 	now      time.Time
-	zone     *time.Location     // the zone of the calendar limits that follow
-	caller   corecounter.Micros // by how much the caller's clock is ahead of the store's
+	zone     *time.Location     // the zone of the calendar limits that follow in the story
+	caller   corecounter.Micros // how far the caller's clock is ahead of the store's clock
 }
 
 // The type line is a line of a vector file, without comments.
@@ -57,11 +58,11 @@ type line struct {
 	text   string
 }
 
-// repeatMax is the greatest number of times that a block of lines is repeated.
+// repeatMax is the largest number of times that a block of lines may be repeated.
 const repeatMax = 10_000
 
-// The function unrollLines returns the lines of a file without comments. Lines between repeat and
-// end are repeated.
+// The function unrollLines returns the lines of a file without comments. It repeats the lines
+// between the words repeat and end.
 func unrollLines(text string) (out []line, err error) {
 	var block []line
 	times := 0
@@ -145,7 +146,8 @@ func (p *storyReader) begin(name string) {
 	p.now = time.UnixMicro(int64(start)).UTC()
 }
 
-// The method named at reads [YYYY-MM-DD] HH:MM:SS[.ffffff], or + or - and a span.
+// The method named at reads an instant: [YYYY-MM-DD] HH:MM:SS[.ffffff], or the sign + or - followed
+// by a span.
 func (p *storyReader) at(text string) error {
 	if text == "" {
 		return fmt.Errorf("at what time?")

@@ -59,7 +59,7 @@ func (p *storyReader) answer(words []string) (want []Expectation, name string, e
 	return want, name, nil
 }
 
-// parseShift reads + or - and a span.
+// parseShift reads the sign + or - followed by a span.
 func parseShift(text string) (shift corecounter.Micros, err error) {
 	if text == "" || text[0] != '+' && text[0] != '-' {
 		return 0, fmt.Errorf("%q: write + or - and a span", text)
@@ -74,7 +74,7 @@ func parseShift(text string) (shift corecounter.Micros, err error) {
 var spanUnits = map[string]corecounter.Micros{"us": 1, "ms": corecounter.Millisecond, "s": corecounter.Second, "m": corecounter.Minute,
 	"h": corecounter.Hour, "d": corecounter.Day}
 
-// parseSpan reads "never", "0", or whole numbers with units: "59s", "1m30s", "2d999us".
+// parseSpan reads "never", "0", or whole numbers with units, such as "59s", "1m30s" or "2d999us".
 func parseSpan(text string) (span corecounter.Micros, err error) {
 	switch text {
 	case "never":

@@ -14,12 +14,13 @@ import (
 // The type storyObject is a counter or penalty that a story names.
 type storyObject struct {
 	limit    corecounter.Limit
-	calendar *calendar            // of a calendar limit, otherwise nil
-	penalty  *corecounter.Penalty // of a penalty, otherwise nil
-	number   int64                // its position in the story, which is also the ID of its violations
+	calendar *calendar            // the calendar of a calendar limit; otherwise nil
+	penalty  *corecounter.Penalty // nil unless the object is a penalty
+	number   int64                // the position in the story, which is also the ID of the object's violations
 }
 
-// The method name stores an object under its name; a known name keeps its number.
+// The method name stores an object under its name. If the name is already known, it keeps its
+// number.
 func (p *storyReader) name(name string, t storyObject) {
 	if was, known := p.things[name]; known {
 		t.number = was.number
@@ -101,8 +102,8 @@ func (p *storyReader) questions(s *Step, text string) error {
 	return nil
 }
 
-// The variable operations has the words for operations. The field numbers is the number of
-// arguments after the name of the limit.
+// The variable operations holds the operations by the words of stories. The field numbers is how
+// many numbers follow the name of a limit.
 var operations = map[string]struct {
 	op      corecounter.Op
 	numbers int
@@ -110,7 +111,7 @@ var operations = map[string]struct {
 	"back": {corecounter.OpRefund, 1}, "force": {corecounter.OpForce, 1}, "reset": {corecounter.OpReset, 0}}
 
 // The method check reads OPERATION NAME NUMBER... [RECEIPT] [age SPAN] [refundable] [for PENALTY].
-// The name of a penalty is followed by no numbers.
+// No numbers follow the name of a penalty.
 func (p *storyReader) check(words []string) (c corecounter.Check, receipt, guard string, err error) {
 	if len(words) < 2 {
 		return c, "", "", fmt.Errorf("want an operation and the name of a limit or a penalty")
@@ -166,7 +167,7 @@ func cutAge(words []string) (rest []string, age corecounter.Micros, err error) {
 	return words[:last], age, err
 }
 
-// The method ask returns the check.
+// The method ask returns the check of an object with the given operation and numbers.
 func (p *storyReader) ask(op corecounter.Op, name string, t *storyObject, numbers []int64, shadow bool) corecounter.Check {
 	if t.penalty != nil {
 		return penaltyCheck(op, name, t.penalty)

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestInvalidStories: an invalid story is an error that names its line, and is not
-// skipped.
+// TestInvalidStories tests that an invalid story is not skipped, but is an error that says what is
+// wrong or names the line.
 func TestInvalidStories(t *testing.T) {
 	for text, want := range map[string]string{
 		"take a 1 -> granted 1":                                    "before the first story",

@@ -10,29 +10,30 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// The type traffic generates calls of greedy clients, which use the reported remaining units and
-// ends of windows, with an unreliable clock and policies that change.
+// The type traffic generates the calls of greedy clients. These make use of the remaining units and
+// the ends of windows that answers report. The clock is unreliable, and policies change.
 type traffic struct {
 	rng       *rand.Rand
 	now       corecounter.Micros
 	counters  []*counter
 	penalties []*counter
 	calls     int // number of calls so far
-	// honest reports whether the clock only goes forward, and limits do not change.
+	// honest means that the clock only goes forward and that limits do not change.
 	honest bool
 }
 
-// counter is the traffic's knowledge of one counter or penalty, no more than a client could have.
+// counter is what the traffic knows about one counter or penalty, which is no more than a client
+// could know.
 type counter struct {
 	key       string
 	limit     corecounter.Limit
-	calendar  *calendar            // of a calendar limit
-	penalty   *corecounter.Penalty // of a penalty, which has no limit
-	violation int64                // the ID of its denials in a penalty's record
-	// refundable reports whether its charges can be refunded after use.
+	calendar  *calendar            // the calendar of a calendar limit; otherwise nil
+	penalty   *corecounter.Penalty // nil unless this is a penalty, which has no limit
+	violation int64                // the ID of the violations that its denials are
+	// refundable reports whether the counter's charges can be refunded after use.
 	refundable bool
 	remaining  int64
-	wakes      corecounter.Micros // when it can be tried again after its last denial
+	wakes      corecounter.Micros // the instant at which a client may try again
 	charges    []charge
 }
 
@@ -44,13 +45,13 @@ type charge struct {
 
 const (
 	trafficCounters = 12  // counters in use at a time
-	trafficLife     = 250 // number of calls for which they are used
-	trafficChecks   = 8   // the maximum in one call
-	trafficCharges  = 6   // kept for each counter, to be refunded
+	trafficLife     = 250 // number of calls for which these counters are used
+	trafficChecks   = 8   // the maximum in one call, without penalties
+	trafficCharges  = 6   // charges that are kept for each counter, to be refunded
 	trafficSpan     = 60 * 365 * corecounter.Day
 )
 
-// The variable windows holds the lengths of windows that the traffic uses, besides random ones.
+// The variable windows holds lengths of windows. The traffic also uses random lengths.
 var windows = []corecounter.Micros{corecounter.WindowMin, 7 * corecounter.Millisecond, 100 * corecounter.Millisecond, corecounter.Second,
 	999_983, 7 * corecounter.Second, corecounter.Minute, corecounter.Hour, corecounter.Day, corecounter.WindowMax}
 
@@ -58,7 +59,7 @@ func newTraffic(seed uint64) *traffic {
 	return &traffic{rng: rand.New(rand.NewPCG(seed, 0)), now: start}
 }
 
-// The method named next moves the clock and returns the next call.
+// The method named next moves the clock and returns the checks of the next call.
 func (tr *traffic) next() []corecounter.Check {
 	if tr.calls%trafficLife == 0 {
 		tr.renew()
@@ -80,7 +81,7 @@ func (tr *traffic) next() []corecounter.Check {
 	return tr.addPenalties(checks)
 }
 
-// The method find returns the counter or penalty of a key.
+// The method find returns the counter or penalty with a key.
 func (tr *traffic) find(key []byte) *counter {
 	for _, all := range [][]*counter{tr.counters, tr.penalties} {
 		if i := slices.IndexFunc(all, func(c *counter) bool { return c.key == string(key) }); i >= 0 {
@@ -107,7 +108,8 @@ func (tr *traffic) heard(checks []corecounter.Check, results []corecounter.Resul
 
 func (tr *traffic) chance(percent int) bool { return tr.rng.IntN(100) < percent }
 
-// The method upTo returns a number from 0 to most; small ones are as likely as large ones.
+// The method upTo returns a number from 0 to most. Small and large orders of magnitude are about
+// equally likely.
 func (tr *traffic) upTo(most int64) int64 {
 	if most <= 0 {
 		return 0
@@ -139,7 +141,8 @@ func (tr *traffic) renew() {
 	tr.renewPenalties()
 }
 
-// The method limit returns a limit with a random count and burst that the window allows.
+// The method limit returns a limit with a random count and a random burst. Both are valid for the
+// window.
 func (tr *traffic) limit(a corecounter.Algorithm, window corecounter.Micros) corecounter.Limit {
 	countMax := corecounter.CountMax
 	if a == corecounter.SlidingLog {
@@ -160,8 +163,8 @@ func (tr *traffic) limit(a corecounter.Algorithm, window corecounter.Micros) cor
 	}
 }
 
-// The method editedLimit returns the limit after an edit of its policy. Window and algorithm remain
-// the same, because they are part of the key.
+// The method editedLimit returns a limit as it is after an edit of the policy. Its window and its
+// algorithm stay the same, because they are part of the key.
 func (tr *traffic) editedLimit(l *corecounter.Limit) corecounter.Limit {
 	if tr.chance(50) {
 		return tr.limit(l.Algorithm(), l.Window())
@@ -173,8 +176,8 @@ func (tr *traffic) editedLimit(l *corecounter.Limit) corecounter.Limit {
 	return nearly
 }
 
-// The method move moves the clock: mostly a little, often to just before, at or after a boundary,
-// and sometimes far or back.
+// The method move moves the clock. It mostly moves the clock a little, often to a boundary or just
+// before or after one, and sometimes far or back.
 func (tr *traffic) move() {
 	c := tr.counters[tr.rng.IntN(len(tr.counters))]
 	window := min(c.limit.Window(), corecounter.WindowMax)
@@ -208,8 +211,8 @@ func (tr *traffic) move() {
 	}
 }
 
-// The method forward moves the clock to an instant, unless that has passed, or is so far ahead that
-// all counters would expire.
+// The method forward moves the clock to an instant, unless the instant has passed, or is so far
+// ahead that all counters would expire.
 func (tr *traffic) forward(to corecounter.Micros) {
 	if to > tr.now && to < tr.now+2*corecounter.WindowMax {
 		tr.now = to
@@ -243,7 +246,7 @@ func (tr *traffic) check(c *counter, n int) corecounter.Check {
 		}
 	default:
 		k.Op = corecounter.OpForce
-		if tr.chance(40) { // far beyond the largest debt of a counter
+		if tr.chance(40) { // may be far beyond the largest debt of a counter
 			k.Cost = min(corecounter.CountMax+1, 3*k.Cost)
 		}
 	}
@@ -252,7 +255,8 @@ func (tr *traffic) check(c *counter, n int) corecounter.Check {
 	return k
 }
 
-// The method age returns how long units of a limit are leased, often 0 for no lease.
+// The method age returns how long units of a limit are leased. It often returns 0, which means that
+// they are not leased.
 func (tr *traffic) age(l *corecounter.Limit) corecounter.Micros {
 	if l.Algorithm() == corecounter.SlidingLog || tr.chance(40) {
 		return 0
@@ -260,8 +264,8 @@ func (tr *traffic) age(l *corecounter.Limit) corecounter.Micros {
 	return 1 + corecounter.Micros(tr.rng.Int64N(max(1, int64(l.Window())>>tr.rng.IntN(20))))
 }
 
-// The method named part returns some of a charge's units, and removes them from the charge if the
-// client is honest.
+// The method named part returns a number of units to refund of a charge. Usually these are removed
+// from the charge. A client that is not honest sometimes refunds more than it was charged.
 func (tr *traffic) part(c *charge) int64 {
 	units := min(corecounter.CountMax+1, tr.rng.Int64N(c.units+1))
 	if tr.honest || tr.chance(80) {
@@ -271,8 +275,8 @@ func (tr *traffic) part(c *charge) int64 {
 	return min(corecounter.CountMax+1, c.units+tr.upTo(3))
 }
 
-// The method cost returns the cost that a greedy client would choose, or a modest one if the call
-// has other checks.
+// The method cost returns a cost such as a greedy client chooses. If the call has other checks, the
+// cost is often modest.
 func (tr *traffic) cost(c *counter, n int) int64 {
 	most := min(c.limit.Capacity(), corecounter.CountMax) + 1
 	switch dice := tr.rng.IntN(100); {

@@ -8,17 +8,17 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// Traffic of calendar windows and penalties.
+// Numbers of calendar windows and penalties in the traffic.
 
 const (
 	trafficCalendars = 4  // how many of trafficCounters have calendar windows
-	trafficPenalties = 3  // in use at a time, besides the counters
-	penaltiesMax     = 2  // the maximum in one call
-	violationsKnown  = 12 // number of violation IDs, so that two counters rarely share one
+	trafficPenalties = 3  // penalties in use at a time, in addition to the counters
+	penaltiesMax     = 2  // the maximum of penalties in one call
+	violationsKnown  = 12 // number of violation IDs; with so many, two counters rarely share one
 )
 
-// The variable zones are time zones for calendar windows: with and without summer time, with
-// changes of half an hour and at midnight, far east and far west.
+// The variable zones holds time zones for calendar windows. Some have summer time, in one case with
+// a change of half an hour or at midnight, and some are far east or far west.
 var zones = []string{"UTC", "Europe/Berlin", "America/New_York", "Africa/Cairo", "Australia/Lord_Howe", "Asia/Kathmandu",
 	"Pacific/Kiritimati", "America/Santiago"}
 
@@ -45,13 +45,13 @@ func (tr *traffic) penalty() *corecounter.Penalty {
 	if tr.chance(60) {
 		p.Max = 1 + corecounter.Micros(tr.rng.Int64N(3*int64(p.Window)))
 		if tr.chance(60) {
-			p.Max = 1 + p.Max/1000 // ends soon, so that another can follow
+			p.Max = 1 + p.Max/1000 // the penalty ends soon, so that another can follow
 		}
 	}
 	return p
 }
 
-// The method window returns a window from windows or a random one.
+// The method window returns one of the lengths in windows, or a random length.
 func (tr *traffic) window() corecounter.Micros {
 	if tr.chance(30) {
 		return corecounter.Millisecond * corecounter.Micros(1+tr.upTo(int64(corecounter.WindowMax/corecounter.Millisecond)-1))
@@ -73,7 +73,7 @@ func (tr *traffic) renewPenalties() {
 	}
 }
 
-// The method edit changes the policy of a counter or a penalty.
+// The method edit changes the limit of a counter, or a penalty, as an edit of the policy does.
 func (tr *traffic) edit(c *counter) {
 	switch {
 	case c.penalty != nil:
@@ -87,8 +87,8 @@ func (tr *traffic) edit(c *counter) {
 	}
 }
 
-// The method addPenalties inserts checks of penalties into the call, and makes denials by other
-// checks their violations.
+// The method addPenalties inserts checks of penalties into a call, and makes the denials of other
+// checks violations of these penalties.
 func (tr *traffic) addPenalties(checks []corecounter.Check) []corecounter.Check {
 	if tr.chance(50) {
 		return checks
@@ -130,8 +130,8 @@ func (tr *traffic) addPenalties(checks []corecounter.Check) []corecounter.Check 
 	return checks
 }
 
-// The method dated adds calendar boundaries by the caller's clock. That clock can be behind by a
-// period or two, and is sometimes so wrong that the call is stale.
+// The method dated adds the calendar boundaries that the caller's clock determines. This clock can
+// be behind by a period or two, and is sometimes so wrong that the call is stale.
 func (tr *traffic) dated(c *counter, k corecounter.Check) corecounter.Check {
 	if c.calendar == nil {
 		return k
@@ -139,7 +139,7 @@ func (tr *traffic) dated(c *counter, k corecounter.Check) corecounter.Check {
 	at := tr.now
 	switch dice := tr.rng.IntN(100); {
 	case !tr.honest && c.calendar.bounds(at)[0] == at && dice < 15:
-		at = c.calendar.boundary(at, -3) // stale from exactly now on
+		at = c.calendar.boundary(at, -3) // the call becomes stale exactly now
 	case dice < 12:
 		at = c.calendar.bounds(at)[0] - 1 // in the previous period
 		if dice < 5 {

@@ -36,7 +36,7 @@ func RunVectors(t *testing.T, open func(t testing.TB) Subject) {
 	}
 }
 
-// The method run runs the story and fails the test at the first unexpected answer.
+// The method run runs the story, and fails the test at the first answer that is not as expected.
 func (s *Story) run(e *examiner, file string) {
 	receipts := map[string]corecounter.Micros{"none": 0}
 	for i := range s.Steps {
@@ -71,7 +71,7 @@ func (s *Story) run(e *examiner, file string) {
 	}
 }
 
-// numberIn returns the number of an answer that the expectation names.
+// numberIn returns the number in an answer that the expectation is about.
 func (w *Expectation) numberIn(r *corecounter.Result) int64 {
 	switch w.Field {
 	case "refused":
