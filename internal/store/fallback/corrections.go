@@ -80,7 +80,8 @@ func refundsLocal(checks []counter.Check) bool {
 }
 
 // isLocalRefund reports whether a check refunds a charge that this process made or a charge whose
-// outcome is unknown. The former has a negative receipt, the latter has none.
+// outcome is unknown. A charge of this process has a negative receipt, and one whose outcome is
+// unknown has none.
 func isLocalRefund(c *counter.Check) bool { return c.Op == counter.OpRefund && c.Receipt <= 0 }
 
 // refundLocal refunds the charges that this process made. It returns the checks that remain for the
@@ -113,12 +114,12 @@ func (s *Store) refundLocal(checks []counter.Check) []counter.Check {
 func (s *Store) refundInMemory(t *localCall, c *counter.Check, at counter.Micros) {
 	t.one[0] = *c
 	t.one[0].Receipt = at
-	// on an error the units remain counted
+	// if a refund fails, the units remain counted
 	_ = s.local.Take(context.Background(), t.one[:], t.result[:])
 	if c.OnError == counter.OnErrorLocal {
 		t.text = t.text[:0]
 		t.one[0].Key = t.tallyKey(c)
-		_ = s.local.Take(context.Background(), t.one[:], t.result[:]) // likewise
+		_ = s.local.Take(context.Background(), t.one[:], t.result[:])
 	}
 	t.one[0] = counter.Check{}
 }

@@ -299,7 +299,7 @@ func (s *Store) insist(t *localCall, checks []counter.Check, results []counter.R
 		}
 		t.one[0] = *c
 		t.one[0].Op = counter.OpForce
-		// otherwise the tally misses the units
+		// if this fails, the tally misses the units
 		_ = s.local.Take(context.Background(), t.one[:], t.result[:])
 		c.Receipt, c.Cost = t.result[0].Receipt, t.result[0].Granted
 		if local := &t.results[k]; local.Denied && !local.Overflow {
@@ -310,7 +310,7 @@ func (s *Store) insist(t *localCall, checks []counter.Check, results []counter.R
 		if c := &t.checks[k]; !fits && c.Op <= counter.OpUpTo && c.Cost > 0 {
 			t.one[0] = *c
 			t.one[0].Op = counter.OpRefund
-			// otherwise the tally counts too much
+			// if this fails, the tally counts too much
 			_ = s.local.Take(context.Background(), t.one[:], t.result[:])
 		}
 	}

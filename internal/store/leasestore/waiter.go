@@ -172,9 +172,10 @@ func (e notSentError) Unwrap() error { return e.error }
 // Unsent reports that the call was not sent; see package fallback.
 func (e notSentError) Unsent() bool { return true }
 
-// Store.await waits until the request is decided, its context is done, or its deadline passes. In
-// the latter two cases it returns an error; the request has then left the queue and holds nothing.
-// If the call that the request waits for is overdue, the request makes another one.
+// Store.await waits until the request is decided, its context is done, or its deadline passes. If
+// the context is done or the deadline has passed, it returns an error; the request has then left
+// the queue and holds nothing. If the call that the request waits for is overdue, the request makes
+// another one.
 func (s *Store) await(ctx context.Context, p *part, w *waiter) error {
 	defer w.timer.Stop()
 	for more := s.patience(p, w); ; {

@@ -88,7 +88,7 @@ func TestARestoreGivesNothingBack(t *testing.T) {
 			for i, after := range all() {
 				for j := range after {
 					want := min(then[i][j], before[i][j])
-					if j == logAt { // a log knows all instants
+					if j == logAt { // a restored log has the instants of both
 						want = max(0, then[i][j]+before[i][j]-100)
 					}
 					if after[j] != want {
