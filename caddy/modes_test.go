@@ -10,8 +10,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// twoLimits is a site with a limit for each client and one for all clients. A cluster keeps them in
-// different slots.
+// twoLimits is a site with a limit for each client and a limit for all clients. A cluster keeps
+// them in different slots.
 const twoLimits = `
 :PORT {
 	penstock {

@@ -112,7 +112,7 @@ func (f *Filter) deliver(r *batchItem, got *wire.Answer, why Counter, sent count
 	defer f.leaveGate(r.gate)
 	if r.due != nil {
 		if r.extra = got == nil && why == CounterBusy; r.extra {
-			f.keepSettlement(r.due) // the bridge has not read the call, as below
+			f.keepSettlement(r.due) // the bridge has not read the call (see below)
 		} else {
 			f.forget(r.due)
 		}

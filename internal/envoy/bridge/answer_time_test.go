@@ -88,8 +88,8 @@ func (e notSent) Unwrap() error { return e.error }
 func (notSent) Unsent() bool    { return true }
 
 // TestAFilterLearnsWhetherItMayAskAgain: a question that the store may have charged is answered
-// StatusLate, because the filter would repeat it after StatusBusy. A filter of an earlier release
-// does not read StatusLate.
+// with StatusLate, because the filter would repeat it after StatusBusy. A filter of an earlier
+// release does not read StatusLate.
 func TestAFilterLearnsWhetherItMayAskAgain(t *testing.T) {
 	h := open(t, shop, nil)
 	for _, c := range []struct {

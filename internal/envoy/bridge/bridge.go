@@ -52,7 +52,7 @@ type Options struct {
 	Policy     *policyfile.Document // a policy that does not change
 	Source     live.Source          // any other source of a policy
 	// ShadowPolicyFile is the file of a policy that is evaluated beside the policy in force. The
-	// bridge follows the file in the same way. "" means none.
+	// bridge follows this file, too. "" means none.
 	ShadowPolicyFile string
 	// Region is the region of the bridge, which must be one of the policy's regions. Region may be
 	// "" if the policy has none.

@@ -103,7 +103,7 @@ func TestRecordsOfDescriptors(t *testing.T) {
 }
 
 // TestDescriptorsWithoutRecords: while Redis does not answer, a new client is decided without a
-// record, and a known one as before.
+// record, and a known client as before.
 func TestDescriptorsWithoutRecords(t *testing.T) {
 	server := redistest.Start(t)
 	d := openDirectory(t, server)

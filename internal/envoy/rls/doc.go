@@ -13,7 +13,7 @@
 // actions send. The service does not see the response, so it cannot settle charges, and it cannot
 // delay a request for longer than Envoy's timeout. Use the filter instead where Envoy can load it.
 //
-// A request that lacks units which other regions might lend waits for at most a second, and for at
+// If a request lacks units that other regions might lend, it waits for at most a second, and for at
 // most three quarters of the time that Envoy gives it. Then it is answered. If Envoy ends the call
 // before that, nothing is charged.
 //

@@ -64,7 +64,7 @@ type Options struct {
 	// Store charges requests. The caller closes the store after the service.
 	Store counter.Store
 	// Corrections charges, in the background, past usage that was not charged with its request. Nil
-	// means Store. The caller closes it after the service.
+	// means Store. The caller closes this store, too, after the service.
 	Corrections counter.Store
 	// Metrics counts store calls and corrections. Nil means new metrics that are not exported.
 	Metrics *metrics.Metrics

@@ -255,9 +255,9 @@ func (w *writer) noteBroader(rules [][]*rule) {
 	}
 }
 
-// Sources.meet reports whether some request has a value that matches both texts of a key, as
-// [meet] does. In a policy, a path ending in a slash and a star also matches the path without them,
-// and escapes are decoded.
+// Sources.meet reports whether some request has a value that matches both texts of a key: see
+// [meet]. In a policy, a path ending in a slash and a star also matches the path without them, and
+// escapes are decoded.
 func (s Sources) meet(key, a, b string) bool {
 	if s[key].kind != "path" {
 		return meet(a, b)
