@@ -161,8 +161,8 @@ func (a *adviser) sourcesOf(word, anyOne string, sources policyfile.Sources) {
 	}
 }
 
-// trustsHost reports whether a client could abuse a user, tenant or tier from the host. It can if
-// an exemption depends on it, or a rule that matches any host.
+// trustsHost reports whether a client could abuse a user, tenant or tier from the host. A client
+// can if an exemption depends on that value, or if a rule that matches any host does.
 func (a *adviser) trustsHost(word string) bool {
 	names := func(user, tenant, tier policyfile.Words) bool {
 		return len(map[string]policyfile.Words{"user": user, "tenant": tenant, "tier": tier}[word]) > 0

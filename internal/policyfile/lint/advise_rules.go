@@ -120,8 +120,8 @@ func (a *adviser) unreachable(i int) {
 	})
 }
 
-// adviser.below returns the limit of the parents that always denies clients of the tier earlier
-// than the given limit, or "" if there is none.
+// adviser.below describes a limit of one of the parents that always denies clients of the tier
+// earlier than the given limit does, or returns "" if there is none.
 func (a *adviser) below(parents []int, tier string, limit *counter.Limit) string {
 	for _, p := range parents {
 		parent := &a.policy.Rules[p]

@@ -80,8 +80,8 @@ func TestAdviseOnTokens(t *testing.T) {
 	}
 }
 
-// TestAdviseOnCosts tests the warnings about costs that a client can keep from being read, or from
-// being stated.
+// TestAdviseOnCosts tests the warnings about costs that a client can prevent the proxy from
+// reading, or the server from stating.
 func TestAdviseOnCosts(t *testing.T) {
 	for cost, want := range map[string][]string{
 		"{json: u, estimate: 5}":                          {"rules[0].cost_after: has neither max nor unread"},

@@ -92,7 +92,7 @@ func coversPaths(outer, inner *policy.Match) bool {
 }
 
 // coversPath reports whether the pattern outer covers inner. It recognizes only equal patterns, and
-// outer patterns whose only star is at the end, or /** at the end.
+// outer patterns that end in * or /** and have no other star.
 func coversPath(outer, inner string) bool {
 	if strings.HasSuffix(outer, "/**") { // at the end of a pattern, /* also matches any rest
 		outer = outer[:len(outer)-1]

@@ -21,8 +21,8 @@ func CountsClients(d *policyfile.Document) bool {
 	})
 }
 
-// CountsByCalendar reports whether a limit has a calendar window, or a token or an API key can
-// contain one, so that a time zone has an effect.
+// CountsByCalendar reports whether a limit of the policy has a calendar window, or whether a limit
+// in a token or an API key could have one, so that a time zone has an effect.
 func CountsByCalendar(d *policyfile.Document) bool {
 	if slices.ContainsFunc(d.Identify, func(i policyfile.Identify) bool { return i.Verified() != "" }) {
 		return true

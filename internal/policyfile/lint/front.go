@@ -41,8 +41,8 @@ var foreign = map[Front]struct {
 		"is a placeholder of Caddy, which Envoy does not have", "write an attribute of Envoy, such as xds.route_name"},
 }
 
-// Beyond returns the settings that the front cannot enforce, although [Document.Check] accepts the
-// policy.
+// Beyond returns the settings that the front cannot enforce, although [policyfile.Document.Check]
+// accepts the policy.
 //
 // An attribute that only another front has is accepted in a list with other sources, where each is
 // tried in turn. So one policy can serve both fronts.
