@@ -12,8 +12,8 @@ rules:
   - {name: counted, match: {path: /counted}, limit: 5/31d, count_if: {status: [401]}}
 `
 
-// TestWhatAClientAbortsIsNotRefundedInEnvoy does what [TestWhatAClientAbortsIsNotRefunded] does,
-// through Envoy with the filter. Envoy itself ends a request whose body is too slow.
+// TestWhatAClientAbortsIsNotRefundedInEnvoy is [TestWhatAClientAbortsIsNotRefunded] for Envoy with
+// the filter. Envoy itself ends a request whose body is too slow.
 func TestWhatAClientAbortsIsNotRefundedInEnvoy(t *testing.T) {
 	t.Parallel()
 	seen := newAbortUpstream()
@@ -23,8 +23,8 @@ func TestWhatAClientAbortsIsNotRefundedInEnvoy(t *testing.T) {
 	seen.abortAllWays(t, s.address, abortsOfEnvoy())
 }
 
-// TestModuleRefundsNothingThatAClientAborts does what [TestWhatAClientAbortsIsNotRefunded] does,
-// through Envoy with the native module.
+// TestModuleRefundsNothingThatAClientAborts is [TestWhatAClientAbortsIsNotRefunded] for Envoy with
+// the native module.
 func TestModuleRefundsNothingThatAClientAborts(t *testing.T) {
 	t.Parallel()
 	seen := newAbortUpstream()
@@ -34,8 +34,8 @@ func TestModuleRefundsNothingThatAClientAborts(t *testing.T) {
 	seen.abortAllWays(t, s.address, abortsOfEnvoy())
 }
 
-// abortsOfEnvoy returns the ways to abort that apply to Envoy. It leaves out a large body, which
-// Caddy's request_body denies, and Envoy does not.
+// abortsOfEnvoy returns the ways to abort that apply to Envoy. It leaves out the body that is too
+// large for Caddy's request_body, because Envoy has no such bound.
 func abortsOfEnvoy() (ways []abort) {
 	for _, way := range aborts {
 		if way.path == "" {

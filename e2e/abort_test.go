@@ -18,7 +18,8 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// abortCaddyfile refunds requests that end in an error, and counts only failed logins.
+// abortCaddyfile has one rule that refunds requests whose status is an error, and one that counts
+// only requests with the status 401.
 const abortCaddyfile = `{
 	admin ADMIN
 	servers {
@@ -53,7 +54,7 @@ const abortCaddyfile = `{
 // The type abort is one way in which a client can abort a request.
 type abort struct {
 	name string
-	path string // the path; "" runs the way on both paths
+	path string // the path of the request; "" means both paths in turn
 	text string // the HTTP/1 request; METHOD, PATH and ADDRESS are replaced
 	h2   bool   // send the request over HTTP/2 and reset its stream
 	then string // sent as soon as the upstream has the request
@@ -73,8 +74,8 @@ var aborts = []abort{
 	{name: "reset", h2: true},
 }
 
-// TestWhatAClientAbortsIsNotRefunded: however a client aborts its requests, the upstream never sees
-// more of them than the limit.
+// TestWhatAClientAbortsIsNotRefunded tests that the upstream never receives more requests of a
+// client than the limit allows, however the client aborts them.
 func TestWhatAClientAbortsIsNotRefunded(t *testing.T) {
 	t.Parallel()
 	seen := newAbortUpstream()
@@ -82,8 +83,8 @@ func TestWhatAClientAbortsIsNotRefunded(t *testing.T) {
 	seen.abortAllWays(t, p.address, aborts)
 }
 
-// abortUpstream counts requests by client address and reads their bodies. An abortUpstream answers
-// only after the client has left.
+// abortUpstream counts requests by client address and reads their bodies. It answers a request only
+// after the client has left.
 type abortUpstream struct {
 	count [1 << 8]atomic.Int64
 	more  [1 << 8]chan struct{} // a channel that holds a value when a request of the client has arrived
@@ -114,7 +115,7 @@ func (s *abortUpstream) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// abortsPerClient is the number of requests that each client aborts, under a limit of 5.
+// abortsPerClient is the number of requests that each client aborts. The limit is 5.
 const abortsPerClient = 12
 
 // abortAllWays runs every way of aborting, each as a different client, and checks how many requests
@@ -168,8 +169,8 @@ func (s *abortUpstream) abortAs(t *testing.T, to string, way abort, path string,
 	}
 }
 
-// awaitRequest waits until the upstream receives a request, or long enough to conclude that it was
-// denied.
+// awaitRequest waits until the upstream receives another request of client n. If none arrives
+// within 300 ms, the request was probably denied, and awaitRequest returns.
 func (s *abortUpstream) awaitRequest(n int, before int64) {
 	over := time.After(300 * time.Millisecond)
 	for s.count[n].Load() == before {
@@ -181,7 +182,7 @@ func (s *abortUpstream) awaitRequest(n int, before int64) {
 	}
 }
 
-// resetAfter sends an HTTP/2 request and resets its stream after wait returns.
+// resetAfter sends an HTTP/2 request, calls wait(), and resets the stream of the request.
 func resetAfter(connection net.Conn, path, address string, wait func()) {
 	_, _ = io.WriteString(connection, http2.ClientPreface)
 	framer := http2.NewFramer(connection, connection)

@@ -17,8 +17,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The variable hasty shortens the spans of the alert rules, so that a test sees within seconds what
-// takes minutes.
+// The variable hasty shortens the spans in the alert rules, so that alerts which take minutes fire
+// within seconds.
 var hasty = strings.NewReplacer("for: 2m", "for: 1s", "for: 1m", "for: 1s", "for: 10s", "for: 1s", "[15m]", "[15s]", "[5m]", "[15s]", "[1m]", "[15s]")
 
 // The method firing returns the names of the alerts that fire.
@@ -39,7 +39,7 @@ func (m *monitor) firing() (names []string) {
 	return names
 }
 
-// awaitAlerts waits until each of the alerts has fired, and sends load meanwhile.
+// awaitAlerts calls load() repeatedly until each of the wanted alerts has fired.
 func (m *monitor) awaitAlerts(load func(), wanted ...string) {
 	m.t.Helper()
 	defer func() {
@@ -83,8 +83,8 @@ func alertNames(t *testing.T) (all []string) {
 	return all
 }
 
-// startAlerting does what startWatched does, for a policy that reports denials to a full disk and
-// accepts tokens of a signer.
+// startAlerting does what startWatched does, with another policy. It accepts tokens of a signer,
+// and reports denials to a file on a full disk.
 func startAlerting(t *testing.T, redis *redistest.Server, keys *keysFile, trusted *signer) *process {
 	t.Helper()
 	file, set := newRenamedFile(t, filepath.Join(t.TempDir(), "policy.yaml")), filepath.Join(t.TempDir(), "keys.json")
@@ -94,8 +94,8 @@ func startAlerting(t *testing.T, redis *redistest.Server, keys *keysFile, truste
 		"POLICY="+file.path)
 }
 
-// The function provokedAlerts returns the alerts that TestAlertsFire provokes, first while Redis
-// runs, and then while it is down. The test fails unless these are all alerts.
+// The function provokedAlerts returns the alerts that TestAlertsFire provokes while Redis runs, and
+// those that it provokes while Redis is down. The test fails unless there are no other alerts.
 func provokedAlerts(t *testing.T) (withRedis, without []string) {
 	t.Helper()
 	withRedis = []string{"PenstockRedisClusterNotOK", "PenstockPolicyRefused", "PenstockPoliciesDiffer", "PenstockKeysRefused",
@@ -110,7 +110,8 @@ func provokedAlerts(t *testing.T) (withRedis, without []string) {
 	return withRedis, without
 }
 
-// TestAlertsFire provokes the condition of every alert rule on real servers.
+// TestAlertsFire provokes the condition of every alert rule on real servers, and tests that every
+// alert fires.
 func TestAlertsFire(t *testing.T) {
 	t.Parallel()
 	withRedis, without := provokedAlerts(t)
@@ -141,8 +142,7 @@ func TestAlertsFire(t *testing.T) {
 		return len(fired) == 0 && m.answers("count(penstock_redis_up) == 2 and count(penstock_node_info) == 3")
 	})
 
-	// Redis hangs only for a moment here. A client waits one second for its record, and is then
-	// denied.
+	// Redis hangs for a moment. A client waits one second for its record and is then denied.
 	redis.Pause()
 	late := caddy.ask(t.Context(), http.MethodGet, "/wide", "X-Api-Key", keyOf("bob"))
 	redis.Resume()
@@ -166,7 +166,7 @@ func TestAlertsFire(t *testing.T) {
 		}
 		refused.Close()
 		_ = redis.Client().Set(t.Context(), "evicted", "by the next", time.Minute)
-		for range 40 { // these are more tokens than one address may have verified
+		for range 40 { // this is more than one address may have verified
 			caddy.ask(t.Context(), http.MethodGet, "/wide", "Authorization", "Bearer "+forgeries[0].token(random))
 		}
 		_ = redis.Client().Do(t.Context(), "client", "pause", 30, "all")
@@ -176,7 +176,7 @@ func TestAlertsFire(t *testing.T) {
 	redis.Kill()
 	bridges[1].kill()
 	m.awaitAlerts(func() {
-		caddy.ask(t.Context(), http.MethodGet, "/api", "X-Api-Key", keyOf("ann")) // a client whose record this Caddy has not read yet
+		caddy.ask(t.Context(), http.MethodGet, "/api", "X-Api-Key", keyOf("ann")) // ann's record was not read yet
 		load()
 	}, without...)
 }

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// abortAttacks abort requests over HTTP/2, and requests whose cost the response reports. HTTP/1.1
-// is in bodyAttacks, and HTTP/3 in http3Attacks.
+// abortAttacks holds attacks that abort requests over HTTP/2, or requests whose cost the response
+// reports. Aborts over HTTP/1.1 are in bodyAttacks, and aborts over HTTP/3 in http3Attacks.
 var abortAttacks = []attack{
 	{name: "unfinished bodies over HTTP 2 under refund_on", path: "/refund", limit: 5, loses: true, fronts: settling, run: unfinishedStreams, plain: wholeBody},
 	{name: "unfinished bodies over HTTP 2 under count_if", path: "/count", limit: 5, loses: true, fronts: settling, run: unfinishedStreams, plain: wholeBody},
@@ -25,31 +25,31 @@ var abortAttacks = []attack{
 	{name: "compressed responses that expand to 16 MiB", path: "/expand", limit: 60, fronts: settling, run: expandingResponses},
 }
 
-// expandingResponses requests compressed responses at the same time.
+// expandingResponses requests 50 compressed responses at the same time.
 func expandingResponses(a *attackRun) {
 	a.sendBurst(50, func(int) string {
 		return a.request(http.MethodGet, a.attack.path, "Accept-Encoding: gzip\r\nConnection: close\r\n")
 	})
 }
 
-// repeatedFields makes the upstream repeat a field until Envoy no longer accepts its response.
-// Caddy accepts it, so in Caddy the status of the upstream counts.
+// repeatedFields makes the upstream repeat a field so often that Envoy rejects the response. Caddy
+// accepts the response, so its rules see the upstream's status.
 func repeatedFields(a *attackRun) {
 	for range 12 {
 		a.each(a.request(http.MethodGet, a.attack.path, "X-Repeat: x\r\nConnection: close\r\n"))
 	}
 }
 
-// unfinishedStreams aborts requests in every way that HTTP/2 has.
+// unfinishedStreams aborts requests in every way that HTTP/2 permits.
 func unfinishedStreams(a *attackRun) {
 	for range 4 {
 		for _, length := range [][]string{{"content-length", "10"}, {"content-length", "2"}, nil} {
 			for _, leave := range []func(s *streams){
 				func(s *streams) { _ = s.framer.WriteRSTStream(1, http2.ErrCodeCancel) },
 				func(s *streams) { _ = s.framer.WriteRSTStream(1, http2.ErrCodeNo) },
-				func(s *streams) { _ = s.framer.WriteData(1, true, nil) }, // here the body has another length
+				func(s *streams) { _ = s.framer.WriteData(1, true, nil) }, // the body is shorter than announced
 				func(s *streams) { _ = s.framer.WriteGoAway(0, http2.ErrCodeInternal, nil) },
-				func(s *streams) { _ = s.framer.WriteWindowUpdate(1, 1<<31-1) }, // this is an error of the stream
+				func(s *streams) { _ = s.framer.WriteWindowUpdate(1, 1<<31-1) }, // a stream error
 				func(s *streams) { _ = s.framer.WriteRawFrame(http2.FrameData, 0x8, 1, []byte{0xff, 'x'}) },
 				func(s *streams) {}, // the connection is closed
 			} {
@@ -59,7 +59,7 @@ func unfinishedStreams(a *attackRun) {
 	}
 }
 
-// leaveStream sends the start of a request with a body, and leaves it.
+// leaveStream sends the beginning of a request with a body, and then calls leave, which aborts it.
 func (a *attackRun) leaveStream(length []string, leave func(s *streams)) {
 	a.sent++
 	s, err := a.newStreams()
@@ -76,10 +76,10 @@ func (a *attackRun) leaveStream(length []string, leave func(s *streams)) {
 	<-time.After(unfinishedFor)
 }
 
-// malformedChunks sends bodies whose chunks cannot be read to the end. Each body is sent once as a
-// whole, and once in two parts, so that the upstream has the request when the second part arrives.
-// Envoy denies some of the requests that arrive as a whole before the filter has asked the bridge:
-// they are not counted and do not reach the upstream.
+// malformedChunks sends bodies whose chunks cannot be read to the end. It sends each body in one
+// piece, and also in two parts, so that the upstream already has the request when the second part
+// arrives. Envoy rejects some of the requests that arrive in one piece before the filter has asked
+// the bridge. These requests are not counted, and do not reach the upstream.
 func malformedChunks(a *attackRun) {
 	for _, rest := range []string{"zz\r\n", "-1\r\n", "0\r\nX: y", "3;" + string(make([]byte, 8<<10)) + "\r\nabc", "fffffffffffffffff\r\nabc"} {
 		for range 2 {
@@ -89,10 +89,10 @@ func malformedChunks(a *attackRun) {
 	}
 }
 
-// chunksReadByEnvoy also sends a chunk that is longer than its stated size. Caddy answers 400.
-// Envoy ignores what is beyond the size and forwards a complete request with the body "abc". If the
-// upstream answers 200 to that request, count_if does not count it, so it is sent only under
-// refund_on.
+// chunksReadByEnvoy does what malformedChunks does, and also sends a chunk that is longer than its
+// stated size. Caddy answers 400. Envoy ignores the bytes beyond the size, and forwards a complete
+// request with the body "abc". The upstream answers 200, which count_if would not count, so this
+// chunk is only sent under refund_on.
 func chunksReadByEnvoy(a *attackRun) {
 	malformedChunks(a)
 	for range 2 {
@@ -100,13 +100,13 @@ func chunksReadByEnvoy(a *attackRun) {
 	}
 }
 
-// chunkedRequest formats a request up to the end of the first chunk of its body.
+// chunkedRequest returns the text of a request up to the end of the first chunk of its body.
 func (a *attackRun) chunkedRequest() string {
 	return a.request(http.MethodPost, a.attack.path, "Transfer-Encoding: chunked\r\n") + "3\r\nabc\r\n"
 }
 
-// sendInParts sends the second part after the upstream has had time to receive the first, and reads
-// the answer for the time stay.
+// sendInParts sends a request in two parts. It sends the second part when the upstream has had time
+// to receive the first, and then reads the answer for the time stay.
 func (a *attackRun) sendInParts(first, second string, stay time.Duration) {
 	a.sent++
 	c, err := a.dial()

@@ -8,7 +8,7 @@ import (
 	"net/netip"
 )
 
-// addressAttacks are attacks by a client that claims another client's address.
+// addressAttacks holds attacks in which a client claims the address of another client.
 var addressAttacks = []attack{
 	{name: "forwarded addresses without a trusted proxy", path: "/each", limit: 5, run: func(a *attackRun) {
 		for i, fields := range forwardedSpellings("203.0.113.%d") {
@@ -40,8 +40,8 @@ var addressAttacks = []attack{
 	}, plain: func(a *attackRun) int { return a.askAs(fmt.Sprintf("2001:db8:%x:2::7", a.number)) }},
 }
 
-// forwardedSpellings returns header fields that make some servers mistake one client for another.
-// The address is a format with one verb.
+// forwardedSpellings returns header fields from which some servers take a wrong client address. The
+// argument address is a format with one verb.
 func forwardedSpellings(address string) (fields []string) {
 	for _, name := range []string{"X-Forwarded-For", "x-forwarded-for", "X-Real-IP", "True-Client-IP", "CF-Connecting-IP", "X-Client-IP", "X-Cluster-Client-IP",
 		"Fastly-Client-IP", "X-Envoy-External-Address", "X-Original-Forwarded-For", "X-Forwarded", "X-Remote-IP", "X-Remote-Addr", "Client-IP", "X_Forwarded_For"} {
@@ -51,7 +51,8 @@ func forwardedSpellings(address string) (fields []string) {
 	return append(fields, "Forwarded: for="+address+"\r\n", `Forwarded: for="[2001:db8::%d]:1"`+"\r\n", "Via: 1.1 "+address+"\r\n")
 }
 
-// The method newForwarded returns an address for this attack, as the trusted hop reports it.
+// The method newForwarded returns an address that only this attack uses. The trusted hop reports it
+// as the client's address.
 func (a *attackRun) newForwarded() string {
 	return fmt.Sprintf("198.51.%d.%d", a.number/250, a.number%250+1)
 }

@@ -12,11 +12,12 @@ import (
 	"time"
 )
 
-// bodyAttacks use bodies of requests and responses, and the refunds that a response causes.
+// bodyAttacks holds attacks by the bodies of requests and responses, and by refunds that depend on
+// a response.
 var bodyAttacks = []attack{
 	{name: "unfinished bodies under refund_on", path: "/refund", limit: 5, loses: true, fronts: settling, run: unfinishedBodies, plain: wholeBody},
 	{name: "unfinished bodies under count_if", path: "/count", limit: 5, loses: true, fronts: settling, run: unfinishedBodies, plain: wholeBody},
-	// The limit counts units: two complete streams use it up. One more stream is admitted if it is
+	// Two complete streams use up the units of the limit. Each further stream is admitted if it is
 	// decided before the previous one is settled.
 	{name: "streams that are left before their cost", path: "/cost", limit: 2, slack: 2, loses: true, fronts: settling, run: leaveStreams},
 	{name: "streams in a coding that is not read", path: "/cost", limit: 2, slack: 2, loses: true, fronts: settling, run: func(a *attackRun) {
@@ -24,7 +25,8 @@ var bodyAttacks = []attack{
 			a.each(a.request(http.MethodGet, "/cost", "Accept-Encoding: br\r\nConnection: close\r\n"))
 		}
 	}},
-	// Three of the answers report that the request costs nothing. An upstream may report that.
+	// The slack is for three answers, which report that the request costs nothing. An upstream may
+	// report this.
 	{name: "answers of a hostile upstream", path: "/odd/x", limit: 5, slack: 3, loses: true, fronts: settling, run: func(a *attackRun) {
 		for _, name := range slices.Sorted(yieldNames) {
 			a.each(a.request(http.MethodGet, "/odd/"+strings.ReplaceAll(name, " ", "-"), "Connection: close\r\n"))
@@ -67,7 +69,7 @@ var bodyAttacks = []attack{
 	}},
 }
 
-// yieldNames yields the names of the hostile upstream's answers.
+// yieldNames yields the names in oddAnswers.
 func yieldNames(yield func(string) bool) {
 	for name := range oddAnswers {
 		if !yield(name) {
@@ -76,8 +78,8 @@ func yieldNames(yield func(string) bool) {
 	}
 }
 
-// The method send writes text, and closes the connection after the time stay, whether or not there
-// was an answer.
+// The method send writes text to a new connection, and closes the connection after the time stay,
+// even if there was no answer.
 func (a *attackRun) send(text string, stay time.Duration) {
 	a.sent++
 	c, err := a.dial()
@@ -95,13 +97,13 @@ func unfinishedBodies(a *attackRun) {
 	for range 12 {
 		unfinishedBody(a)
 	}
-	for range 12 { // this body has no length, and is abandoned in the middle of a chunk
+	for range 12 { // a body of unknown length that ends in the middle of a chunk
 		a.send(a.request(http.MethodPost, a.attack.path, "Transfer-Encoding: chunked\r\n")+"a\r\nabc", 20*time.Millisecond)
 	}
 }
 
-// unfinishedBody sends three of ten announced bytes. unfinishedBody returns the status of the
-// answer, or 0 if there is none.
+// unfinishedBody sends three bytes of a body, of which it has announced ten. It returns the status
+// of the answer, or 0 if there is none.
 func unfinishedBody(a *attackRun) int {
 	a.sent++
 	c, err := a.dial()
@@ -143,8 +145,8 @@ func leaveStreams(a *attackRun) {
 	}
 }
 
-// The function smuggle sends requests that two parsers might split into different numbers of
-// requests.
+// The function smuggle sends texts that one server might read as one request and another server as
+// two.
 func smuggle(a *attackRun) {
 	hidden := "GET /each HTTP/1.1\r\nHost: attacked.example\r\n\r\n"
 	length := fmt.Sprint("Content-Length: ", len(hidden), "\r\n")

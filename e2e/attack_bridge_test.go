@@ -105,7 +105,7 @@ func (b *attackedBridge) checkJSON(t *testing.T, path string) (remaining int, ve
 	return said.Remaining, said.Version
 }
 
-// The method call sends items as one binary call, as a filter does, and returns the answers.
+// The method call sends the items in one binary call, as the filter does, and returns the answers.
 func (b *attackedBridge) call(version string, items ...wire.Item) (answers []wire.Answer, err error) {
 	body := wire.AppendCall(nil, version)
 	for i := range items {
@@ -134,8 +134,8 @@ func zeroCost(receipt string) wire.Item {
 		Numbers: []wire.Field{{Name: "usage.total", Text: "0"}}}}
 }
 
-// TestAttacksOnReceipts: a receipt refunds the units that its request reserved, and refunds them
-// only one time. An altered receipt refunds nothing.
+// TestAttacksOnReceipts tests that a receipt refunds the units that its request reserved, even if
+// it is sent many times. An altered receipt refunds nothing.
 func TestAttacksOnReceipts(t *testing.T) {
 	t.Parallel()
 	b := startAttackedBridge(t, receiptPolicy, bridgeToken, false)
@@ -163,7 +163,7 @@ func TestAttacksOnReceipts(t *testing.T) {
 		}
 	}
 	var group sync.WaitGroup
-	for range 16 { // here many goroutines send the genuine receipt
+	for range 16 { // many goroutines send the genuine receipt
 		group.Go(func() {
 			for range chooseLength(10, 200) {
 				if _, err := b.call(version, zeroCost(receipt), zeroCost(receipt)); err != nil {
@@ -175,13 +175,14 @@ func TestAttacksOnReceipts(t *testing.T) {
 	group.Wait()
 	eventually.Until(t, patience, "what was reserved once is given back once", func() bool {
 		var left int
-		left, version = b.checkJSON(t, "/ai") // this check itself reserves ten units each time
+		left, version = b.checkJSON(t, "/ai") // each of these checks reserves ten units
 		before -= 10
 		return left == before-10
 	})
 }
 
-// TestAttacksOnTheBridgesForm: a malformed call does not end the bridge or make its memory grow.
+// TestAttacksOnTheBridgesForm tests that malformed calls neither crash the bridge nor make its
+// memory grow beyond a bound.
 func TestAttacksOnTheBridgesForm(t *testing.T) {
 	t.Parallel()
 	b := startAttackedBridge(t, receiptPolicy, bridgeToken, false)
@@ -211,8 +212,8 @@ func TestAttacksOnTheBridgesForm(t *testing.T) {
 	}
 }
 
-// TestAttacksOnTheBridgesPorts: connections that send only a preface are closed soon. After that, a
-// client with the token is served on both ports.
+// TestAttacksOnTheBridgesPorts tests that connections which send nothing but a preface are soon
+// closed, and that clients with the token are then served on both ports.
 func TestAttacksOnTheBridgesPorts(t *testing.T) {
 	t.Parallel()
 	const prefaces = 4_200
@@ -245,8 +246,8 @@ func TestAttacksOnTheBridgesPorts(t *testing.T) {
 	b.mustRun()
 }
 
-// The method named checks asks the bridge for its health over a new connection: by gRPC, or at
-// /readyz on the port that serves it.
+// The method named checks asks the bridge for its health over a new connection, and reports whether
+// the answer is 200. On the port for gRPC it calls the health service, and otherwise /readyz.
 func (b *attackedBridge) checks(address string) bool {
 	transport := &http.Transport{Protocols: new(http.Protocols)}
 	transport.Protocols.SetUnencryptedHTTP2(true)
@@ -271,8 +272,8 @@ func (b *attackedBridge) checks(address string) bool {
 	return response.StatusCode == http.StatusOK && (address != b.rpc || response.Trailer.Get("Grpc-Status") == "0")
 }
 
-// TestAttacksFromAPage: a web page whose host name resolves to this machine reaches no route of a
-// bridge without a token.
+// TestAttacksFromAPage tests a bridge without a token. A web page in a browser on this machine,
+// even one whose host name resolves to this machine, cannot use the routes of the bridge.
 func TestAttacksFromAPage(t *testing.T) {
 	t.Parallel()
 	b := startAttackedBridge(t, receiptPolicy, "", false)

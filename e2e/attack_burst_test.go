@@ -16,7 +16,7 @@ import (
 // quicFronts lists the fronts that serve HTTP/3.
 var quicFronts = []string{caddyMemory, caddyRedis, envoyFilter, envoyModule}
 
-// The variable bursts send many requests of one client at the same time.
+// The variable bursts holds attacks that send many requests of one client at the same time.
 var bursts = []attack{
 	{name: "burst of 1", path: "/each", limit: 5, long: true, run: attackByConnections(1)},
 	{name: "burst of 10 connections", path: "/each", limit: 5, long: true, run: attackByConnections(10)},
@@ -53,16 +53,16 @@ func chooseLength(short, long int) int {
 	return short
 }
 
-// The function attackByConnections returns an attack with n connections that send one request each.
-// attackByConnections uses fewer if the limit on open files requires it.
+// The function attackByConnections returns an attack with n connections, which send one request
+// each. The attack uses fewer connections if the limit on open files requires it.
 func attackByConnections(n int) func(a *attackRun) {
 	return func(a *attackRun) {
 		var files syscall.Rlimit
 		if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
 			a.Fatal(err)
 		}
-		// The upstream runs in this process too, so each admitted request takes a second connection
-		// here.
+		// The upstream runs in this process as well, so each admitted request needs a second
+		// connection here.
 		if most := int(files.Cur/2) - 500; n > most {
 			a.note("%d connections, for more files are not allowed", most)
 			n = most
@@ -76,7 +76,7 @@ func streaming(connections, each int) func(a *attackRun) {
 	return func(a *attackRun) { a.streamBurst(connections, each, nil) }
 }
 
-// The method pipeline writes all requests of a connection before it reads an answer.
+// The method pipeline writes n requests to each of several connections before it reads an answer.
 func (a *attackRun) pipeline(connections, n int) {
 	var group sync.WaitGroup
 	text := a.request(http.MethodGet, a.attack.path, "")
@@ -111,8 +111,9 @@ func (a *attackRun) pipeline(connections, n int) {
 	group.Wait()
 }
 
-// steadyLoad sends n requests over a number of connections, one at a time on each. The function
-// named of returns the header fields of request i, and the source address of connection i.
+// steadyLoad sends n requests over several connections, one at a time on each of them. The function
+// named of is called with a number. It returns the source address of the connection, and the header
+// fields of the request, with that number.
 func (a *attackRun) steadyLoad(connections, n int, of func(i int) (from, fields string)) {
 	var next, answered atomic.Int64
 	var group sync.WaitGroup
@@ -131,7 +132,8 @@ func (a *attackRun) steadyLoad(connections, n int, of func(i int) (from, fields 
 	a.note("%d answered", answered.Load())
 }
 
-// loadOver sends requests over one connection until the proxy closes it.
+// loadOver sends requests over one connection until the proxy closes the connection or n requests
+// have begun.
 func (a *attackRun) loadOver(from string, next, answered *atomic.Int64, n int, of func(i int) (from, fields string)) error {
 	c, err := connectFrom(from, a.site())
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// frameAttacks send HTTP/2 frames, and hold connections open.
+// frameAttacks holds attacks by unusual HTTP/2 frames, and by connections that are held open.
 var frameAttacks = []attack{
 	{name: "streams that are reset at once", path: "/each", limit: 5, loses: true, inFlight: 100, run: func(a *attackRun) { a.resetStreams(4, chooseLength(500, 5_000)) }},
 	{name: "headers that never end (CONTINUATION)", path: "/each", limit: 5, inFlight: 4, loses: true, run: (*attackRun).endlessHeaders},
@@ -45,8 +45,8 @@ func (a *attackRun) resetStreams(connections, each int) {
 			go func() { _, _ = io.Copy(io.Discard, s.Conn) }()
 			block := s.block(http.MethodGet, a.attack.path, a.host)
 			for range each {
-				// After the first block, the fields are in HPACK's dynamic table, so each block is
-				// encoded separately.
+				// Each block is encoded separately, because after the first one, the fields are in
+				// HPACK's dynamic table.
 				stream, err := s.open(block)
 				if err == nil {
 					err = s.framer.WriteRSTStream(stream, http2.ErrCodeCancel)
@@ -62,7 +62,8 @@ func (a *attackRun) resetStreams(connections, each int) {
 	group.Wait()
 }
 
-// endlessHeaders starts a header block and continues it without an end.
+// endlessHeaders begins a header block and sends thousands of CONTINUATION frames that do not end
+// it.
 func (a *attackRun) endlessHeaders() {
 	const frames = 2_000
 	for range 4 {
@@ -83,7 +84,7 @@ func (a *attackRun) endlessHeaders() {
 	}
 }
 
-// oddFrames sends frames that are invalid in their place, each over a new connection.
+// oddFrames sends frames at times at which they are invalid, each over a new connection.
 func (a *attackRun) oddFrames() {
 	for i, odd := range []func(s *streams) error{
 		func(s *streams) error { return s.framer.WriteContinuation(1, true, nil) },
@@ -118,7 +119,7 @@ func (a *attackRun) oddFrames() {
 	}
 }
 
-// floodFrames sends frames that are cheap to send.
+// floodFrames sends many frames that cost the sender little.
 func (a *attackRun) floodFrames() {
 	n := chooseLength(2_000, 50_000)
 	for range 4 {
@@ -151,8 +152,8 @@ func (a *attackRun) sendOddFields() {
 	}
 }
 
-// The method hold opens n connections that start with the given text, sends one more byte over each
-// of them several times, and closes them.
+// The method hold opens n connections and sends the given text over each of them. It then sends
+// single further bytes over all of them, and finally closes them.
 func (a *attackRun) hold(n int, text string) {
 	var held []net.Conn
 	for range n {
@@ -178,7 +179,8 @@ func (a *attackRun) hold(n int, text string) {
 	}
 }
 
-// emptySettings is an empty SETTINGS frame. After that frame, an HTTP/2 connection is open.
+// emptySettings is an empty SETTINGS frame, with which an HTTP/2 connection begins after the
+// preface.
 const emptySettings = "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 
 func fieldOf(name, value string) hpack.HeaderField {

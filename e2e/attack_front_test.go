@@ -24,7 +24,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// Names of the fronts, for the rows.
+// The names of the fronts, for the table of attacks.
 const (
 	caddyMemory   = "Caddy in memory"
 	caddyRedis    = "Caddy over Redis"
@@ -38,19 +38,19 @@ const (
 	filterHostile = "Envoy filter over a hostile Redis"
 )
 
-// The variable limiters lists the fronts that a row attacks by default.
+// The variable limiters lists the fronts against which an attack runs by default.
 var limiters = []string{caddyMemory, caddyRedis, envoyFilter, envoyModule, envoyRLS, bridgeJSON}
 
 // The variable settling lists the limiters that see responses.
 var settling = []string{caddyMemory, caddyRedis, envoyFilter, envoyModule}
 
-// front is a proxy under attack and the processes that it consists of.
+// front is a proxy under attack, with the processes of which it consists.
 type front struct {
 	name    string
 	address string // serves HTTP/1.1 and HTTP/2 without TLS
-	strict  string // the same under strictPolicy; "" if there is no such site
-	quic    string // serves HTTP/3; "" if there is none
-	bare    bool   // whether it has no limiter, to show how a proxy without one behaves under load
+	strict  string // the address of a site under strictPolicy; "" if there is none
+	quic    string // serves HTTP/3; "" if no address does
+	bare    bool   // the proxy has no limiter; it shows how a proxy behaves under load without one
 	parts   map[string]*server
 	hostile *hostileRedis // the proxy in front of Redis; nil if there is none
 }
@@ -64,7 +64,7 @@ func (f *front) resident() map[string]int {
 	return all
 }
 
-// The method endedProcesses names the processes that have ended.
+// The method endedProcesses returns the names of the processes that have ended.
 func (f *front) endedProcesses() (names []string) {
 	for name, s := range f.parts {
 		select {
@@ -76,7 +76,8 @@ func (f *front) endedProcesses() (names []string) {
 	return names
 }
 
-// The method readLogs returns the logs of Penstock's processes, without those of Envoy itself.
+// The method readLogs returns the logs of the processes in which Penstock runs. An Envoy with the
+// filter is left out.
 func (f *front) readLogs() string {
 	var text strings.Builder
 	for _, name := range []string{"Caddy", "bridge", moduleProcess} {
@@ -95,8 +96,8 @@ func growth(before, after map[string]int) map[string]int {
 	return grown
 }
 
-// attackPolicy is the policy of the fronts. No window ends during the test. SETTLED is replaced by
-// the rules that the rate limit protocol cannot enforce.
+// attackPolicy is the policy of the fronts. Its windows are so long that none ends during the test.
+// SETTLED is replaced by the rules that Envoy's rate limit protocol cannot enforce.
 const attackPolicy = `name: attack
 identify:
   - jwt: {jwks_file: "KEYSET", issuer: login, audience: shop}
@@ -122,7 +123,8 @@ const settledRules = `  - {name: refund, match: {path: /refund}, limit: 5/31d fi
   - {name: expand, match: {path: /expand}, limit: 60/31d fixed_window, cost_after: {json: usage.total_tokens, estimate: 1, max: 1}}
 `
 
-// strictPolicy denies tokens that do not verify, and takes client addresses from a proxy in front.
+// strictPolicy denies invalid tokens, and takes the client's address from the field that a trusted
+// proxy in front adds.
 const strictPolicy = `name: strict
 trusted_hops: 1
 identify:
@@ -132,8 +134,8 @@ rules:
   - {name: each, match: {path: /each}, limit: 5/31d fixed_window}
 `
 
-// attackFiles holds the policies with which the fronts are started. The paths of key files and key
-// sets in them are those of the test's folder.
+// attackFiles holds the policies of the fronts. They name key files and key sets in the test's
+// folder.
 type attackFiles struct{ policy, descriptors, strict string }
 
 func writeAttackFiles(t testing.TB) (texts attackFiles) {
@@ -146,7 +148,7 @@ func writeAttackFiles(t testing.TB) (texts attackFiles) {
 		}
 		return file
 	}
-	keys := map[string]string{} // the file has one key for the ID of each row
+	keys := map[string]string{} // one key for each ID that a row can have
 	for n := range 2_000 {
 		keys[fmt.Sprint("id-", n)] = ""
 	}
@@ -155,7 +157,8 @@ func writeAttackFiles(t testing.TB) (texts attackFiles) {
 		descriptors: files.Replace(strings.Replace(attackPolicy, "SETTLED", "", 1)), strict: files.Replace(strictPolicy)}
 }
 
-// attackCaddyfile is the configuration of one Caddy. STORE is replaced by its store.
+// attackCaddyfile is the configuration of a Caddy. STORE is replaced by the configuration of its
+// store.
 const attackCaddyfile = `{
 	admin ADMIN
 	skip_install_trust
@@ -176,7 +179,8 @@ http://:SITE, https://localhost:SECURE, https://limited.example:SECURE {
 }
 `
 
-// startAttackedCaddy runs a Caddy with the given store; "" is memory.
+// startAttackedCaddy starts a Caddy with the given store. If store is "", the Caddy counts in
+// memory.
 func startAttackedCaddy(t testing.TB, name, store string, files attackFiles, up *countingUpstream) *front {
 	t.Helper()
 	f := &front{name: name, strict: freeport.Address(t), quic: freeport.Address(t)}
@@ -203,8 +207,8 @@ func startAttackedCaddy(t testing.TB, name, store string, files attackFiles, up 
 	return f
 }
 
-// rlsTimeout is how long Envoy's own filter waits for the service, as docs/guides/envoy.md
-// recommends. Envoy's default is 20 ms.
+// rlsTimeout is how long Envoy's own filter waits for the rate limit service. It is the value that
+// docs/guides/envoy.md recommends; Envoy's default is 20 ms.
 const rlsTimeout = "1s"
 
 // descriptorFilter configures Envoy's own rate limit filter.
@@ -212,7 +216,8 @@ const descriptorFilter = `{name: envoy.filters.http.ratelimit, typed_config: {
   "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit, domain: attack, timeout: ` + rlsTimeout + `, failure_mode_deny: true, status_on_error: {code: ServiceUnavailable},
   rate_limit_service: {transport_api_version: V3, grpc_service: {envoy_grpc: {cluster_name: RPC_CLUSTER}}}}}`
 
-// descriptorRoutes forward every request, with a descriptor of the fields that the policy matches.
+// descriptorRoutes forward every request. The rate limit service gets a descriptor with the fields
+// that the policy matches.
 const descriptorRoutes = `{match: {prefix: /}, route: {cluster: upstream, timeout: 30s, rate_limits: [{actions: [{remote_address: {}},
   {request_headers: {header_name: ":path", descriptor_key: path}}, {request_headers: {header_name: ":method", descriptor_key: method}},
   {request_headers: {header_name: ":authority", descriptor_key: host}},
@@ -224,7 +229,8 @@ const descriptorRoutes = `{match: {prefix: /}, route: {cluster: upstream, timeou
 // idleFilter is a filter that does nothing.
 const idleFilter = `{name: envoy.filters.http.cors, typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.cors.v3.Cors}}`
 
-// startAttackedEnvoys runs one Envoy with a site for each of its fronts, and their bridges.
+// startAttackedEnvoys starts one Envoy that has a site for each of several fronts, and the bridges
+// of these fronts.
 func startAttackedEnvoys(t testing.TB, redis *redistest.Server, hostile *hostileRedis, files attackFiles, up *countingUpstream) []*front {
 	t.Helper()
 	plain, strict, hostileSite := &site{set: relaxedDeadline}, &site{set: relaxedDeadline}, &site{}
@@ -258,7 +264,7 @@ func startAttackedEnvoys(t testing.TB, redis *redistest.Server, hostile *hostile
 // moduleProcess is the name of the process of Envoy with the native module.
 const moduleProcess = "Envoy with the module"
 
-// startAttackedModule runs an Envoy with the native module. The Envoy has the default deadlines.
+// startAttackedModule starts an Envoy with the native module, which has the default timeouts.
 func startAttackedModule(t testing.TB, redis *redistest.Server, files attackFiles, up *countingUpstream) *front {
 	t.Helper()
 	store := "store: {type: redis, url: \"" + redis.URL() + "\"}\n"
@@ -268,7 +274,7 @@ func startAttackedModule(t testing.TB, redis *redistest.Server, files attackFile
 	return &front{name: envoyModule, address: plain.address, strict: strict.address, quic: quic, parts: map[string]*server{moduleProcess: e.server}}
 }
 
-// startFronts starts every front that rows may attack.
+// startFronts starts every front that an attack may name.
 func startFronts(t testing.TB, up *countingUpstream) (fronts []*front) {
 	t.Helper()
 	files, redis := writeAttackFiles(t), redistest.Start(t)
@@ -285,8 +291,8 @@ func startFronts(t testing.TB, up *countingUpstream) (fronts []*front) {
 	return append(fronts, startAttackedEnvoys(t, redis, hostile, files, up)...)
 }
 
-// serveByJSON runs a proxy that calls the bridge in JSON for each request, like a proxy that a user
-// might write.
+// serveByJSON starts a proxy that calls the bridge with JSON for each request. Users might write
+// such a proxy.
 func serveByJSON(t testing.TB, b *bridge, up *countingUpstream) (address string) {
 	t.Helper()
 	caller := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 256, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -312,8 +318,9 @@ func serveByJSON(t testing.TB, b *bridge, up *countingUpstream) (address string)
 	}))
 }
 
-// askByJSON returns the status of a denial; 0 means allowed. askByJSON returns an error if the
-// bridge cannot read the request, which is then not served.
+// askByJSON asks the bridge about a request, and returns the status of the denial, or 0 if the
+// request is allowed. If the bridge cannot read the request, askByJSON returns an error, and the
+// proxy does not serve the request.
 func askByJSON(caller *http.Client, r *http.Request) (status int, header map[string]string, err error) {
 	from, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {

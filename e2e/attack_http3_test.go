@@ -17,7 +17,7 @@ import (
 	"github.com/quic-go/quic-go/quicvarint"
 )
 
-// http3Attacks send HTTP/3 that no library would send.
+// http3Attacks holds attacks by HTTP/3 requests that no library would send.
 var http3Attacks = []attack{
 	{name: "request targets over HTTP 3", path: "/admin/x", limit: 3, admits: isTakenForAdmin, fronts: quicFronts, run: func(a *attackRun) {
 		a.rawTargets(append([]string{"/admin/ x", "/y/../admin/\x7f"}, pathSpellings...), http.MethodGet)
@@ -49,13 +49,13 @@ var http3Attacks = []attack{
 	{name: "streams of HTTP 3 that are left before their cost", path: "/cost", limit: 2, slack: 2, loses: true, fronts: quicFronts, run: rawUnfinished},
 }
 
-// rawConnection is an HTTP/3 connection that the test frames itself.
+// rawConnection is an HTTP/3 connection whose frames the test itself builds.
 type rawConnection struct {
 	*quic.Conn
 	close func()
 }
 
-// dialRaw connects and sends empty settings.
+// dialRaw opens a connection and sends empty settings.
 func (a *attackRun) dialRaw() (*rawConnection, error) {
 	socket, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP(a.from)})
 	if err != nil {
@@ -81,7 +81,7 @@ func (a *attackRun) dialRaw() (*rawConnection, error) {
 	return &rawConnection{connection, func() { _ = connection.CloseWithError(0, ""); closeAll() }}, nil
 }
 
-// The method raw sends frames on one stream of a new connection, ends the stream, and reads its
+// The method raw sends frames on one stream of a new connection, ends the stream, and reads the
 // answer.
 func (a *attackRun) raw(frames ...[]byte) {
 	a.rawStream(func(_ *rawConnection, s *quic.Stream) {
@@ -91,8 +91,8 @@ func (a *attackRun) raw(frames ...[]byte) {
 	}, frames...)
 }
 
-// rawStream sends frames on one stream of a new connection, and calls then(...) before it closes
-// the connection.
+// rawStream sends frames on one stream of a new connection. It calls the function named then before
+// it closes the connection.
 func (a *attackRun) rawStream(then func(*rawConnection, *quic.Stream), frames ...[]byte) {
 	a.sent++
 	c, err := a.dialRaw()
@@ -134,10 +134,10 @@ func frameOf(kind uint64, payload []byte) []byte {
 	return append(quicvarint.Append(quicvarint.Append(nil, kind), uint64(len(payload))), payload...)
 }
 
-// headersOf returns a HEADERS frame of fields, in which each name is followed by its value. All of
-// them are literals.
+// headersOf returns a HEADERS frame. In the list of fields, each name is followed by its value. The
+// frame encodes all of them as literals.
 func headersOf(fields ...string) []byte {
-	block := []byte{0, 0} // these bytes state that there is no dynamic table
+	block := []byte{0, 0} // no dynamic table is used
 	for i, text := range fields {
 		bits, first := 3, byte(0x20) // a literal name, without Huffman coding
 		if i%2 == 1 {
@@ -157,7 +157,8 @@ func headersOf(fields ...string) []byte {
 	return frameOf(frameHeaders, block)
 }
 
-// rawTargets lists other forms of the target path, and texts that resemble them.
+// rawTargets returns other forms of a target with the given path, and texts that resemble such
+// forms.
 func rawTargets(path string) []string {
 	rest := strings.TrimPrefix(path, "/")
 	return []string{"http://localhost" + path, "https://localhost" + path, "HTTPS://LOCALHOST" + path, "x:http://localhost" + path, "http:" + rest, "x:" + path, "x:" + rest,
@@ -165,8 +166,8 @@ func rawTargets(path string) []string {
 		path + "#fragment", "#" + path, "localhost:443", "ftp://localhost" + path, "wss://localhost" + path, " " + path, path + " ", "\t" + path, "\\" + rest}
 }
 
-// rawTargets sends every target as :path, by every method. It also sends the attacked path with
-// other pseudo fields, and with some of them missing.
+// rawTargets sends every target as :path with every method. It also sends the attacked path with
+// other pseudo fields, or with some of them missing.
 func (a *attackRun) rawTargets(targets []string, methods ...string) {
 	for _, target := range targets {
 		for _, method := range methods {
@@ -202,7 +203,8 @@ func rawFields(a *attackRun) {
 	}
 }
 
-// rawFrames sends frames in places where they are not permitted, around the frame of a request.
+// rawFrames sends requests in which frames are missing, malformed or in places where they are not
+// permitted.
 func rawFrames(a *attackRun) {
 	request := headersOf(":method", http.MethodPost, ":scheme", "https", ":authority", a.rawHost(), ":path", a.attack.path)
 	body, trailers := frameOf(frameData, []byte("x")), headersOf("x-forwarded-for", "203.0.113.9")
@@ -215,8 +217,8 @@ func rawFrames(a *attackRun) {
 	}
 }
 
-// rawUnfinished aborts requests in every way that HTTP/3 has: with a reset of the stream, a closed
-// connection, a length that the body does not have, and by not reading the answer.
+// rawUnfinished aborts requests in every way that HTTP/3 permits. It resets the stream, closes the
+// connection, sends a body of another length than announced, or does not read the answer.
 func rawUnfinished(a *attackRun) {
 	for range 4 {
 		for _, length := range [][]string{{"content-length", "10"}, nil} {

@@ -12,9 +12,8 @@ import (
 	"time"
 )
 
-// killAbove is the memory at which the test kills a process. Otherwise an attack that makes a
-// process grow without bound would exhaust the machine's memory. If a process is killed, the test
-// of the attack fails.
+// killAbove is the size at which the test kills a process, so that an attack under which a process
+// grows without bound does not exhaust the machine's memory. The test of such an attack then fails.
 const killAbove = 1 << 20 // KB
 
 // memoryWatch samples the memory of a front's processes during an attack.
@@ -23,7 +22,7 @@ type memoryWatch struct {
 	end   chan struct{}
 	once  sync.Once
 	group sync.WaitGroup
-	most  map[string]int // maximum in KB by process
+	most  map[string]int // by process, the maximum in KB
 }
 
 func (f *front) watchMemory() *memoryWatch {
@@ -53,7 +52,7 @@ func (g *memoryWatch) sample() {
 	}
 }
 
-// The method stop returns the maximum of each process.
+// The method stop ends the sampling and returns the maximum of each process.
 func (g *memoryWatch) stop() map[string]int {
 	g.once.Do(func() { close(g.end) })
 	g.group.Wait()

@@ -19,13 +19,13 @@ import (
 // otherClientPause is the pause between two requests of the other client.
 const otherClientPause = 20 * time.Millisecond
 
-// At most otherUncountedMax requests of the other client may be allowed uncounted, or that many of
-// each hundred if this is more. A machine that is busy with other work misses deadlines of 50 ms.
-// An attack that opens a circuit breaker leaves most requests uncounted, and its test fails.
+// Of the other client's requests, at most otherUncountedMax may be allowed without being counted,
+// or that many per cent if this is more. Some are, because a busy machine misses deadlines of 50
+// ms. If an attack opens a circuit breaker, most requests are not counted, and the test fails.
 const otherUncountedMax = 4
 
-// otherClient is a client far below its limit. An otherClient sends requests at a steady pace while
-// another client attacks.
+// otherClient is a client that stays far below its limit. It sends requests at a steady pace while
+// the attacker attacks.
 type otherClient struct {
 	t      testing.TB
 	front  *front
@@ -35,17 +35,17 @@ type otherClient struct {
 	seen   experience
 }
 
-// experience records the answers to another client's requests.
+// experience records the answers that the other client gets.
 type experience struct {
 	took                      []time.Duration
 	denied, uncounted, failed int
 	first                     string // a description of the first answer that was not a counted 200
 }
 
-// newOtherClient waits until the front decides, and returns a client with the given address. A
-// previous attack might have opened circuit breakers, and each Envoy worker has its own, so the
-// check uses several connections. The client that is returned has a connection already, so that
-// only requests are measured.
+// newOtherClient waits until the front decides requests, and returns a client with the given
+// address. A previous attack might have opened circuit breakers. Each Envoy worker has one, so
+// newOtherClient uses several connections to check this. The returned client is already connected,
+// so that only requests are measured.
 func newOtherClient(t testing.TB, f *front, from string) *otherClient {
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -81,7 +81,7 @@ func (b *otherClient) start() {
 	})
 }
 
-// The method stop ends the requests and returns the client's experience since start.
+// The method stop ends the requests, and returns how the answers since start were.
 func (b *otherClient) stop() experience {
 	close(b.end)
 	b.group.Wait()
@@ -116,8 +116,8 @@ func (b *otherClient) ask(c *experience) {
 	}
 }
 
-// The method sendOnce sends one request. The request was counted if the answer has limit headers,
-// because a decision by on_error has none.
+// The method sendOnce sends one request. If the answer has limit headers, the request was counted,
+// because a decision by on_error has no such headers.
 func (b *otherClient) sendOnce() (status int, counted bool, err error) {
 	request, err := http.NewRequest(http.MethodGet, "http://"+b.front.address+otherClientPath, nil)
 	if err != nil {
@@ -149,7 +149,8 @@ func (c experience) String() string {
 		len(c.took), c.denied, c.uncounted, c.failed)
 }
 
-// The method assert checks the promises to the other client.
+// The method assert reports where the other client was not served as promised. The argument soon is
+// set if the bound of the median wait applies.
 func (c experience) assert(report func(format string, args ...any), when string, soon bool) {
 	if c.denied+c.failed > 0 || c.uncounted > max(otherUncountedMax, len(c.took)*otherUncountedMax/100) {
 		report("%s, of %d requests of another client %d were denied, %d let through uncounted and %d not served; first: %s", when,

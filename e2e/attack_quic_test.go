@@ -36,7 +36,7 @@ const quicListener = `  - {name: quic, address: {socket_address: {protocol: UDP,
         http_filters: [FILTER, {name: envoy.filters.http.router, typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}}]}}]}]}
 `
 
-// startEnvoyWithQUIC does what [startEnvoy] does, with an additional listener for HTTP/3.
+// startEnvoyWithQUIC is [startEnvoy] with an additional listener for HTTP/3.
 func startEnvoyWithQUIC(t testing.TB, quic string, up *countingUpstream, sites ...*site) *envoy {
 	t.Helper()
 	program, dir := wasm(t), t.TempDir()
@@ -87,8 +87,8 @@ func (a *attackRun) quicClient() *http3.Transport {
 	return client
 }
 
-// quicBurst sends HTTP/3 requests: one per stream, on several connections at once. quicBurst
-// cancels all of them after leaveAfter, unless that is 0.
+// quicBurst sends HTTP/3 requests on several connections at once, each on a stream of its own. If
+// leaveAfter is not 0, it cancels all of them after that time.
 func (a *attackRun) quicBurst(connections, streams int, leaveAfter time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -115,8 +115,8 @@ func (a *attackRun) quicBurst(connections, streams int, leaveAfter time.Duration
 	group.Wait()
 }
 
-// quicWebSockets opens WebSockets by extended CONNECT requests (RFC 9220), one after the other on
-// one connection. The proxy forwards each as a GET.
+// quicWebSockets opens WebSockets, one after the other on one connection, with extended CONNECT
+// requests (RFC 9220). The proxy forwards each of them as a GET.
 func (a *attackRun) quicWebSockets(count int) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -134,7 +134,7 @@ func (a *attackRun) quicWebSockets(count int) {
 		request.Proto = "websocket"
 		stream, err := session.OpenRequestStream(ctx)
 		if err != nil {
-			return // the front closed the connection with the previous denial
+			return // the front has closed the connection after the previous denial
 		}
 		a.sent++
 		if stream.SendRequestHeader(request) == nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// hostileRedis is a proxy in front of Redis that can replace its replies. The type forwards all
-// commands.
+// hostileRedis is a proxy in front of Redis. It forwards all commands, and can replace the replies
+// of Redis.
 type hostileRedis struct {
 	t        testing.TB
 	listener net.Listener
@@ -27,7 +27,8 @@ type hostileRedis struct {
 	mode     atomic.Pointer[string]
 }
 
-// hostileReplies maps a mode to the function that replaces a reply; nil sends none.
+// hostileReplies maps a mode to the function that replaces a reply. If the function is nil, there
+// is no reply.
 var hostileReplies = map[string]func(answer []byte) []byte{
 	"a string of two billion bytes": func([]byte) []byte { return append([]byte("$2000000000\r\n"), bytes.Repeat([]byte("x"), 1<<20)...) },
 	"a list of two billion": func([]byte) []byte {
@@ -51,10 +52,10 @@ var hostileReplies = map[string]func(answer []byte) []byte{
 	"too late": nil, // see reply
 }
 
-// lateBy is how long a reply is delayed in mode "too late".
+// lateBy is how long a reply is delayed in the mode "too late".
 const lateBy = 300 * time.Millisecond
 
-// startHostileRedis starts the proxy in a mode that forwards replies unchanged.
+// startHostileRedis starts the proxy. At first it forwards replies unchanged.
 func startHostileRedis(t testing.TB) *hostileRedis {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -81,7 +82,7 @@ func startHostileRedis(t testing.TB) *hostileRedis {
 func (r *hostileRedis) url() string         { return "redis://" + r.listener.Addr().String() }
 func (r *hostileRedis) setMode(mode string) { r.mode.Store(&mode) }
 
-// The method serve forwards a client's commands and replies to them.
+// The method serve forwards the commands of a client, and the replies.
 func (r *hostileRedis) serve(client net.Conn) {
 	defer client.Close()
 	server, err := net.Dial("tcp", r.server.Addr)
@@ -131,8 +132,8 @@ func (r *hostileRedis) reply(truth []byte) []byte {
 	return say(truth)
 }
 
-// askDuring sends requests while Redis misbehaves in the given mode. askDuring returns only after
-// Redis behaves again and requests are decided.
+// askDuring sends requests while Redis misbehaves in the given mode. It returns when Redis behaves
+// again and requests are decided.
 func (a *attackRun) askDuring(mode string) {
 	const clients, asks = 4, 5
 	a.front.hostile.setMode(mode)
@@ -167,9 +168,9 @@ func (a *attackRun) askDuring(mode string) {
 	}
 }
 
-// redisAttacks are attacks by Redis itself. During them, on_error decides: a node allows up to the
-// limit on its own, and Redis, which has counted none of these requests, allows up to the limit
-// again.
+// redisAttacks holds attacks by Redis itself. During these attacks, on_error decides, and a node on
+// its own allows up to the limit. Redis has counted none of these requests, so afterwards it allows
+// up to the limit again.
 var redisAttacks = redisRows()
 
 func redisRows() (rows []attack) {

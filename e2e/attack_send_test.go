@@ -17,15 +17,16 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// Bounds of the attacker's waits.
+// How long the attacker waits.
 const (
-	// dialWithin bounds a connect. Large bursts need many connections at a time.
+	// dialWithin bounds the opening of a connection. It is long, because large bursts open many
+	// connections at a time.
 	dialWithin = 20 * time.Second
-	// exchangeWithin bounds a request that is answered. The constant oddWithin bounds a request
-	// that the proxy might consider unfinished.
+	// exchangeWithin bounds a request that should be answered. The constant oddWithin bounds a
+	// request that the proxy might consider unfinished.
 	exchangeWithin = 10 * time.Second
 	oddWithin      = 500 * time.Millisecond
-	// streamsWithin bounds the answers to a burst.
+	// streamsWithin bounds the time until a burst is answered.
 	streamsWithin = 60 * time.Second
 )
 
@@ -42,7 +43,7 @@ func connectFrom(from, to string) (net.Conn, error) {
 }
 
 // The method exchange sends text over a new connection and returns the final status of the first
-// answer; 0 means none.
+// answer, or 0 if there is none.
 func (a *attackRun) exchange(text string) (status int, header http.Header) {
 	return a.exchangeWithin(text, exchangeWithin)
 }
@@ -75,7 +76,8 @@ func (a *attackRun) exchangeWithin(text string, within time.Duration) (status in
 	}
 }
 
-// request formats an HTTP/1.1 request of the attacker. Each further field ends with CRLF.
+// request returns the text of an HTTP/1.1 request of the attacker. Each of the further fields ends
+// with CRLF.
 func (a *attackRun) request(method, target, fields string) string {
 	return method + " " + target + " HTTP/1.1\r\nHost: " + a.host + "\r\n" + fields + "\r\n"
 }
@@ -129,8 +131,8 @@ func (a *attackRun) sendBurst(n int, text func(i int) string) {
 	group.Wait()
 }
 
-// The type streams is an HTTP/2 connection that the test frames itself. One goroutine opens streams
-// while another one reads.
+// The type streams is an HTTP/2 connection whose frames the test itself builds. One goroutine may
+// open streams while another one reads.
 type streams struct {
 	net.Conn
 	framer  *http2.Framer
@@ -140,7 +142,7 @@ type streams struct {
 	next    uint32
 }
 
-// newStreams connects and sends the preface.
+// newStreams opens a connection and sends the preface.
 func (a *attackRun) newStreams() (*streams, error) {
 	connection, err := a.dial()
 	if err != nil {
@@ -154,8 +156,8 @@ func (a *attackRun) newStreams() (*streams, error) {
 	return s, s.framer.WriteSettings()
 }
 
-// The method block returns an encoded header block: the pseudo fields, then names and values in
-// turn.
+// The method block returns an encoded header block with the pseudo fields and further fields. In
+// the list of fields, each name is followed by its value.
 func (s *streams) block(method, target, host string, fields ...string) []byte {
 	s.fields.Reset()
 	all := append([]string{":method", method, ":scheme", "http", ":authority", host, ":path", target}, fields...)
@@ -165,7 +167,7 @@ func (s *streams) block(method, target, host string, fields ...string) []byte {
 	return s.fields.Bytes()
 }
 
-// The method open sends a request without a body and returns the id of its stream.
+// The method open sends a request without a body, and returns the ID of its stream.
 func (s *streams) open(block []byte) (stream uint32, err error) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -181,7 +183,8 @@ func (s *streams) write(frame func()) {
 	frame()
 }
 
-// The method finish reads until n streams or the connection have ended.
+// The method finish reads until n streams have ended or the connection is closed. It returns how
+// many streams have ended.
 func (s *streams) finish(n int) (ended int) {
 	for ended < n {
 		frame, err := s.framer.ReadFrame()
@@ -219,8 +222,8 @@ func (s *streams) finish(n int) (ended int) {
 	return ended
 }
 
-// streamBurst opens many streams on every connection at once, and reads all answers. The argument
-// each is the number of streams of a connection.
+// streamBurst opens many streams on every connection at the same time, and reads all answers. The
+// argument named each is the number of streams per connection.
 func (a *attackRun) streamBurst(connections, each int, fields func(i int) []string) {
 	var group sync.WaitGroup
 	start := make(chan struct{})

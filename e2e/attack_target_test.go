@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// targetAttacks write the request target in other ways.
+// targetAttacks holds attacks that write the target, the host, the method or an identifier in other
+// ways.
 var targetAttacks = []attack{
 	{name: "opaque request targets", path: "/admin/x", limit: 3, admits: isTakenForAdmin, run: opaqueTargets},
 	{name: "absolute, authority and asterisk request targets", path: "/admin/x", limit: 3, admits: isTakenForAdmin, run: sendOtherTargets},
@@ -104,13 +105,14 @@ func sendOtherTargets(a *attackRun) {
 	}
 }
 
-// isServedBelow returns a predicate for requests that a server would serve at path or below it.
+// isServedBelow returns a function that reports whether a server would serve a request at the path
+// or below it.
 func isServedBelow(path string) func(r *http.Request) bool {
 	return func(r *http.Request) bool { return r.URL.Path == path || strings.HasPrefix(r.URL.Path, path+"/") }
 }
 
-// pathSpellings are ways to write a path below /admin. The function isTakenForAdmin reports whether
-// some server would serve a spelling as such a path.
+// pathSpellings holds paths that some server might serve as a path below /admin. The function
+// isTakenForAdmin decides which of them count.
 var pathSpellings = []string{"/admin/x", "/ADMIN/x", "/Admin/X", "/%61dmin/x", "/%61%64%6d%69%6e/x", "//admin/x", "///admin///x", "/./admin/x",
 	"/y/../admin/x", "/y/%2e%2e/admin/x", "/y/%2E./admin/x", "/admin/../admin/x", "/../admin/x", "/admin;a=b/x", "/admin/;/x", "/;/admin/x", "/y;/../admin/x",
 	"/y/..;/admin/x", `/admin\x`, `\admin\x`, `/y\..\admin/x`, `/y/..\admin/x`, "/%5cadmin%5cx", "/admin%5cx", "/admin/x%00", "/admin/%00", "/admin/x?y", "/admin?x", "/admin#x",
@@ -120,7 +122,8 @@ var pathSpellings = []string{"/admin/x", "/ADMIN/x", "/Admin/X", "/%61dmin/x", "
 	"/admin/..", "/admin/y/../../x", "/admin/%2e%2E/x", "/admin/../", `/admin\..`, "/admin%5c..", `//a\b@h/admin/x`, "//a%5cb@h/admin/x", `/%2Fu"@h/admin/x`, `/%2f%2Fu|@h/admin/x`,
 	`/%5C"@h/admin/x`, "/admin%0a", "/admin;/x", "/admin;x/../..", "/ad%FFmin/x", "/%80admin%F0%9F/%ffx", "/admin%C3", "/y/%FF../admin;/%0A"}
 
-// pathsOfStreams sends the spellings as :path, with some bytes that HTTP/1.1 does not permit.
+// pathsOfStreams sends the spellings as :path over HTTP/2, together with some that HTTP/1.1 does
+// not permit.
 func pathsOfStreams(a *attackRun) {
 	all := append([]string{"/admin/ x", "admin/x", "/admin/x ", "http://h/admin/x", "x:http://h/admin/x", "", "/y/../admin/\x7f"}, pathSpellings...)
 	for _, p := range all {
@@ -128,7 +131,7 @@ func pathsOfStreams(a *attackRun) {
 	}
 }
 
-// stream sends a request with further fields over a new HTTP/2 connection, and reads its answer.
+// stream sends a request with further fields over a new HTTP/2 connection, and reads the answer.
 func (a *attackRun) stream(method, target string, fields ...string) {
 	s, err := a.newStreams()
 	if err != nil {
@@ -142,8 +145,9 @@ func (a *attackRun) stream(method, target string, fields ...string) {
 	}
 }
 
-// longPaths sends paths of the maximum length that the proxies accept. A path with semicolons and
-// backslashes has many readings, and a pattern with several ** has many ways to match each of them.
+// longPaths sends paths that are about as long as the proxies accept. A path with semicolons and
+// backslashes can be read in many ways, and a pattern with several ** has many ways to match each
+// of these readings.
 func longPaths(a *attackRun) {
 	const connections = 50
 	long := "/x/deep/y/end/" + strings.Repeat(`;\`, 28<<10)
@@ -156,7 +160,7 @@ func longPaths(a *attackRun) {
 	}
 }
 
-// limitedHost sends a request to the limited host, in its unambiguous spelling.
+// limitedHost sends an ordinary request to the limited host.
 func limitedHost(a *attackRun) int {
 	status, _ := a.exchange("GET /host HTTP/1.1\r\nHost: limited.example\r\nConnection: close\r\n\r\n")
 	return status
@@ -174,8 +178,8 @@ func hostSpellings(a *attackRun) {
 	}
 }
 
-// isLimitedHost reports whether a server would take the host for the limited one: in any letter
-// case, with a port or a trailing dot.
+// isLimitedHost reports whether a server would take the host for the limited one. The letter case,
+// a port and a trailing dot make no difference.
 func isLimitedHost(r *http.Request) bool {
 	host, _, _ := strings.Cut(strings.ToLower(r.Host), ":")
 	host = strings.TrimSuffix(host, ".")
@@ -190,8 +194,8 @@ func methodSpellings(a *attackRun) {
 }
 
 // isTakenForPost reports whether a server that ignores letter case would take the method for POST.
-// If the server honours header fields that override the method, the policy must match them: see
-// docs/explanation/what-an-attacker-may-try.md.
+// It ignores header fields that override the method. If a server honours such fields, the policy
+// must match them: see docs/explanation/what-an-attacker-may-try.md.
 func isTakenForPost(r *http.Request) bool { return strings.EqualFold(r.Method, http.MethodPost) }
 
 func plainPost(a *attackRun) int {
@@ -199,7 +203,7 @@ func plainPost(a *attackRun) int {
 	return status
 }
 
-// headerSpellings sends one identifier in forms that a server might read as that identifier.
+// headerSpellings sends the same identifier in all forms in which a server might recognize it.
 func headerSpellings(a *attackRun) {
 	for _, fields := range []string{"X-Id: ID\r\n", "x-id: ID\r\n", "X-ID:ID\r\n", "X-Id:\tID\r\n", "X-Id: ID \r\n", "X-Id:  ID\t\r\n", "X-Id : ID\r\n", "X-Id\t: ID\r\n",
 		"X-Id: \r\n ID\r\n", "X-Id: ID\r\n \r\n", "X-Id\x00: ID\r\n", "X-Id: ID\x00\r\n", "X-Id: ID\nX-Other: b\r\n", "X-Other: b\nX-Id: ID\r\n"} {
@@ -210,15 +214,15 @@ func headerSpellings(a *attackRun) {
 }
 
 // hasID reports whether a server would read an identifier of this test from the request. Other
-// requests are counted for the client's address, or for the other identifier.
+// requests are counted under the client's address or under another identifier.
 func hasID(r *http.Request) bool {
 	_, number, found := strings.Cut(r.Header.Get("X-Id"), "id-")
 	return found && strings.Trim(number, "0123456789 \t") == ""
 }
 
-// foldedKeys sends the API key of this attack from many addresses, each time followed by another
-// number of folded empty lines. All these requests belong to one client, because servers read the
-// same header in all of them.
+// foldedKeys sends the API key of this attack from many addresses. A different number of folded
+// empty lines follows the key each time. All these requests belong to one client, because servers
+// read the same key from all of them.
 func foldedKeys(a *attackRun) {
 	home := a.from
 	defer func() { a.from = home }()
@@ -229,7 +233,7 @@ func foldedKeys(a *attackRun) {
 	}
 }
 
-// hasRowKey reports whether a server would read a key of this test from the request.
+// hasRowKey reports whether a server would read an API key of this test from the request.
 func hasRowKey(r *http.Request) bool {
 	_, number, found := strings.Cut(r.Header.Get("X-API-Key"), keyOf("id-"))
 	return found && strings.Trim(number, "0123456789 \t") == ""

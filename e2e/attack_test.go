@@ -17,66 +17,69 @@ import (
 	"github.com/penstock/penstock/internal/test/seed"
 )
 
-// allAttacks is set by "make attack".
+// The flag allAttacks is set by "make attack".
 var allAttacks = flag.Bool("attack", false, "run all attacks in all sizes on all fronts, and print what was seen")
 
-// The type attack is one attempt to exceed a limit. The comments here also call it a row, because
-// it is a row of the tables in docs/explanation/what-an-attacker-may-try.md.
+// The type attack is one way to try to exceed a limit. Comments also call it a row, because it is a
+// row of the tables in docs/explanation/what-an-attacker-may-try.md.
 type attack struct {
 	name string
-	// path is what the attacker requests. The test's policy admits limit requests to it.
+	// path is the path that the attacker requests, and limit is the number of requests to it that
+	// the policy admits.
 	path  string
 	limit int
-	// The function run performs the attack. Every request that the upstream receives during the
-	// attack is the attacker's, except those of the other client.
+	// The function run performs the attack. All requests that the upstream receives during the
+	// attack count as the attacker's, except for those of the other client.
 	run func(a *attackRun)
 	// fronts lists the fronts to attack; nil means [limiters].
 	fronts []string
-	// long is set if only "make attack" makes this attack, and "make test" leaves it out.
+	// long is set if "make test" leaves this attack out and only "make attack" runs it.
 	long bool
-	// strict is set if the attack is on the site with strictPolicy.
+	// strict is set if the attacked site has strictPolicy.
 	strict bool
-	// loses reports whether the attacker can lose units of its own limit, because requests are
-	// charged that never reach the upstream. Otherwise exactly the limit is admitted in the end.
+	// loses is set if the attacker may lose units of its own limit, because some requests are
+	// charged but never reach the upstream. Otherwise exactly as many requests as the limit are
+	// admitted in the end.
 	loses bool
-	// slack is the number of requests that may be admitted beyond the limit. The row states why.
+	// slack is the number of requests that may be admitted beyond the limit. A comment at the
+	// attack says why.
 	slack int
-	// inFlight is how many requests or connections the attack has open at a time. If inFlight is
-	// not zero, the other client's waits are bounded only after the attack, by [medianWaitMax],
-	// because any proxy that is this busy delays every client, with or without a limiter.
+	// inFlight is how many requests or connections the attack has open at a time. If it is not
+	// zero, [medianWaitMax] bounds the other client's waits only after the attack, because a proxy
+	// that is so busy delays every client, even without a limiter.
 	inFlight int
-	// outage reports whether the row makes Redis fail, so that on_error decides the other client's
+	// outage is set if the attack makes Redis fail, so that on_error decides the other client's
 	// requests meanwhile.
 	outage bool
-	// The function named admits reports whether the upstream would serve a request as the limited
-	// resource; nil means always.
+	// The function named admits reports whether a request that the upstream received counts against
+	// the limit. If it is nil, every request counts.
 	admits func(r *http.Request) bool
-	// The function plain sends one ordinary request, to use up the rest of the limit; nil sends a
-	// GET to path.
+	// The function plain sends one ordinary request, to use up the rest of the limit. If it is nil,
+	// a GET of path is sent.
 	plain func(a *attackRun) int
 }
 
 // Bounds that are asserted after each attack.
 const (
-	// medianWaitMax bounds the other client's median wait after each row, and during rows whose
-	// inFlight is zero. A single answer can take longer, since the attacker and the upstream share
-	// the machine.
+	// medianWaitMax bounds the other client's median wait after each attack, and during attacks
+	// whose inFlight is zero. A single answer may take longer, because the attacker and the
+	// upstream share the machine.
 	medianWaitMax = 100 * time.Millisecond
-	// waitMax bounds every single answer, even during large bursts. waitMax only detects requests
+	// waitMax bounds every single answer, even during large bursts. It serves to detect requests
 	// that hang.
 	waitMax = 20 * time.Second
-	// growthMax bounds the memory growth of a process during one row. The constant growthPerRequest
-	// is added for each request in flight: it covers goroutines and the buffers of a connection or
-	// stream.
+	// growthMax bounds the memory growth of a process during one attack. The bound is greater by
+	// growthPerRequest for each request in flight, because each of these has goroutines and the
+	// buffers of a connection or a stream.
 	growthMax        = 128 << 10 // KB
 	growthPerRequest = 96        // KB
-	// requestsAfter is the number of requests that the other client sends after each row.
+	// requestsAfter is the number of requests that the other client sends after each attack.
 	requestsAfter = 15
 	// slowDeniedMax is how many requests of the other client may get 503 during an outage. A Redis
-	// that answers PINGs counts as slow, and not as away, until it has answered no batch for
-	// seconds.
+	// that still answers PINGs counts as slow, and not as away, until it has answered no batch for
+	// several seconds.
 	slowDeniedMax = 2
-	// exhaustMax bounds the plain requests that use up the rest of a limit.
+	// exhaustMax bounds the number of plain requests that use up the rest of a limit.
 	exhaustMax = 40
 )
 
@@ -87,14 +90,14 @@ type attackRun struct {
 	front  *front
 	from   string // the attacker's address, on the loopback network
 	host   string
-	id     string // unique to this run, for counters whose key is not an address
+	id     string // unique to this run, for counters that are not kept by address
 	number int
 	random *rand.Rand
 	sent   int
 	said   []string // the remarks for the table
 }
 
-// The method site returns the address under attack.
+// The method site returns the address of the attacked site.
 func (a *attackRun) site() string {
 	if a.attack.strict {
 		return a.front.strict
@@ -112,8 +115,8 @@ type outcome struct {
 	attack         *attack
 	front          string
 	sent           int
-	admitted       int // the requests of the attack itself
-	total          int // the admitted requests, including the plain requests that used up the rest
+	admitted       int // the admitted requests of the attack itself
+	total          int // all admitted requests, including those that used up the rest of the limit
 	denied         bool
 	during, after  experience
 	growthKB       map[string]int // the maximum growth of memory by process
@@ -122,17 +125,17 @@ type outcome struct {
 	said           []string
 	targets        string // targets of the admitted requests
 	panicked       bool
-	exhaustedAfter int // plain requests sent
-	broken         int // assertions that failed
+	exhaustedAfter int // the number of plain requests that were sent
+	broken         int // the number of assertions that failed
 }
 
 // The variable attacks lists all rows.
 var attacks = slices.Concat(bursts, floods, targetAttacks, addressAttacks, tokenAttacks, bodyAttacks, abortAttacks, frameAttacks, http3Attacks, redisAttacks)
 
-// TestAttacks runs every attack against every front, one row at a time. After each row, the
-// upstream has received no more of the attacker's requests than the limit, and the attacker is
-// denied. Another client was served and counted throughout. No process has ended or grown beyond
-// its bound.
+// TestAttacks runs the attacks against the fronts, one at a time. After each attack, the upstream
+// must have received no more of the attacker's requests than the limit allows, and the attacker
+// must be denied. During and after the attack, another client must be served and counted. No
+// process may end, or grow beyond its bound.
 func TestAttacks(t *testing.T) {
 	seed := seed.First(t)
 	up := startCountingUpstream(t)
@@ -159,8 +162,8 @@ func TestAttacks(t *testing.T) {
 	}
 }
 
-// judgeWaits compares the median waits of another client during large bursts with its median waits
-// at the same proxy without a limiter. The median of the differences over all rows must not exceed
+// judgeWaits compares the median waits of the other client during large bursts with those at the
+// same proxy without a limiter. The median of the differences over all attacks must not exceed
 // [laterMax].
 func judgeWaits(t *testing.T, table []outcome) {
 	t.Helper()
@@ -178,7 +181,7 @@ func judgeWaits(t *testing.T, table []outcome) {
 			}
 		}
 		if len(later) == 0 {
-			continue // this row is not part of this run
+			continue // these attacks are not part of this run
 		}
 		slices.Sort(later)
 		by := later[len(later)/2]
@@ -189,7 +192,7 @@ func judgeWaits(t *testing.T, table []outcome) {
 	}
 }
 
-// attack.includes reports whether this run of the tests includes the row on front f.
+// attack.includes reports whether this run of the tests includes the attack on the front f.
 func (row *attack) includes(f *front) bool {
 	if row.long && !*allAttacks || row.strict && f.strict == "" {
 		return false
@@ -204,8 +207,8 @@ func (row *attack) includes(f *front) bool {
 }
 
 // isTurnOf reports whether a front is attacked by the row with the given number. In "make test",
-// each row attacks only one of the two Caddys, which differ only in the store. Every other row
-// attacks the bridge by JSON, because the filter's rows reach the bridge too.
+// each row attacks only one of the two Caddys, because they differ only in the store. Only every
+// second row attacks the bridge by JSON, because rows that attack the filter also reach a bridge.
 func isTurnOf(f *front, row int) bool {
 	if *allAttacks || examOr(true, false) {
 		return true
@@ -219,8 +222,8 @@ func isTurnOf(f *front, row int) bool {
 	return true
 }
 
-// runOn runs the row against front f, with an attacker and another client whose addresses are
-// unused.
+// runOn runs the attack against the front f. The attacker and the other client have addresses that
+// were not used before.
 func (row *attack) runOn(t *testing.T, f *front, up *countingUpstream, seed uint64) outcome {
 	attackers++
 	a := &attackRun{T: t, attack: row, front: f, from: loopback(2*attackers + 1), host: "attacked.example",
@@ -247,12 +250,12 @@ func (row *attack) runOn(t *testing.T, f *front, up *countingUpstream, seed uint
 	return o
 }
 
-// The variable attackers counts the rows run so far. Each attacker and each other client has its
-// own address, so that rows share processes but not counters.
+// The variable attackers counts the attackers so far. Each attacker and each other client has its
+// own address, so that attacks share processes but not counters.
 var attackers int
 
-// The function loopback returns the n-th address of a part of 127.0.0.0/8 that only this test
-// connects from.
+// The function loopback returns the n-th address of a part of 127.0.0.0/8 from which only this test
+// connects.
 func loopback(n int) string { return fmt.Sprintf("127.77.%d.%d", n/250, n%250+1) }
 
 // The method exhaust sends plain requests until the attacker is denied several times in a row.
@@ -279,7 +282,7 @@ func (a *attackRun) sendPlain() int {
 	return status
 }
 
-// The method assert checks the conditions that must hold after any attack.
+// The method assert checks the conditions that must hold after every attack.
 func (o *outcome) assert(t *testing.T) {
 	t.Helper()
 	t.Log(o.summarize())
@@ -317,7 +320,7 @@ func (o *outcome) assert(t *testing.T) {
 	}
 }
 
-// summarize returns a one-line summary.
+// summarize returns a summary of the outcome in one line.
 func (o *outcome) summarize() string {
 	var grown []string
 	for name, kb := range o.growthKB {
@@ -328,7 +331,7 @@ func (o *outcome) summarize() string {
 		o.attack.limit, o.during, o.after, strings.Join(grown, ", "), o.took.Round(time.Millisecond), strings.Join(o.said, "; "))
 }
 
-// attackTable formats the table that make attack prints.
+// attackTable returns the table that "make attack" prints.
 func attackTable(table []outcome) string {
 	var text strings.Builder
 	text.WriteString("| attack | front | sent | admitted of limit | other client: p50 / max during (asked; denied, uncounted, failed) | p50 after | growth | |\n" +

@@ -16,7 +16,7 @@ import (
 	"testing"
 )
 
-// tokenAttacks send credentials that do not verify but are expensive to check.
+// tokenAttacks holds attacks by invalid credentials that are expensive to check.
 var tokenAttacks = []attack{
 	{name: "random signatures of ES384 over 200 connections", path: "/each", limit: 5, inFlight: 200, run: func(a *attackRun) {
 		a.steadyLoad(200, chooseLength(1_500, 10_000), func(int) (from, fields string) { return a.from, bearer(garbageToken("ES384", "p384", 96)) })
@@ -66,11 +66,11 @@ var tokenAttacks = []attack{
 	}},
 }
 
-// bearer returns the header field of a token.
+// bearer returns the header field that contains a token.
 func bearer(token string) string { return "Authorization: Bearer " + token + "\r\n" }
 
-// garbageToken returns a token whose head names an algorithm and a key, with a random signature of
-// size bytes.
+// garbageToken returns a token with a random signature. Its head names the given algorithm and key.
+// The argument size is about the length of the signature.
 func garbageToken(algorithm, kid string, size int) string {
 	text := base64.RawURLEncoding.EncodeToString
 	signature := make([]byte, size*3/4)
@@ -84,7 +84,7 @@ func garbageToken(algorithm, kid string, size int) string {
 	return text([]byte(`{"alg":"`+algorithm+`","kid":"`+kid+`"}`)) + "." + text([]byte(claims)) + "." + text(signature)
 }
 
-// oddTokens returns values that are not tokens, or barely resemble them.
+// oddTokens returns texts that are no tokens, or no valid ones.
 func oddTokens() []string {
 	text := base64.RawURLEncoding.EncodeToString
 	tokens := []string{"", ".", "..", "...", "a.b.c", strings.Repeat(".", 4<<10), strings.Repeat("a", 4<<10), "\xff\xfe.\xff.\xff"}
@@ -97,7 +97,7 @@ func oddTokens() []string {
 	return tokens
 }
 
-// attackKeySet returns a key set whose keys are expensive to verify with.
+// attackKeySet returns a key set whose keys make verification expensive.
 func attackKeySet(t testing.TB) string {
 	t.Helper()
 	text := base64.RawURLEncoding.EncodeToString

@@ -17,15 +17,15 @@ import (
 	"time"
 )
 
-// The path that the other client requests, and the field by which the upstream recognizes its
-// requests.
+// The path that the other client requests, and the header field by which the upstream recognizes
+// these requests.
 const (
 	otherClientPath   = "/beside"
 	otherClientHeader = "X-Beside"
 )
 
-// countingUpstream counts the requests that reach it. All fronts share it, since rows run one at a
-// time.
+// countingUpstream counts the attacker's requests that reach it. All fronts share one, because
+// attacks run one at a time.
 type countingUpstream struct {
 	address string
 	active  atomic.Int64 // requests of the attacker that are being answered
@@ -36,13 +36,13 @@ type countingUpstream struct {
 }
 
 func startCountingUpstream(t testing.TB) *countingUpstream {
-	expandingBody() // compressing it during a row would delay the row's other client
+	expandingBody() // compress it now, because this would delay the other client during an attack
 	u := new(countingUpstream)
 	u.address = serveAt(t, "tcp", "127.0.0.1:0", u)
 	return u
 }
 
-// The method begin resets the counts before a row.
+// The method begin resets the counts before an attack.
 func (u *countingUpstream) begin(admits func(r *http.Request) bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -56,7 +56,7 @@ func (u *countingUpstream) admitted() int {
 	return u.count
 }
 
-// The method remember records a description of the request, for the message of a row that fails.
+// The method remember records a description of the request for the message of an attack that fails.
 func (u *countingUpstream) remember(r *http.Request) {
 	const most, length = 24, 120
 	if len(u.targets) < most {
@@ -70,7 +70,7 @@ func (u *countingUpstream) remember(r *http.Request) {
 	}
 }
 
-// The method seen returns the descriptions of the first requests.
+// The method seen returns the descriptions of the first requests that were counted.
 func (u *countingUpstream) seen() string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -110,12 +110,12 @@ func (u *countingUpstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// costEach is the cost of a request to /cost, as its last event states.
+// costEach is the cost of a request to /cost, which the last event of the response states.
 const costEach = 5000
 
-// streamCost answers with a stream whose last event contains the cost. The stream is slow enough
-// for a client to disconnect before that event. streamCost declares brotli if the client accepts
-// that, but sends the text unencoded: no test decodes it.
+// streamCost answers with a stream whose last event contains the cost. The stream is so slow that a
+// client can disconnect before that event. If the client accepts brotli, streamCost declares this
+// coding, but sends the text unencoded, because no test decodes it.
 func streamCost(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	if coding := r.Header.Get("Accept-Encoding"); strings.Contains(coding, "br") {
@@ -131,8 +131,8 @@ func streamCost(w http.ResponseWriter, r *http.Request) {
 	_, _ = fmt.Fprintf(w, "data: {\"usage\":{\"total_tokens\":%d}}\n\n", costEach)
 }
 
-// The variable expandingBody returns an event stream in gzip: 20 KB, which expand to almost 16 MiB
-// of text that takes long to read. Its last event contains the cost.
+// The variable expandingBody returns an event stream that is compressed with gzip. Its 20 KB expand
+// to almost 16 MiB of text that takes long to read. The last event contains the cost.
 var expandingBody = sync.OnceValue(func() []byte {
 	var body bytes.Buffer
 	w := gzip.NewWriter(&body)
@@ -142,7 +142,7 @@ var expandingBody = sync.OnceValue(func() []byte {
 	return body.Bytes()
 })
 
-// oddAnswers maps the names of a hostile upstream's answers to functions that send them.
+// oddAnswers maps the names of answers of a hostile upstream to functions that send them.
 var oddAnswers = map[string]func(w http.ResponseWriter, r *http.Request){
 	"garbage":  sendOddCost("garbage"),
 	"negative": sendOddCost("-5"),
@@ -205,8 +205,9 @@ func announced(w http.ResponseWriter) {
 	_, _ = io.WriteString(w, "ok")
 }
 
-// The function repeat repeats a field of the client in more fields than Envoy accepts, so that
-// Envoy answers 502 in place of the upstream. The argument fails makes the status 401.
+// The function repeat answers with more header fields than Envoy accepts if the client has sent the
+// field X-Repeat. Envoy then answers 502 in place of the upstream. If the argument fails is set,
+// the status of the upstream is 401.
 func repeat(w http.ResponseWriter, r *http.Request, fails bool) {
 	text := r.Header.Get("X-Repeat")
 	if text == "" {
@@ -220,7 +221,7 @@ func repeat(w http.ResponseWriter, r *http.Request, fails bool) {
 	}
 }
 
-// hangUp writes raw bytes and closes the connection.
+// hangUp writes raw bytes to the connection and closes it.
 func hangUp(w http.ResponseWriter, text string) {
 	connection, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -230,12 +231,11 @@ func hangUp(w http.ResponseWriter, text string) {
 	_ = connection.Close()
 }
 
-// isTakenForAdmin reports whether some server would serve the request as a path below /admin. Such
-// a server decodes the path (including an encoded slash), resolves dots, joins slashes, reads a
-// backslash as a slash, drops parameters after a semicolon, ignores case, or does several of these.
-// Other servers compare only the beginning of the path, or read the text after two slashes as a
-// host. Others drop the path after a semicolon, a line feed at the end, or bytes that are not
-// UTF-8.
+// isTakenForAdmin reports whether some server would serve the request as a path below /admin. A
+// server may decode the path (including an encoded slash), resolve dots, join slashes, read a
+// backslash as a slash, drop parameters after a semicolon, ignore case, or do several of these. It
+// may compare only the beginning of the path, or read the text after two slashes as a host. It may
+// also drop the path after a semicolon, a line feed at the end, or bytes that are not UTF-8.
 func isTakenForAdmin(r *http.Request) bool { return readAsAdmin(r.URL.EscapedPath()) }
 
 func readAsAdmin(escaped string) bool {
@@ -264,8 +264,8 @@ func readAsAdmin(escaped string) bool {
 	return false
 }
 
-// The function withoutCase converts a path as servers do that ignore case. In upper or lower case,
-// U+0130 and U+0131 become an i.
+// The function withoutCase converts a path in the way of servers that ignore case. The letters
+// U+0130 and U+0131 become an i when their case is changed.
 func withoutCase(path string) string { return strings.ToLower(strings.ToUpper(path)) }
 
 // withoutParameters drops everything after a semicolon from each segment.

@@ -10,9 +10,9 @@ import (
 	"github.com/penstock/penstock/internal/test/freeport"
 )
 
-// TestNoReboundPageAsks covers DNS rebinding: after the attacker's page has loaded, its host name
+// TestNoReboundPageAsks tests DNS rebinding. After the attacker's page has loaded, its host name
 // resolves to this machine, and the page sends requests to the bridge as if to its own server. Only
-// the Host field shows the attack.
+// the Host field reveals the attack.
 func TestNoReboundPageAsks(t *testing.T) {
 	t.Parallel()
 	listen := freeport.Address(t)

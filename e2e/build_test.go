@@ -18,16 +18,15 @@ import (
 	"github.com/penstock/penstock/internal/test/racescale"
 )
 
-// builtVariable is the name of an environment variable. Its value is a folder that already has the
-// programs, such as bin/ after "make build".
+// builtVariable is the environment variable that names a folder in which the programs are already
+// built, such as bin/ after "make build".
 const builtVariable = "PENSTOCK_BIN"
 
-// The variable built is the folder of the programs that this run builds. The folder is temporary.
+// The variable built is a temporary folder for the programs that this run builds.
 var built string
 
-// parallelDefault is the number of tests that run at a time unless -parallel is given. Most tests
-// spend most of their time waiting, so parallelDefault exceeds the number of processors of a small
-// machine.
+// parallelDefault is the least number of tests that run at a time if -parallel is not given. Tests
+// mostly wait, so it is greater than the number of processors of a small machine.
 const parallelDefault = 4
 
 func TestMain(m *testing.M) { os.Exit(runIn(m)) }
@@ -53,8 +52,8 @@ func runIn(m *testing.M) int {
 	return pgtest.Main(m)
 }
 
-// examOr returns the first value in "make exam", and the other one in "make test", which covers the
-// same code in fewer steps or combinations.
+// examOr returns the first value in "make exam" and the other one elsewhere. "make test" covers the
+// same code with fewer steps or combinations.
 func examOr[T any](inExam, otherwise T) T {
 	if os.Getenv(racescale.ExamVariable) != "" {
 		return inExam
@@ -62,14 +61,14 @@ func examOr[T any](inExam, otherwise T) T {
 	return otherwise
 }
 
-// missingPrograms names the programs that the tests start and this machine lacks. "make setup"
-// installs them.
+// missingPrograms returns the names of the programs that the tests start and that this machine
+// lacks. "make setup" installs them.
 func missingPrograms() (missing []string) {
 	for _, name := range []string{"redis-server", "node", "nginx", "prometheus", "promtool", envoyProgram} {
 		if _, err := exec.LookPath(name); err == nil {
 			continue
 		}
-		if _, err := os.Stat("/usr/sbin/" + name); err == nil { // this program is not in every user's search path
+		if _, err := os.Stat("/usr/sbin/" + name); err == nil { // this folder is not in every user's search path
 			continue
 		}
 		missing = append(missing, filepath.Base(name))
@@ -82,7 +81,7 @@ func missingPrograms() (missing []string) {
 	return missing
 }
 
-// setParallel sets -parallel if the command line does not.
+// setParallel sets the flag -parallel unless the command line sets it.
 func setParallel() error {
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
@@ -92,7 +91,7 @@ func setParallel() error {
 	return flag.Set("test.parallel", strconv.Itoa(max(parallelDefault, runtime.GOMAXPROCS(0))))
 }
 
-// The programs under test. Each program is built at most once in a run, when a test first needs it.
+// The programs under test. Each is built at most once in a run, as soon as a test needs it.
 var (
 	buildCaddy    = sync.OnceValues(func() (string, error) { return program("caddy", buildNative("caddy", "../cmd/caddy")) })
 	buildPenstock = sync.OnceValues(func() (string, error) {
@@ -106,8 +105,8 @@ var (
 	})
 )
 
-// program returns the path of a program: either in the folder that the environment names, or as
-// built by the function build.
+// program returns the path of a program. It is in the folder that the environment names, or else is
+// built with build().
 func program(name string, build func() (string, error)) (string, error) {
 	folder := os.Getenv(builtVariable)
 	if folder == "" {
@@ -131,7 +130,7 @@ func buildNative(name, source string) func() (string, error) {
 	}
 }
 
-// compileWasm builds the filter, with further flags for go build.
+// compileWasm builds the filter. The argument flags holds further flags for go build.
 func compileWasm(name string, flags ...string) (string, error) {
 	path := filepath.Join(built, name)
 	args := append([]string{"build", "-tags", "penstock_filter", "-trimpath", "-buildmode=c-shared", "-ldflags", "-s -w", "-o", path}, flags...)
@@ -140,7 +139,7 @@ func compileWasm(name string, flags ...string) (string, error) {
 	return path, run(command)
 }
 
-// compileModule builds the native module, with further flags for go build.
+// compileModule builds the native module. The argument flags holds further flags for go build.
 func compileModule(name string, flags ...string) (string, error) {
 	path := filepath.Join(built, name)
 	args := append([]string{"build", "-trimpath", "-buildmode=c-shared", "-ldflags", "-s -w", "-o", path}, flags...)
@@ -155,16 +154,16 @@ func run(command *exec.Cmd) error {
 	return nil
 }
 
-// caddyProgram returns the path of Caddy with the module.
+// caddyProgram returns the path of a Caddy that contains Penstock.
 func caddyProgram(t testing.TB) string { return mustBuild(t, buildCaddy) }
 
 // penstockProgram returns the path of the penstock command.
 func penstockProgram(t testing.TB) string { return mustBuild(t, buildPenstock) }
 
-// The function wasm returns the path of the filter that users load.
+// The function wasm returns the path of the filter as users load it.
 func wasm(t testing.TB) string { return mustBuild(t, buildWasm) }
 
-// module returns the path of the native module that users load.
+// module returns the path of the native module as users load it.
 func module(t testing.TB) string { return mustBuild(t, buildModule) }
 
 func mustBuild(t testing.TB, build func() (string, error)) string {

@@ -26,8 +26,8 @@ const cachedCaddyfile = `{
 }
 `
 
-// cacheConfiguration is the configuration of an nginx that caches the answers of the server at
-// FRONT, even answers without a time to live.
+// cacheConfiguration makes nginx cache the answers of the server at FRONT, even those without a
+// time to live.
 const cacheConfiguration = `
 daemon off; master_process off; pid FOLDER/pid; error_log stderr crit;
 events { worker_connections 512; }
@@ -46,8 +46,9 @@ http {
 }
 `
 
-// TestNoDenialIsCached: a client over its limit sends a GET as gRPC, whose denial has the status
-// 200. A cache in front does not serve the denial to other clients.
+// TestNoDenialIsCached tests that a cache in front does not serve the denial of one client to
+// others. The client sends a GET with the content type of gRPC, so that its denial has the status
+// 200.
 func TestNoDenialIsCached(t *testing.T) {
 	t.Parallel()
 	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "page") })

@@ -21,21 +21,21 @@ import (
 // process is a running Caddy.
 type process struct {
 	*server
-	address string // address of the site
+	address string // of the site
 	admin   string
-	file    string // path of the Caddyfile
+	file    string // the path of the Caddyfile
 	env     []string
-	program string // "" means the program that this run built
+	program string // "" for caddyProgram
 }
 
-// startCaddy runs Caddy on a Caddyfile until the test ends. In the Caddyfile, SITE is replaced by
-// the site's port and ADMIN by the address of the admin endpoint.
+// startCaddy runs Caddy with a Caddyfile until the test ends. In the Caddyfile, SITE is replaced by
+// the site's port, and ADMIN by the address of the admin endpoint.
 func startCaddy(t testing.TB, caddyfile string, env ...string) *process {
 	t.Helper()
 	return startCaddyOf(t, "", caddyfile, env...)
 }
 
-// startCaddyOf does what startCaddy does, with another program.
+// startCaddyOf is startCaddy with another program.
 func startCaddyOf(t testing.TB, program, caddyfile string, env ...string) *process {
 	t.Helper()
 	p := &process{program: program, address: freeport.Address(t), admin: freeport.Address(t), file: filepath.Join(t.TempDir(), "Caddyfile"),
@@ -56,8 +56,8 @@ func (p *process) run(t testing.TB) {
 	p.awaitListening(p.address)
 }
 
-// awaitListening waits until the address accepts connections. Caddy starts its sites one after the
-// other.
+// awaitListening waits until an address accepts connections. A test may have to wait for several
+// addresses, because Caddy starts its sites one after the other.
 func (p *process) awaitListening(address string) {
 	p.t.Helper()
 	eventually.Until(p.t, 20*time.Second, "caddy listens at "+address, func() bool {
@@ -71,7 +71,7 @@ func (p *process) awaitListening(address string) {
 	})
 }
 
-// environment returns environment variables that keep Caddy's data out of the home directory.
+// environment returns environment variables with which Caddy keeps its data in a temporary folder.
 func environment(t testing.TB) []string {
 	dir := t.TempDir()
 	return append(os.Environ(), "XDG_DATA_HOME="+dir, "XDG_CONFIG_HOME="+dir, "HOME="+dir)
@@ -86,8 +86,8 @@ func (p *process) write(caddyfile string) {
 	}
 }
 
-// copyPolicies copies the policy files of the examples to the folder of the Caddyfile, where its
-// policy directives look for them.
+// copyPolicies copies the policy files of the examples to the folder of the Caddyfile, in which its
+// policy directives expect them.
 func (p *process) copyPolicies() {
 	p.t.Helper()
 	files, err := filepath.Glob("../examples/policy.*")

@@ -16,7 +16,7 @@ import (
 // period is a calendar window: when it begins, when it ends, and when the next one ends.
 type period struct{ begins, ends, after time.Time }
 
-// periodOf computes the current period in a time zone, without using the code under test.
+// periodOf computes the current period in a time zone. It does not use the code under test.
 func periodOf(unit string, now time.Time, place *time.Location) period {
 	year, month, day := now.In(place).Date()
 	at := func(n int) time.Time {
@@ -54,14 +54,14 @@ const calendar = shared + `:SITE {
 }
 `
 
-// TestCalendarWindows: a limit per day, week, month or year is enforced for the period of the
-// configured time zone, across two Caddys and a reload. Responses contain the beginning of the next
-// period. Redis keeps the counter until the next period ends.
+// TestCalendarWindows tests limits per day, week, month and year. They are enforced in the periods
+// of the configured time zone, across two Caddys and a reload. Responses report when the next
+// period begins, and Redis keeps the counter until the next period ends.
 func TestCalendarWindows(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
-	// The zone's offset is not a whole number of hours, and it has no summer time, so midnight
-	// there is never midnight in UTC.
+	// The offset of this zone is not a whole number of hours, and the zone has no summer time. So
+	// midnight in the zone is never midnight in UTC.
 	const zone = "Asia/Kolkata"
 	place, err := time.LoadLocation(zone)
 	if err != nil {
@@ -73,7 +73,7 @@ func TestCalendarWindows(t *testing.T) {
 		now := time.Now()
 		want := periodOf(unit, now, place)
 		if want.ends.Sub(now) < 30*time.Second {
-			// The period would end during the test, so the test waits for the next one. This
+			// The period might end during the test, so the test waits for the next one. This
 			// happens at most once a day.
 			eventually.Until(t, 40*time.Second, "the next period begins", func() bool { return time.Now().After(want.ends) })
 			want = periodOf(unit, time.Now(), place)

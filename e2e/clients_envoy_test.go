@@ -26,12 +26,13 @@ rules:
   - {name: hot, match: {path: /hot}, limit: 1000000/31d fixed_window, lease: auto}
 `
 
-// headerRoute sends the rate limit service the header FIELD, the path and the address.
+// headerRoute makes Envoy send the header FIELD, the client's address and the path to the rate
+// limit service.
 const headerRoute = `{match: {prefix: /}, route: {cluster: upstream, timeout: 30s, rate_limits: [
     {actions: [{request_headers: {header_name: FIELD, descriptor_key: FIELD}}, {remote_address: {}},
       {request_headers: {header_name: ":path", descriptor_key: path}}]}]}},`
 
-// directedEnvoy is a site whose clients have records in a Redis.
+// directedEnvoy is a site whose clients have records in a Redis of its own.
 type directedEnvoy struct {
 	*site
 	bridge *bridge
@@ -40,9 +41,9 @@ type directedEnvoy struct {
 	denied int    // the status of a client that is denied
 }
 
-// newDirectedEnvoy returns a site with the filter, or with Envoy's own filter and the rate limit
-// service. The filter answers a denied client with the given status, and Envoy's own filter with
-// 429.
+// newDirectedEnvoy returns a site with the filter. If service is set, the site has Envoy's own
+// filter and the rate limit service instead. The filter answers a denied client with the given
+// status, and Envoy's own filter answers 429.
 func newDirectedEnvoy(t *testing.T, service bool, field string, denied int) *directedEnvoy {
 	t.Helper()
 	d := &directedEnvoy{site: &site{set: relaxedDeadline}, redis: redistest.Start(t), field: field, denied: denied}
@@ -52,8 +53,8 @@ func newDirectedEnvoy(t *testing.T, service bool, field string, denied int) *dir
 	return d
 }
 
-// The method start starts the bridge, and waits until the bridge has decided a request of a client
-// with a limit.
+// The method start starts the bridge. It waits until the bridge decides requests, which it finds
+// out as the given client.
 func (d *directedEnvoy) start(t *testing.T, policy, client string) {
 	t.Helper()
 	redis := []string{"--redis", d.redis.URL(), "--redis-timeout", "5s"}
@@ -69,7 +70,7 @@ func (d *directedEnvoy) start(t *testing.T, policy, client string) {
 	})
 }
 
-// TestDirectoryBehindEnvoy runs the stories below, each at a separate site of one Envoy with its
+// TestDirectoryBehindEnvoy runs several stories. Each has a site of its own in one Envoy, with its
 // own bridge and Redis.
 func TestDirectoryBehindEnvoy(t *testing.T) {
 	t.Parallel()
@@ -100,19 +101,18 @@ func TestDirectoryBehindEnvoy(t *testing.T) {
 	}
 }
 
-// The method edit changes the record of a client.
+// The method edit changes the record of a client with the command penstock client.
 func (d *directedEnvoy) edit(t *testing.T, args ...string) {
 	t.Helper()
 	penstock(t, append(append([]string{"client"}, args...), "--reason", "a test", "--redis", d.redis.URL())...).mustSucceed(t)
 }
 
-// The method askOnNewConnection sends a request over a new connection, which any worker may
-// receive.
+// The method askOnNewConnection sends a request over a new connection. Any worker may receive it.
 func (d *directedEnvoy) askOnNewConnection(path, user string) (answer, error) {
 	return ask(&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, "http://"+d.address+path, d.field, user)
 }
 
-// status returns the status of an answer to a user.
+// status sends a request of a user, and returns the status of the answer.
 func (d *directedEnvoy) status(t *testing.T, path, user string) int {
 	t.Helper()
 	a, err := d.askOnNewConnection(path, user)
@@ -123,19 +123,20 @@ func (d *directedEnvoy) status(t *testing.T, path, user string) int {
 }
 
 // The method awaitStatus sends requests of a user until one of them gets the given status, and logs
-// the time. A remembered denial can delay the change by up to a second, and a busy machine by more.
-// Then the method waits until the other workers answer with the status, too.
+// how long that takes. A remembered denial can delay the change by up to a second, and a busy
+// machine can delay it by more. Then the method waits until the other workers answer with this
+// status as well.
 func (d *directedEnvoy) awaitStatus(t *testing.T, what, path, user string, status int) {
 	t.Helper()
 	began := time.Now()
 	eventually.Until(t, patience, what, func() bool { return d.status(t, path, user) == status })
 	t.Logf("%s after %v", what, time.Since(began))
-	for range 20 { // whichever worker
+	for range 20 { // whichever worker answers
 		eventually.Until(t, patience, what+", for all workers", func() bool { return d.status(t, path, user) == status })
 	}
 }
 
-// metric returns a line of the bridge's metrics by its beginning.
+// metric returns the first line of the bridge's metrics that begins with the given text.
 func (d *directedEnvoy) metric(t *testing.T, name string) (line string) {
 	t.Helper()
 	a, err := ask(&http.Client{Transport: d.bridge.transport()}, "http://bridge/metrics")
@@ -150,9 +151,9 @@ func (d *directedEnvoy) metric(t *testing.T, name string) (line string) {
 	return ""
 }
 
-// changesHold checks that each change by a command soon takes effect behind Envoy: a block, own
-// limits, a tier, an exemption, and a block of a network. changesHold also blocks a client without
-// a limit, and one whose denial is remembered.
+// changesHold checks that each change by a command soon takes effect behind Envoy. It changes
+// blocks, limits of a client, a tier, an exemption, a grant, and the block of a network. It also
+// blocks a client that has no limit, and a client whose denial is remembered.
 func changesHold(t *testing.T, d *directedEnvoy) {
 	var before []int
 	for range 4 {
@@ -195,7 +196,7 @@ func changesHold(t *testing.T, d *directedEnvoy) {
 	}
 }
 
-// grantsHold checks that a client that has used up its limit is admitted exactly for the units of a
+// grantsHold checks that a client that has used up its limit is admitted for exactly the units of a
 // grant.
 func grantsHold(t *testing.T, d *directedEnvoy) {
 	t.Helper()
@@ -226,8 +227,8 @@ func grantsHold(t *testing.T, d *directedEnvoy) {
 	}
 }
 
-// aBlockEndsLeases checks that a client that is decided from leased units in the filter is denied
-// soon after it is blocked, and remains denied.
+// aBlockEndsLeases checks a client that the filter admits from leased units. After the client is
+// blocked, it is soon denied, and stays denied.
 func aBlockEndsLeases(t *testing.T, d *directedEnvoy) {
 	var admitted, blocked atomic.Int64
 	var ended atomic.Bool
@@ -263,8 +264,9 @@ func aBlockEndsLeases(t *testing.T, d *directedEnvoy) {
 	t.Logf("200 denials without an admission after %v", time.Since(began))
 }
 
-// blocksOutliveRedisAndTheBridge checks that the bridge's records stay in force while Redis is
-// down, and the filter's records while the bridge is down. A new client is served.
+// blocksOutliveRedisAndTheBridge checks that the records in the bridge stay in force while Redis is
+// down, and that the records in the filter stay in force while the bridge is down. New clients are
+// served.
 func blocksOutliveRedisAndTheBridge(t *testing.T, d *directedEnvoy) {
 	d.edit(t, "block", "header.x-user:bob")
 	d.awaitStatus(t, "a blocked client is denied", "/free", "bob", 403)
@@ -292,8 +294,8 @@ func blocksOutliveRedisAndTheBridge(t *testing.T, d *directedEnvoy) {
 	}
 }
 
-// aFloodAdmitsNoBlockedClient checks that blocked clients that neither a worker nor the bridge has
-// seen are denied while thousands of made-up clients send requests.
+// aFloodAdmitsNoBlockedClient checks that blocked clients are denied while thousands of made-up
+// clients send requests. Neither a worker nor the bridge has seen the blocked clients before.
 func aFloodAdmitsNoBlockedClient(t *testing.T, d *directedEnvoy) {
 	const connections, each, blocked = 20, 150, 20
 	d.bridge.policy.edit(directedEnvoyPolicy + "on_error: deny\n")

@@ -18,7 +18,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// recordsIn returns the records of a Redis by their key, with the networks and the names of keys.
+// recordsIn returns all records in a Redis by their keys, including those of networks and API keys.
 func recordsIn(t *testing.T, server *redistest.Server) map[string]string {
 	t.Helper()
 	client, all := server.Client(), map[string]string{}
@@ -31,8 +31,8 @@ func recordsIn(t *testing.T, server *redistest.Server) map[string]string {
 	return all
 }
 
-// TestTheDirectoryIsExportedAndImported: an export is imported into a Redis that was emptied while
-// proxies run. The import restores every record as it was. Wrong files change nothing.
+// TestTheDirectoryIsExportedAndImported tests that an import of an export restores every record as
+// it was, after Redis was emptied while proxies run. Wrong files change nothing.
 func TestTheDirectoryIsExportedAndImported(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -98,7 +98,8 @@ func TestTheDirectoryIsExportedAndImported(t *testing.T) {
 	penstock(t, "client", "export", "--control", "http://127.0.0.1:1").mustFail(t, "leave out --control")
 }
 
-// rejectedImports returns files that are wrong, with the message of the command for each file.
+// rejectedImports returns wrong files, and for each the text that the command's message must
+// contain.
 func rejectedImports(t *testing.T, exported string) map[string]struct{ text, says string } {
 	t.Helper()
 	lines := strings.SplitAfter(exported, "\n")
@@ -122,7 +123,8 @@ func rejectedImports(t *testing.T, exported string) map[string]struct{ text, say
 	}
 }
 
-// TestALargeDirectoryIsImported: many records are exported and imported within a bounded memory.
+// TestALargeDirectoryIsImported tests that the memory of the commands is bounded when they export
+// and import many records.
 func TestALargeDirectoryIsImported(t *testing.T) {
 	t.Parallel()
 	n := examOr(100_000, 40_000)
@@ -150,8 +152,8 @@ func TestALargeDirectoryIsImported(t *testing.T) {
 			t.Fatalf("%v: %s", err, said.String())
 		}
 		usage, ok := command.ProcessState.SysUsage().(*syscall.Rusage)
-		// The kernel reports at least the peak of the process that started the command, which is
-		// this process.
+		// The reported peak is at least that of the process that started the command, which is this
+		// one.
 		var own syscall.Rusage
 		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &own); err != nil {
 			t.Fatal(err)

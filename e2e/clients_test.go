@@ -55,9 +55,9 @@ func startDirected(t *testing.T, redis string, n int) (nodes []*process) {
 	return nodes
 }
 
-// TestClientsAsData: if a command changes a client's settings (a block, the client's own limits, a
-// tier), the change applies on every node within a second. The commands call a Caddy, or Redis
-// directly.
+// TestClientsAsData tests commands that block clients and networks, give a client its own limits,
+// or give it a tier. Each change takes effect on every node within about a second. The commands
+// call a Caddy, or Redis directly.
 func TestClientsAsData(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -67,8 +67,8 @@ func TestClientsAsData(t *testing.T) {
 		penstock(t, append(append([]string{"client"}, args...), "--reason", "a test", "--actor", "ops")...).mustSucceed(t)
 	}
 	at := func(node *process) []string { return []string{"--admin", node.admin} }
-	// The function named holds waits until every node answers a client with a status. The promise
-	// is a second, but the machine can be busy.
+	// The function named holds waits until every node answers a client with the given status. This
+	// should take a second at most, but the machine may be busy.
 	holds := func(what, user string, status int) {
 		t.Helper()
 		began := time.Now()
@@ -125,8 +125,8 @@ func TestClientsAsData(t *testing.T) {
 		mustFail(t, "is not in the future")
 }
 
-// TestBlocksOutliveRedis: a record that a node has in memory remains in force when Redis is down,
-// and a new client is served by the policy alone.
+// TestBlocksOutliveRedis tests that a record in the memory of a node stays in force while Redis is
+// down, and that new clients are served by the policy alone.
 func TestBlocksOutliveRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -144,8 +144,8 @@ func TestBlocksOutliveRedis(t *testing.T) {
 	penstock(t, "client", "unblock", "header.x-user:bob", "--reason", "x", "--admin", node.admin).mustFail(t, "503")
 }
 
-// TestPolicyThatNeedsADirectory: a policy that needs a directory is rejected where there is none,
-// with a remedy.
+// TestPolicyThatNeedsADirectory tests that a policy which needs a directory is rejected where there
+// is none, with an error that names the remedy.
 func TestPolicyThatNeedsADirectory(t *testing.T) {
 	t.Parallel()
 	file := newRenamedFile(t, filepath.Join(t.TempDir(), "policy.yaml"))
@@ -163,9 +163,9 @@ func TestPolicyThatNeedsADirectory(t *testing.T) {
 	}
 }
 
-// TestAFloodOfClientsAdmitsNoBlockedOne: blocked clients that a node has not seen before are denied
-// even while thousands of invented clients have to be looked up in Redis, and even if the node
-// remembers few of them.
+// TestAFloodOfClientsAdmitsNoBlockedOne tests that blocked clients are denied while thousands of
+// made-up clients must be looked up in Redis, even if the node remembers only few clients. The node
+// has not seen the blocked clients before.
 func TestAFloodOfClientsAdmitsNoBlockedOne(t *testing.T) {
 	t.Parallel()
 	for _, remembered := range []string{"", "{\nclients_max 64\n}"} {
@@ -173,7 +173,8 @@ func TestAFloodOfClientsAdmitsNoBlockedOne(t *testing.T) {
 	}
 }
 
-// floodDirectory sends requests of made-up and of blocked clients to a Caddy with a directory.
+// floodDirectory sends requests of made-up clients and of blocked clients to a Caddy with the given
+// directory setting.
 func floodDirectory(t *testing.T, setting string) {
 	t.Helper()
 	const connections, each, blocked = 20, 200, 20

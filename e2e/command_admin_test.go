@@ -12,8 +12,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The constant operated is a Caddyfile for the operator's commands. ADMIN is replaced by the
-// address of the admin endpoint.
+// The constant operated is a Caddyfile for tests of the operators' commands. ADMIN is replaced by
+// the address of the admin endpoint.
 const operated = `{
 	admin ADMIN
 	penstock {
@@ -39,7 +39,7 @@ rules:
   - {name: everyone, per: [], limit: 1000/1h fixed_window}
 `
 
-// clientReport is the part of a client report that the tests read.
+// clientReport is the part of a report about a client that the tests read.
 type clientReport struct {
 	Client   string
 	Counters []struct {
@@ -68,7 +68,7 @@ func (p *process) statuses(user string, n int) (all []int) {
 	return all
 }
 
-// TestOperatingACaddy runs the operator's commands against a Caddy, over TCP and over a Unix
+// TestOperatingACaddy runs the operators' commands against a Caddy, over TCP and over a Unix
 // socket.
 func TestOperatingACaddy(t *testing.T) {
 	t.Parallel()
@@ -77,7 +77,7 @@ func TestOperatingACaddy(t *testing.T) {
 		checkOperating(t, p, file, p.admin)
 	})
 	t.Run("over a socket", func(t *testing.T) {
-		dir, err := os.MkdirTemp("", "adm") // not t.TempDir: a socket's path is at most 107 bytes
+		dir, err := os.MkdirTemp("", "adm") // not t.TempDir, because a socket's path has at most 107 bytes
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -159,8 +159,8 @@ func checkOperating(t *testing.T, p *process, file *policyFile, admin string) {
 	mistakes(t, ask)
 }
 
-// The function mistakes runs commands with wrong arguments. Each fails with a message that contains
-// a remedy. Before that, it runs two commands that print tables.
+// The function mistakes runs commands with wrong arguments, and checks that each fails with a
+// message that contains a remedy. Before that, it checks two commands that print tables.
 func mistakes(t *testing.T, ask func(args ...string) commandResult) {
 	if table := ask("rules").mustSucceed(t); !strings.HasPrefix(table, "POLICY ") || !strings.Contains(table, "path /api") {
 		t.Errorf("rules prints %s", table)
@@ -184,8 +184,8 @@ func mistakes(t *testing.T, ask func(args ...string) commandResult) {
 	penstock(t, "ruels").mustFail(t, `"ruels"`, "penstock --help")
 }
 
-// TestOperatingWithoutAServer runs commands against a Caddy without an admin endpoint, against an
-// address without a Caddy, and against a Caddy without Penstock.
+// TestOperatingWithoutAServer runs commands where no Penstock can answer them: a Caddy without an
+// admin endpoint, an address without a Caddy, and a Caddy without Penstock.
 func TestOperatingWithoutAServer(t *testing.T) {
 	t.Parallel()
 	address := freeport.Address(t)

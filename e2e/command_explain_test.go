@@ -21,7 +21,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// explainedHead is the head of a Caddyfile that trusts forwarded addresses.
+// explainedHead is the beginning of a Caddyfile that trusts forwarded addresses.
 const explainedHead = `	admin ADMIN
 	servers {
 		trusted_proxies static 127.0.0.1/32
@@ -29,19 +29,19 @@ const explainedHead = `	admin ADMIN
 	}
 `
 
-// The type explainedCaddy is a Caddy that counts in Redis. The explain command must predict its
-// decisions.
+// The type explainedCaddy is a Caddy that counts in Redis. The command penstock explain must
+// predict its decisions.
 type explainedCaddy struct {
 	*process
 	t     *testing.T
 	redis *redistest.Server
-	// matchers reports whether penstock directives have Caddy matchers, which a policy cannot
-	// express.
+	// matchers is set if penstock directives in the Caddyfile have Caddy's matchers, which a policy
+	// cannot express.
 	matchers bool
 	region   string // the region of the process, if the policy has regions
 }
 
-// request is a request to explain and then to send.
+// request is a request that is first explained and then sent.
 type request struct {
 	method, path, host, ip string
 	fields                 []string // header fields: each name is followed by its value
@@ -71,7 +71,7 @@ func (e *explanation) keys() (keys []string) {
 	return keys
 }
 
-// The method explain runs the explain command for a request under a policy file.
+// The method explain runs penstock explain for a request under a policy file.
 func (e *explainedCaddy) explain(file, name string, r request) (reported explanation) {
 	e.t.Helper()
 	args := []string{"explain", "--json", "--policy", file, "--redis", e.redis.URL(), "--method", r.method,
@@ -109,8 +109,8 @@ func (e *explainedCaddy) send(r request) int {
 	return response.StatusCode
 }
 
-// The method dump returns all counters in Redis by key. The method omits the sum that is stored for
-// each sliding log.
+// The method dump returns all counters in Redis by key, without the sums that are stored for
+// sliding logs.
 func (e *explainedCaddy) dump() map[string]string {
 	e.t.Helper()
 	client, all := e.redis.Client(), map[string]string{}
@@ -122,8 +122,8 @@ func (e *explainedCaddy) dump() map[string]string {
 	return all
 }
 
-// The method compare explains a request under the policy files, sends it, and compares keys and
-// answers. The method returns the number of keys.
+// The method compare explains a request under the policy files, sends it, and compares the
+// predicted keys and status with the actual ones. It returns the number of keys.
 func (e *explainedCaddy) compare(name string, r request, files ...string) int {
 	e.t.Helper()
 	want, status := e.predict(name, r, files)
@@ -138,7 +138,7 @@ func (e *explainedCaddy) compare(name string, r request, files ...string) int {
 	if status > 0 {
 		want = []string{} // a denied request charges nothing
 	}
-	if e.matchers { // Caddy's matchers decide which rules apply
+	if e.matchers { // Caddy's matchers decide which of the rules apply
 		want = slices.DeleteFunc(want, func(key string) bool { return !slices.Contains(keys, key) })
 	}
 	slices.Sort(want)
@@ -149,9 +149,9 @@ func (e *explainedCaddy) compare(name string, r request, files ...string) int {
 	return len(keys)
 }
 
-// The method predict explains a request while Redis is empty, and checks that explain wrote
-// nothing. The settlement of the previous request may write keys too. So if there are keys, the
-// method tries again: keys written by explain would appear each time.
+// The method predict explains a request while Redis is empty, and checks that penstock explain
+// writes nothing. If there are keys afterwards, the settlement of the previous request may have
+// written them, so the method tries again. Keys that explain writes would appear each time.
 func (e *explainedCaddy) predict(name string, r request, files []string) (keys []string, status int) {
 	e.t.Helper()
 	for deadline := time.Now().Add(patience); ; {
@@ -172,8 +172,8 @@ func (e *explainedCaddy) predict(name string, r request, files []string) (keys [
 	}
 }
 
-// TestExplainAgreesWithCaddy compares explain with Caddy for every policy in the examples, and
-// for many kinds of requests.
+// TestExplainAgreesWithCaddy compares penstock explain with Caddy for every policy in the examples
+// and for many kinds of requests.
 func TestExplainAgreesWithCaddy(t *testing.T) {
 	t.Parallel()
 	folder, redis := t.TempDir(), redistest.Start(t)
@@ -232,7 +232,8 @@ func TestExplainAgreesWithCaddy(t *testing.T) {
 	e.explainCharged(filepath.Join(folder, "policy.yaml"), requests["policy"][0])
 }
 
-// explainCharged checks that explain shows charged counters and leaves them unchanged.
+// explainCharged checks that penstock explain shows the charges of counters and does not change
+// them.
 func (e *explainedCaddy) explainCharged(file string, r request) {
 	e.t.Helper()
 	fresh := e.explain(file, "", r)
@@ -249,7 +250,7 @@ func (e *explainedCaddy) explainCharged(file string, r request) {
 	for i, rule := range fresh.Rules {
 		for j, check := range rule.Checks {
 			if strings.Contains(check.Key, ":1s:") {
-				continue // because its window might have ended after the charge
+				continue // the window may have ended since the charge
 			}
 			if got := charged.Rules[i].Checks[j].Remaining; got >= check.Remaining {
 				e.t.Errorf("%s: %d left of the fresh counter, %d of the charged one", check.Key, check.Remaining, got)
@@ -268,9 +269,9 @@ func (p *process) read() string {
 	return string(text)
 }
 
-// examplesFolder fills a folder with the policies of the examples and the keys that they name.
-// examplesFolder returns an API key of tier business. Only the address of the issuer is changed in
-// the policies.
+// examplesFolder fills a folder with the policies of the examples and the files of keys that they
+// name. In the policies, only the address of the issuer is changed. It returns an API key of the
+// tier business.
 func examplesFolder(t *testing.T, folder string, i *issuer) (business string) {
 	t.Helper()
 	files, err := filepath.Glob("../examples/*.*")
@@ -294,7 +295,7 @@ func examplesFolder(t *testing.T, folder string, i *issuer) (business string) {
 	return regexp.MustCompile(`pk_\S+`).FindString(made.diagnostics)
 }
 
-// planToken returns a token of the shop in the examples.
+// planToken returns a token for the shop of the examples, with the given user and plan.
 func planToken(t *testing.T, s *signer, user, plan string) string {
 	t.Helper()
 	token := jwt.NewWithClaims(s.method, jwt.MapClaims{"sub": user, "iss": "https://id.shop.example", "aud": "shop-api",
@@ -307,8 +308,8 @@ func planToken(t *testing.T, s *signer, user, plan string) string {
 	return text
 }
 
-// TestExplainOfRulesReportedByCaddy: the rules that a running Caddy reports form a policy file,
-// which explain and validate can read.
+// TestExplainOfRulesReportedByCaddy tests that the rules which a running Caddy reports form a
+// policy file that penstock explain and penstock validate can read.
 func TestExplainOfRulesReportedByCaddy(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("../examples/*addyfile")
@@ -356,8 +357,8 @@ func TestExplainOfRulesReportedByCaddy(t *testing.T) {
 	}
 }
 
-// grantDocumentedRights creates the example's Redis user with the rights in docs/guides/redis.md,
-// and no others.
+// grantDocumentedRights creates the Redis user of the example, with exactly the rights that
+// docs/guides/redis.md names.
 func grantDocumentedRights(t *testing.T, redis *redistest.Server) {
 	t.Helper()
 	text, err := os.ReadFile("../docs/guides/redis.md")
@@ -374,8 +375,8 @@ func grantDocumentedRights(t *testing.T, redis *redistest.Server) {
 	}
 }
 
-// overRedis returns an example's Caddyfile with its counters in the given Redis and the test's
-// port.
+// overRedis returns the Caddyfile of an example, changed to keep its counters in the given Redis
+// and to use the test's port.
 func overRedis(text string, redis *redistest.Server) string {
 	text = strings.Replace(text, ":8080 {", ":SITE {", 1)
 	switch {

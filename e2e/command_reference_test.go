@@ -13,7 +13,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The type list is a policy field with one value or several.
+// The type list is a field of a policy that has one value or several.
 type list []string
 
 func (l *list) UnmarshalJSON(text []byte) error {
@@ -25,8 +25,8 @@ func (l *list) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, (*[]string)(l))
 }
 
-// The method first returns a text that matches the first pattern of the list. If the list is empty,
-// the method returns the given default.
+// The method first returns a text that matches the first pattern of the list, or the given default
+// if the list is empty.
 func (l list) first(otherwise string) string {
 	if len(l) == 0 {
 		return otherwise
@@ -34,7 +34,7 @@ func (l list) first(otherwise string) string {
 	return strings.NewReplacer("**", "a/b", "*", "acme").Replace(l[0])
 }
 
-// rulesReport is the part of a report of the rules in force that the tests read.
+// rulesReport is the part of a report about the rules in force that the tests read.
 type rulesReport struct {
 	Policies []struct {
 		Name, Version, Place, File string
@@ -83,7 +83,8 @@ func reference(t *testing.T) string {
 	return text.String()
 }
 
-// TestExplainOfTheReference replaces a policy file by each example of docs/reference in turn.
+// TestExplainOfTheReference compares penstock explain with Caddy for each example in
+// docs/reference.
 func TestExplainOfTheReference(t *testing.T) {
 	t.Parallel()
 	examples := regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$").FindAllStringSubmatch(reference(t), -1)

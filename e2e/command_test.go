@@ -36,8 +36,8 @@ func penstock(t testing.TB, args ...string) commandResult {
 // tokenSecret is the secret of the tokens in the examples.
 const tokenSecret = "0123456789abcdef0123456789abcdef"
 
-// mustSucceed fails the test unless the command succeeded without diagnostics. mustSucceed returns
-// the output.
+// mustSucceed fails the test unless the command succeeded without diagnostics. It returns the
+// output.
 func (s commandResult) mustSucceed(t testing.TB) string {
 	t.Helper()
 	if s.status != 0 || s.diagnostics != "" {
@@ -47,13 +47,13 @@ func (s commandResult) mustSucceed(t testing.TB) string {
 }
 
 // mustFail fails the test unless the command exited with status 1, printed nothing to standard
-// output, and printed one line with all of wants to standard error.
+// output, and printed one line to standard error. The line must contain all of the wanted texts.
 func (s commandResult) mustFail(t testing.TB, wants ...string) {
 	t.Helper()
 	s.endsWith(t, 1, wants...)
 }
 
-// endsWith does what mustFail does, for any exit status.
+// endsWith is mustFail for any exit status.
 func (s commandResult) endsWith(t testing.TB, status int, wants ...string) {
 	t.Helper()
 	if s.status != status || s.out != "" || !strings.HasPrefix(s.diagnostics, "penstock: ") || strings.Count(s.diagnostics, "\n") != 1 {
@@ -74,8 +74,8 @@ func (s commandResult) read(t testing.TB, into any) {
 	}
 }
 
-// TestExitStatusOfValidate: the exit status is 0 for a valid policy and 1 for errors. The status is
-// 1 for warnings under --strict.
+// TestExitStatusOfValidate tests that the exit status is 0 for a valid policy, 1 for errors, and
+// with --strict also 1 for warnings.
 func TestExitStatusOfValidate(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

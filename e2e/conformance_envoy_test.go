@@ -16,7 +16,7 @@ import (
 )
 
 // envoyFront is an Envoy with a site for each story. The bridges run in this process, so that a
-// test can take the store away and count settlements.
+// test can make the store unavailable and count settlements.
 type envoyFront struct {
 	store *conformance.Store
 	sites map[string]*site // by the file and line of the story
@@ -29,7 +29,7 @@ func newEnvoyFront(t testing.TB, stories []conformance.Story) *envoyFront {
 	if err != nil {
 		t.Fatal(err)
 	}
-	local, err := memstore.New(memstore.Options{}) // the fallback while the store is down
+	local, err := memstore.New(memstore.Options{}) // the fallback while the store is unavailable
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,8 +45,8 @@ func newEnvoyFront(t testing.TB, stories []conformance.Story) *envoyFront {
 		if _, excepted := s.Except["envoy"]; excepted {
 			continue
 		}
-		// The deadline is long because the machine is busy with the load of the tests. The filter
-		// polls seldom, because there are hundreds of sites.
+		// The deadline is long, because the tests keep the machine busy. The filter polls seldom,
+		// because there are hundreds of sites.
 		f.sites[s.Place] = &site{set: "deadline: 5s\npoll: 3s\n"}
 		sites, reported = append(sites, f.sites[s.Place]), append(reported, s)
 	}
@@ -54,7 +54,7 @@ func newEnvoyFront(t testing.TB, stories []conformance.Story) *envoyFront {
 	set := conformance.Setting{Now: time.Now(), KeySetURL: conformance.ServeKeySet(t),
 		Attrs: map[string]string{"query": "request.query", "protocol": "request.protocol"}}
 	for _, s := range reported {
-		document, err := policyfile.Load(s.Write(t, t.TempDir(), set)) // because the file does not change
+		document, err := policyfile.Load(s.Write(t, t.TempDir(), set)) // the file does not change
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,8 +72,8 @@ func newEnvoyFront(t testing.TB, stories []conformance.Story) *envoyFront {
 	return f
 }
 
-// envoyVMs is the number of filter instances: one in each of two workers, and one in the main
-// thread, which polls for policies too.
+// envoyVMs is the number of instances of the filter: one in each of two workers, and one in the
+// main thread, which also polls for policies.
 const envoyVMs = 3
 
 func (f *envoyFront) begin(_ testing.TB, s *conformance.Story) conformance.Asker {

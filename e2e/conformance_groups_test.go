@@ -14,27 +14,27 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// siteMax bounds the sites of a process, because each site watches a file, and the kernel grants
-// 128 watches to all processes together.
+// siteMax bounds the number of sites of a process. Each site watches a file, and the kernel permits
+// only 128 watches for all processes together.
 const siteMax = 48
 
-// groupedFront runs the stories against one process for each group of stories, with a site for each
-// story.
+// groupedFront divides the stories into groups. It runs each group against a process of its own,
+// which has a site for each story.
 type groupedFront struct {
 	t      testing.TB
 	name   string // the name of the front in the corpus
 	redis  *redistest.Server
 	absent string // the URL of a Redis that does not exist
 	groups []storyGroup
-	// start starts the process of a group, with the Redis at the URL. It returns the addresses of
-	// the sites, in the order of the policy files.
+	// start starts the process of a group, which uses the Redis at the URL. It returns the
+	// addresses of the sites, in the order of the policy files.
 	start     func(redis string, policies []string) (process *server, addresses []string)
 	running   *server // the process of the current group
 	addresses []string
 }
 
-// storyGroup is a sequence of stories that share a process. Either all stories of a group have a
-// Redis, or none of them has one. No two of them share a namespace.
+// storyGroup is a sequence of stories that share a process. Either all of these stories have a
+// Redis, or none of them. No two of them have the same namespace.
 type storyGroup struct {
 	away     bool
 	policies []string       // the files of their policies
@@ -42,8 +42,8 @@ type storyGroup struct {
 	names    map[string]bool
 }
 
-// newGroupedFront divides the stories into groups. The argument attrs contains the front's names of
-// the attributes in the stories.
+// newGroupedFront divides the stories into groups. The argument attrs maps the attribute names in
+// the stories to those of the front.
 func newGroupedFront(t testing.TB, name string, attrs map[string]string, stories []conformance.Story) *groupedFront {
 	t.Helper()
 	f := &groupedFront{t: t, name: name, redis: redistest.Start(t), absent: "unix://" + filepath.Join(t.TempDir(), "nobody.sock")}
@@ -64,8 +64,8 @@ func newGroupedFront(t testing.TB, name string, attrs map[string]string, stories
 	return f
 }
 
-// addressOf returns the address of the story's site, and starts the process of its group if
-// necessary.
+// addressOf returns the address of the story's site. If the process of the story's group does not
+// run yet, it stops the previous process and starts this one.
 func (f *groupedFront) addressOf(s *conformance.Story) string {
 	f.t.Helper()
 	for ; len(f.groups) > 0; f.groups = f.groups[1:] {
@@ -104,7 +104,8 @@ func (f *groupedFront) begin(_ testing.TB, s *conformance.Story) conformance.Ask
 	}
 }
 
-// runConformance runs the conformance corpus against a front, which the function start starts.
+// runConformance runs the conformance corpus against a front whose processes the function start
+// starts.
 func runConformance(t *testing.T, name string, attrs map[string]string, start func(redis string, policies []string) (*server, []string)) {
 	t.Helper()
 	stories, wrong := conformance.Load(t), conformance.LoadWrong(t)

@@ -11,8 +11,8 @@ import (
 	"github.com/penstock/penstock/internal/test/freeport"
 )
 
-// TestConformanceOfCaddy runs the conformance corpus against Caddy. The deadline can be long: in
-// the stories without Redis, the connection fails at once.
+// TestConformanceOfCaddy runs the conformance corpus against Caddy. The timeout of Redis may be
+// long, because in the stories without Redis, connections fail at once.
 func TestConformanceOfCaddy(t *testing.T) {
 	t.Parallel()
 	upstream := startUpstream(t, conformance.Upstream())

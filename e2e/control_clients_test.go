@@ -15,10 +15,11 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// usersTried is the number of clients in the test of shares of the clients.
+// usersTried is the number of clients with which a share of the clients is tested.
 const usersTried = 24
 
-// The method reported waits until a number of nodes have records in Redis.
+// The method reported waits until exactly the given number of nodes have reported themselves in
+// Redis.
 func (p *policyPlane) reported(nodes int) {
 	p.t.Helper()
 	eventually.Until(p.t, controlPatience, fmt.Sprintf("%d nodes have reported", nodes), func() bool {
@@ -26,7 +27,7 @@ func (p *policyPlane) reported(nodes int) {
 	})
 }
 
-// The method candidate returns the candidate of the publication, 0 for none.
+// The method candidate returns the revision of the published candidate, or 0 if there is none.
 func (p *policyPlane) candidate() int64 {
 	p.t.Helper()
 	var found struct{ Publication struct{ Candidate int64 } }
@@ -48,10 +49,9 @@ func (p *policyPlane) lastChange(wants ...string) {
 	}
 }
 
-// TestACandidateForAShareOfTheClients publishes a candidate to a share of the clients of two Caddys
-// and a native module, which decide alike. A bridge that runs prevents this publication, and a
-// bridge that starts later withdraws the candidate. The candidate withdraws itself if it denies too
-// much.
+// TestACandidateForAShareOfTheClients publishes a candidate for a share of the clients. Two Caddys
+// and a native module apply it to the same clients. While a bridge runs, the publication is
+// rejected. The candidate is withdrawn if a bridge starts later, or if it denies too much.
 func TestACandidateForAShareOfTheClients(t *testing.T) {
 	t.Parallel()
 	p := startPolicies(t)

@@ -15,9 +15,9 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// TestCommandsOfTiersTokensAndEvents tests the commands that call single operations of the API: a
-// tier is made, listed and deleted, events are printed, their client is forgotten, and a token is
-// revoked.
+// TestCommandsOfTiersTokensAndEvents tests commands that call a single operation of the API each.
+// They create, list and delete a tier, print events, forget the client of these events, and revoke
+// a token.
 func TestCommandsOfTiersTokensAndEvents(t *testing.T) {
 	t.Parallel()
 	control := startControl(t, pgtest.Database(t), redistest.Start(t).URL(), "")
@@ -77,8 +77,8 @@ func TestCommandsOfTiersTokensAndEvents(t *testing.T) {
 	}
 }
 
-// TestCommandsThatExplainLimits tests the commands that print a client's limits and what remains of
-// them, against a control plane that reads the counters.
+// TestCommandsThatExplainLimits tests the commands that print the limits of a client and the
+// remaining units. The control plane reads the counters from Redis.
 func TestCommandsThatExplainLimits(t *testing.T) {
 	t.Parallel()
 	key := filepath.Join(t.TempDir(), "policy.key")

@@ -24,17 +24,17 @@ import (
 	"github.com/penstock/penstock/internal/test/freeport"
 )
 
-// The type controlPath is what lies between nodes and a control plane. It notes the answers, and
-// can replace them.
+// The type controlPath is a proxy between nodes and a control plane. It counts the answers, and can
+// replace them.
 type controlPath struct {
 	url string
 
 	mu      sync.Mutex
-	replace func(*http.Response) // nil to pass answers on
-	seen    map[int]int          // by status
+	replace func(*http.Response) // if nil, answers are passed on
+	seen    map[int]int          // the number of answers, by status
 }
 
-// path returns a path to the control plane.
+// path starts a proxy in front of the control plane.
 func (p *policyPlane) path() *controlPath {
 	p.t.Helper()
 	c := &controlPath{seen: map[int]int{}}
@@ -61,7 +61,8 @@ func (c *controlPath) count(status int) int {
 	return c.seen[status]
 }
 
-// The method answer replaces the text of each answer; nil passes answers on.
+// The method answer makes the proxy replace the text of each answer. If text is nil, the proxy
+// passes answers on.
 func (c *controlPath) answer(text []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -78,7 +79,7 @@ func (c *controlPath) answer(text []byte) {
 	}
 }
 
-// The type memoryNode is a Caddy whose counters are in memory, and which has no Redis.
+// The type memoryNode is a Caddy without a Redis. Its counters are in memory.
 type memoryNode struct {
 	*process
 	plane           *policyPlane
@@ -113,7 +114,8 @@ func (p *policyPlane) memoryNode(from *controlPath, tokenFile, name string) *mem
 	return n
 }
 
-// The method looks makes the node read its policy now, and returns the limit of a client.
+// The method looks makes the node read its policy now, and returns the limit that the node reports
+// to a user.
 func (n *memoryNode) looks(user string) string {
 	_ = penstock(n.t, "reload", "--admin", n.admin)
 	return n.limit(user)
@@ -124,7 +126,8 @@ func (n *memoryNode) await(limit string) {
 	eventually.Until(n.t, controlPatience, n.name+" has the limit "+limit, func() bool { return n.looks("bob") == limit })
 }
 
-// The method published publishes a step, and waits until Redis has it.
+// The method published runs penstock control policy publish, and waits until Redis has the
+// publication.
 func (p *policyPlane) published(args ...string) {
 	p.t.Helper()
 	before := p.text()
@@ -132,12 +135,12 @@ func (p *policyPlane) published(args ...string) {
 	eventually.Until(p.t, controlPatience, "Redis has the publication", func() bool { return p.text() != before })
 }
 
-// The method text returns what is published in Redis.
+// The method text returns the published text in Redis.
 func (p *policyPlane) text() string { return p.redis.Client().Get(p.t.Context(), publishedKey).Val() }
 
-// TestPoliciesOverHTTP publishes policies to nodes without Redis: to all, in shadow, to a share of
-// the nodes and to a share of the clients. The control plane is then killed, and nodes start
-// without it.
+// TestPoliciesOverHTTP publishes policies to nodes without Redis: to all nodes, in shadow, to a
+// share of the nodes, and for a share of the clients. It then kills the control plane, and starts
+// nodes without it.
 func TestPoliciesOverHTTP(t *testing.T) {
 	t.Parallel()
 	p := startPolicies(t)
@@ -202,7 +205,8 @@ func TestPoliciesOverHTTP(t *testing.T) {
 	p.outlives(node)
 }
 
-// The method outlives kills the control plane, and starts nodes without it.
+// The method outlives tests that a node keeps its policy when the control plane is killed, even
+// over a restart.
 func (p *policyPlane) outlives(node *memoryNode) {
 	t := p.t
 	t.Helper()
@@ -230,8 +234,8 @@ func (p *policyPlane) outlives(node *memoryNode) {
 	}
 }
 
-// TestPoliciesOverHTTPAreVerified gives a node answers that are not the policy of its control
-// plane. The policy in force stays, and each is logged and counted once.
+// TestPoliciesOverHTTPAreVerified tests answers that are not the policy of the control plane. The
+// node keeps the policy in force, and logs and counts each such answer once.
 func TestPoliciesOverHTTPAreVerified(t *testing.T) {
 	t.Parallel()
 	p := startPolicies(t)
@@ -269,16 +273,17 @@ func TestPoliciesOverHTTPAreVerified(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.refuses(node, "no token", "the token of the control plane: open")
-	writeFile(t, token, p.token+"\n") // a token of people may read as well
+	writeFile(t, token, p.token+"\n") // the token of a person may also read policies
 	accepted(2)
 }
 
-// The method refuses tests that a node rejects what it reads, and keeps its policy.
+// The method refuses tests that a node rejects the answer that it gets, and keeps its policy. The
+// argument want is a part of the expected error.
 func (p *policyPlane) refuses(node *memoryNode, what, want string) {
 	t := p.t
 	t.Helper()
 	refused := node.edits("shop", "refused")
-	eventually.Until(t, controlPatience, what+" is rejected", func() bool { // a reload may use the answer of the second before
+	eventually.Until(t, controlPatience, what+" is rejected", func() bool { // an answer may be used for a second
 		return strings.Contains(penstock(t, "reload", "--admin", node.admin).diagnostics, want)
 	})
 	eventually.Until(t, controlPatience, what+" is counted", func() bool { return node.edits("shop", "refused") > refused })
@@ -290,7 +295,8 @@ func (p *policyPlane) refuses(node *memoryNode, what, want string) {
 	}
 }
 
-// TestEnvoyTakesPoliciesOverHTTP publishes a policy to a bridge and a native module without Redis.
+// TestEnvoyTakesPoliciesOverHTTP publishes a policy to a bridge and a native module that have no
+// Redis.
 func TestEnvoyTakesPoliciesOverHTTP(t *testing.T) {
 	t.Parallel()
 	p := startPolicies(t)

@@ -12,8 +12,9 @@ import (
 )
 
 // TestTablesAreImported imports the tables of a company that kept its limits in a database. Rules
-// from CSV are added to an existing policy, clients from CSV become records of a control plane, and
-// the keys file of the policy is imported too. An import that is repeated changes nothing.
+// from a CSV file are added to an existing policy, and clients from a CSV file become records of a
+// control plane. The keys file of the policy is imported as well. A repeated import changes
+// nothing.
 func TestTablesAreImported(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)

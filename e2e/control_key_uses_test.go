@@ -15,14 +15,15 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// usedKeysPolicy has API keys in the directory, and units that a filter leases.
+// usedKeysPolicy takes API keys from the directory. Its limit is so high that the filter leases
+// units.
 const usedKeysPolicy = `name: shop
 lease: auto
 identify: [{api_key: {keys: directory, on_invalid: deny}}]
 rules: [{name: api, limit: 1000000/31d fixed_window}]
 `
 
-// keyUser is a control plane with API keys that a test uses.
+// keyUser is a control plane whose API keys a test creates and uses.
 type keyUser struct {
 	*controlPlane
 	t     *testing.T
@@ -41,7 +42,7 @@ func (u *keyUser) run(args ...string) commandResult {
 	return penstock(u.t, append(append([]string{"key"}, args...), "--control", "http://"+u.address, "--control-token-file", token)...)
 }
 
-// The method make makes two keys of one name. The second key is not used yet.
+// The method make creates two keys with one name: the second is the successor of the first.
 func (u *keyUser) make(name string) (first, second string) {
 	u.t.Helper()
 	var made, next keysMade
@@ -50,8 +51,7 @@ func (u *keyUser) make(name string) (first, second string) {
 	return made.Key, next.Key
 }
 
-// The method named uses returns the times at which the keys of a name were last used, by the hashes
-// of the keys.
+// The method named uses returns when each key with a name was last used, by the hashes of the keys.
 func (u *keyUser) uses(name string) map[string]time.Time {
 	u.t.Helper()
 	var shown struct {
@@ -71,8 +71,8 @@ func (u *keyUser) uses(name string) map[string]time.Time {
 	return uses
 }
 
-// The method test tests that the control plane soon knows the use of the first key of a name, and
-// then that of the second key, too.
+// The method test tests that the control plane soon knows that the first key of a name was used,
+// and then that the second key was used as well.
 func (u *keyUser) test(name string, ask func(key string) (status int)) {
 	u.t.Helper()
 	first, second := u.make(name)
@@ -98,8 +98,9 @@ func (u *keyUser) test(name string, ask func(key string) (status int)) {
 	use(second, 2)
 }
 
-// TestWhenKeysWereUsed tests that the control plane knows when each API key was last used at Caddy,
-// behind Envoy's filter and at the native module, and which key of a rotation is still in use.
+// TestWhenKeysWereUsed tests that the control plane knows when each API key was last used, and so
+// which key of a rotation is still in use. The keys are used at a Caddy, at an Envoy with the
+// filter, and at an Envoy with the native module.
 func TestWhenKeysWereUsed(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)

@@ -11,9 +11,9 @@ import (
 	"github.com/penstock/penstock/internal/test/pgtest"
 )
 
-// TestKeysOfAControlPlane tests that a key in Redis stays valid when a control plane takes over. A
-// key that the command creates through the control plane is valid at a Caddy, beside its successor,
-// until it is revoked. The keys of a forgotten client are denied.
+// TestKeysOfAControlPlane tests that a key in Redis stays valid after a control plane has taken
+// over. A key that is created through the control plane is valid at a Caddy until it is revoked,
+// even if it has a successor. The keys of a forgotten client are denied.
 func TestKeysOfAControlPlane(t *testing.T) {
 	t.Parallel()
 	k := startKeyed(t, 1, directedKeys, "")

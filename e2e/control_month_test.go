@@ -24,20 +24,20 @@ import (
 	"github.com/penstock/penstock/internal/test/s3test"
 )
 
-// The method run runs penstock control with the token and the database of a control plane, and the
-// keys of the S3 server.
+// The method run runs a command of penstock control. The command has the token and the database of
+// the control plane, and the keys of the S3 server.
 func (c *controlPlane) run(database string, args ...string) commandResult {
 	c.t.Helper()
 	var out, diagnostics bytes.Buffer
 	command := exec.Command(penstockProgram(c.t), append([]string{"control"}, args...)...)
 	command.Stdout, command.Stderr = &out, &diagnostics
 	command.Env = append(append(os.Environ(), "PENSTOCK_DATABASE="+database, "PENSTOCK_TOKEN="+c.token), s3test.Environment()...)
-	_ = command.Run() // the status shows how the command ended
+	_ = command.Run() // the exit status shows how the command ended
 	return commandResult{out.String(), diagnostics.String(), command.ProcessState.ExitCode()}
 }
 
-// TestAMonthIsBilledAndArchived tests a month with real processes: a client uses a share of a
-// quota, and the receiver of notices is called; later the month is archived, verified and restored.
+// TestAMonthIsBilledAndArchived tests a month with real processes. A client uses a part of its
+// quota, and the receiver of notices is called. Later a month is archived, verified and restored.
 func TestAMonthIsBilledAndArchived(t *testing.T) {
 	t.Parallel()
 	database, redis, s3 := pgtest.Database(t), redistest.Start(t), s3test.Start(t)
@@ -80,7 +80,8 @@ func TestAMonthIsBilledAndArchived(t *testing.T) {
 	archiveAMonth(t, control, database, s3)
 }
 
-// archiveAMonth archives a month of events, verifies and restores it, and damages it.
+// archiveAMonth archives a month of events, verifies and restores it, and finally damages the
+// archive.
 func archiveAMonth(t *testing.T, control *controlPlane, database string, s3 *s3test.Server) {
 	t.Helper()
 	const month = "rate_limit_events_2025_01"

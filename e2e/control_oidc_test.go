@@ -17,8 +17,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// TestPeopleUseTheCommands tests that commands work with the token of a person, whose groups
-// determine the role, and that the history names the person.
+// TestPeopleUseTheCommands tests that commands work with the token of a person, that the person's
+// groups determine the role, and that the history names the person.
 func TestPeopleUseTheCommands(t *testing.T) {
 	t.Parallel()
 	key, url := newEC(t, "one"), ""

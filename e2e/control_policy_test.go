@@ -19,17 +19,17 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// publishedKey is the key at which Redis has the policy shop.
+// publishedKey is the Redis key under which the policy named shop is published.
 const publishedKey = "rl1:~policy:{~policy}:shop"
 
-// shopLimit returns the policy shop with a limit. The rule named no also denies requests while
-// Redis is down.
+// shopLimit returns the policy named shop with a limit. The rule named "no" needs no Redis, so it
+// shows which policy a node has while Redis is down.
 func shopLimit(limit string) string {
 	return "name: shop\nidentify: [{header: {name: X-User, unverified: true}}, ip]\nrules: [{name: no, match: {header: {X-User: mallory}}, action: block}, " +
 		"{name: api, limit: " + limit + "}]\n"
 }
 
-// policyPlane is a control plane with a key, and its command.
+// policyPlane is a control plane with a key for signing policies.
 type policyPlane struct {
 	*controlPlane
 	redis  *redistest.Server
@@ -42,7 +42,7 @@ func startPolicies(t *testing.T) *policyPlane {
 	return startPoliciesOf(t, pgtest.Database(t))
 }
 
-// startPoliciesOf does what startPolicies does, over a given database.
+// startPoliciesOf is startPolicies with a given database.
 func startPoliciesOf(t *testing.T, database string) *policyPlane {
 	t.Helper()
 	p := &policyPlane{redis: redistest.Start(t), folder: t.TempDir()}
@@ -55,7 +55,7 @@ func startPoliciesOf(t *testing.T, database string) *policyPlane {
 	return p
 }
 
-// The method policy runs penstock control policy.
+// The method policy runs a command of penstock control policy.
 func (p *policyPlane) policy(args ...string) commandResult {
 	p.t.Helper()
 	file := filepath.Join(p.folder, "token")
@@ -63,7 +63,7 @@ func (p *policyPlane) policy(args ...string) commandResult {
 	return penstock(p.t, append(append([]string{"control", "policy"}, args...), "--control", "http://"+p.address, "--control-token-file", file)...)
 }
 
-// The method put writes a revision.
+// The method put writes a revision of the policy, without publishing it.
 func (p *policyPlane) put(text string) string {
 	p.t.Helper()
 	file := filepath.Join(p.folder, "shop.yaml")
@@ -120,14 +120,14 @@ func (p *policyPlane) module(name string) *site {
 	return sites[0]
 }
 
-// limit returns the limit that a node reports to a client.
+// limit returns the limit that a node reports to a user.
 func (p *process) limit(user string) string {
 	return p.ask(p.t.Context(), "GET", "/", "X-User", user).header.Get("X-RateLimit-Limit")
 }
 
 // TestPoliciesFromTheControlPlane publishes a policy to two Caddys, a bridge and a native module.
-// The test then covers a revision that does not compile, a forged policy, an emptied Redis, and a
-// start while Redis is down.
+// It also tests a revision that does not compile, a forged policy, an emptied Redis, and a node
+// that starts while Redis is down.
 func TestPoliciesFromTheControlPlane(t *testing.T) {
 	t.Parallel()
 	p := startPolicies(t)
@@ -180,8 +180,8 @@ func TestPoliciesFromTheControlPlane(t *testing.T) {
 	p.testForgery(nodes)
 }
 
-// The method named explains tests the explanation of a request of a client that has its own limit
-// in the directory.
+// The method named explains tests penstock control policy explain, for example for a client that
+// has a limit of its own in the directory.
 func (p *policyPlane) explains() {
 	t := p.t
 	t.Helper()
@@ -234,8 +234,8 @@ func (p *policyPlane) testForgery(nodes []*process) {
 	}
 }
 
-// TestACandidateWithdrawsItself publishes a candidate in shadow, then to a share of the nodes,
-// where it denies more than its bound.
+// TestACandidateWithdrawsItself publishes a candidate first in shadow and then to a share of the
+// nodes. There it denies more than its bound permits, and is withdrawn.
 func TestACandidateWithdrawsItself(t *testing.T) {
 	t.Parallel()
 	p := startPolicies(t)

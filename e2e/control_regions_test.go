@@ -37,14 +37,15 @@ func startRegions(t *testing.T) *regionPlane {
 	return p
 }
 
-// publish publishes a policy with a limit.
+// publish publishes a revision with the given limit per hour.
 func (p *regionPlane) publish(limit string) {
 	p.t.Helper()
 	p.put(shopLimit(limit + "/1h"))
 	p.policy("publish", "--all", "--reason", "a test").mustSucceed(p.t)
 }
 
-// awaitBoth waits until both regions have something, and logs how long that took.
+// awaitBoth waits until the function has returns true for both regions, and logs how long that
+// took.
 func (p *regionPlane) awaitBoth(what string, has func(*redistest.Server) bool) {
 	p.t.Helper()
 	began := time.Now()
@@ -54,14 +55,14 @@ func (p *regionPlane) awaitBoth(what string, has func(*redistest.Server) bool) {
 	p.t.Logf("%s is in both regions after %v", what, time.Since(began))
 }
 
-// blocked returns a function that reports whether a Redis has the block of a client.
+// blocked returns a function that reports whether a Redis has a block of the given client.
 func (p *regionPlane) blocked(user string) func(*redistest.Server) bool {
 	return func(redis *redistest.Server) bool {
 		return strings.Contains(redis.Client().Get(p.t.Context(), "rl1:~who:header.x-user:"+user).Val(), `"block"`)
 	}
 }
 
-// awaitLine waits until penstock control status prints a line.
+// awaitLine waits until penstock control status prints a line that begins with the given pattern.
 func (p *regionPlane) awaitLine(line string) {
 	p.t.Helper()
 	file := filepath.Join(p.folder, "token")
@@ -73,7 +74,7 @@ func (p *regionPlane) awaitLine(line string) {
 }
 
 // TestRegions tests that records and policies reach all regions. A region that is cut off keeps
-// what it has, delays no other, and gets everything as soon as the link is back.
+// what it has, and does not delay other regions. It gets everything as soon as the link is back.
 func TestRegions(t *testing.T) {
 	t.Parallel()
 	p := startRegions(t)

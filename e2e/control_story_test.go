@@ -26,18 +26,19 @@ import (
 // companyCustomers is the number of customers that the company imports.
 const companyCustomers = 2000
 
-// companyPolicy returns the policy of the company, with the limit of the tier pro. Months make the
-// test independent of midnight, except on the last day of one.
+// companyPolicy returns the policy of the company. The argument pro is the limit of the tier pro.
+// The windows are so long that midnight during the test has no effect, except on the last day of a
+// window.
 func companyPolicy(pro string) string {
 	return "name: shop\ndirectory: true\nevents: {denied: all}\nidentify: [{header: {name: X-User, unverified: true}}, ip]\n" +
 		"rules: [{name: api, limit: 3/31d, tiers: {pro: " + pro + ", enterprise: unlimited}}]\n"
 }
 
-// used is what the nodes answered to a customer.
+// used counts what the nodes answered to a customer.
 type used struct{ admitted, denied int }
 
-// company is a company with a control plane, two Caddys and an archive, and what was done with
-// them.
+// company is a company with a control plane, two Caddys and an archive. It also records what the
+// test did.
 type company struct {
 	*policyPlane
 	database string
@@ -48,10 +49,10 @@ type company struct {
 	told     strings.Builder
 }
 
-// TestTheStoryOfACompany: a company has three tiers and 2,000 customers. One upgrades, one gets a
-// higher limit until Friday, an abuser is found and blocked, and a bad policy takes itself back.
-// The bill has exactly the requests that the nodes answered. An old month is archived, verified and
-// restored, and the history is as it was written.
+// TestTheStoryOfACompany plays the story of a company with three tiers and 2,000 customers. One
+// customer upgrades, another gets a higher limit until Friday, and an abuser is found and blocked.
+// A bad policy is withdrawn automatically. The bill has exactly the requests that the nodes
+// answered. An old month is archived, verified and restored, and the history is as it was written.
 func TestTheStoryOfACompany(t *testing.T) {
 	t.Parallel()
 	c := startCompany(t)
@@ -76,7 +77,8 @@ func startCompany(t *testing.T) *company {
 	return c
 }
 
-// The method run runs a command of the company, and writes it and its output to the transcript.
+// The method run runs a command of the company, and writes the command and its output to the
+// transcript.
 func (c *company) run(args ...string) string {
 	c.t.Helper()
 	var out, diagnostics bytes.Buffer
@@ -119,8 +121,8 @@ func (c *company) ask(node *process, customer string) answer {
 	return a
 }
 
-// company.holds waits until both nodes answer a customer with a status, and with a limit unless
-// limit is "".
+// company.holds waits until both nodes answer a customer with the given status and limit. If limit
+// is "", any limit will do.
 func (c *company) holds(customer string, status int, limit string) {
 	c.t.Helper()
 	began := time.Now()
@@ -136,7 +138,8 @@ func (c *company) holds(customer string, status int, limit string) {
 	c.log("# both nodes answer %s with %d%s, after %d ms\n", customer, status, limit, time.Since(began).Milliseconds())
 }
 
-// company.opens makes tiers, imports the customers, publishes the policy and starts the nodes.
+// company.opens creates the tiers, imports the customers, publishes the policy and starts the
+// nodes.
 func (c *company) opens() {
 	t := c.t
 	t.Helper()
@@ -172,7 +175,7 @@ func (c *company) opens() {
 	c.holds("c4", 200, "")
 }
 
-// The method upgrades lets a customer of the tier free, who is denied, buy the tier pro.
+// The method upgrades moves a denied customer from the tier free to the tier pro.
 func (c *company) upgrades() {
 	c.t.Helper()
 	for range 4 {
@@ -192,7 +195,7 @@ func (c *company) grantsUntilFriday() {
 	}
 }
 
-// The method blocksAnAbuser finds the customer with the most denials, and blocks it.
+// The method blocksAnAbuser finds the customer with the most denials, and blocks this customer.
 func (c *company) blocksAnAbuser() {
 	t := c.t
 	t.Helper()
@@ -211,7 +214,7 @@ func (c *company) blocksAnAbuser() {
 }
 
 // The method publishesABadPolicy publishes a revision that denies nearly everything to one of the
-// two nodes. It must take itself back.
+// two nodes. The revision must be withdrawn automatically.
 func (c *company) publishesABadPolicy() {
 	t := c.t
 	t.Helper()

@@ -21,24 +21,24 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// controlPatience is how long a step of a control plane may take on a busy machine.
+// controlPatience is how long each step of these tests may take on a busy machine.
 const controlPatience = 60 * time.Second
 
-// controlPlane is a running penstock control.
+// controlPlane is a running process of penstock control.
 type controlPlane struct {
 	*server
 	address, token string
 }
 
-// startControl starts a process over a database and a Redis. The argument redis is "" if args name
-// regions. A token of the database may be given; otherwise the process makes the first one. The
-// argument args contains further flags.
+// startControl starts a process with a database and a Redis. If args name regions, redis is "". If
+// the database already has tokens, the argument token is one of them; otherwise it is "", and the
+// process creates the first token. The argument args holds further flags.
 func startControl(t *testing.T, database, redis, token string, args ...string) *controlPlane {
 	t.Helper()
 	return startControlAt(t, freeport.Address(t), database, redis, token, args...)
 }
 
-// startControlAt does what startControl does, at a given address.
+// startControlAt is startControl at a given address.
 func startControlAt(t *testing.T, address, database, redis, token string, args ...string) *controlPlane {
 	t.Helper()
 	c := &controlPlane{address: address, token: token}
@@ -68,7 +68,7 @@ func startControlAt(t *testing.T, address, database, redis, token string, args .
 // readiness is the answer of /readyz.
 type readiness struct{ Database, Schema, Redis, Publisher, OIDC string }
 
-// The method ready asks /readyz. The status is 0 if there is no answer.
+// The method ready requests /readyz. The status is 0 if there is no answer.
 func (c *controlPlane) ready() (status int, r readiness) {
 	response, err := http.Get("http://" + c.address + "/readyz")
 	if err != nil {
@@ -79,7 +79,8 @@ func (c *controlPlane) ready() (status int, r readiness) {
 	return response.StatusCode, r
 }
 
-// The method send sends a request with the token, and returns the status and the body.
+// The method send sends a request with the token, and returns the status and the body of the
+// answer.
 func (c *controlPlane) send(method, path, body string) (status int, text string) {
 	c.t.Helper()
 	r, err := http.NewRequest(method, "http://"+c.address+path, strings.NewReader(body))
@@ -100,7 +101,7 @@ func (c *controlPlane) send(method, path, body string) (status int, text string)
 	return response.StatusCode, string(answer)
 }
 
-// The method edit makes an edit of a client.
+// The method edit makes an edit of a client through the API.
 func (c *controlPlane) edit(client, action string) {
 	c.t.Helper()
 	path := "/v1/clients/" + url.PathEscape(client) + "/edits"
@@ -109,7 +110,7 @@ func (c *controlPlane) edit(client, action string) {
 	}
 }
 
-// client runs the command penstock client through the control plane.
+// client runs a command of penstock client that calls the control plane.
 func (c *controlPlane) client(args ...string) commandResult {
 	c.t.Helper()
 	file := filepath.Join(c.t.TempDir(), "token")
@@ -117,7 +118,8 @@ func (c *controlPlane) client(args ...string) commandResult {
 	return penstock(c.t, append([]string{"client", "--control", "http://" + c.address, "--control-token-file", file}, args...)...)
 }
 
-// startControlled starts the Caddy of make run-control. Only the Caddy's addresses are changed.
+// startControlled starts a Caddy with the configuration of "make run-control". Only addresses and
+// paths are changed.
 func startControlled(t *testing.T, redis string) *process {
 	t.Helper()
 	folder, err := filepath.Abs("../examples/control")
@@ -133,8 +135,9 @@ func startControlled(t *testing.T, redis string) *process {
 	return startCaddy(t, caddyfile, "PENSTOCK_REDIS="+redis)
 }
 
-// TestControlPlane tests a control plane and a Caddy in several faults: a control plane is killed,
-// Redis is emptied, PostgreSQL is killed. Limits stay in force in all of them.
+// TestControlPlane tests a control plane and a Caddy under several faults. The control plane is
+// killed, Redis is emptied, and PostgreSQL is killed. Limits stay in force under all of these
+// faults.
 func TestControlPlane(t *testing.T) {
 	t.Parallel()
 	database, redis := pgtest.Start(t), redistest.Start(t)
@@ -200,7 +203,8 @@ func TestControlPlane(t *testing.T) {
 	}
 }
 
-// checkCommands changes a client of a node by penstock client.
+// checkCommands changes a client with penstock client, and checks that the node applies the
+// changes.
 func (c *controlPlane) checkCommands(node *process) {
 	t := c.t
 	t.Helper()

@@ -16,8 +16,9 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// usedPolicy has a limit whose units a filter leases and that all clients share, a limit per client
-// with a cost of two, and a limit whose cost is in the response.
+// usedPolicy has three rules: one with a limit that all clients share, one with a limit per client
+// and a cost of two, and one whose cost is in the response. The filter leases units of the first
+// two.
 const usedPolicy = `name: shop
 lease: auto
 identify: [{header: {name: X-User, unverified: true}}]
@@ -28,8 +29,8 @@ rules:
 `
 
 // TestUsageBehindEnvoyIsExact tests that the usage in PostgreSQL is exact for each client and rule.
-// It includes the requests that Envoy's filter admits from leased units, and the units that
-// responses cost. The policy is edited during the test.
+// The usage includes requests that the filter admits from leased units, and costs that responses
+// report. The policy is edited during the test.
 func TestUsageBehindEnvoyIsExact(t *testing.T) {
 	t.Parallel()
 	database, redis := pgtest.Database(t), redistest.Start(t)
@@ -87,7 +88,7 @@ func TestUsageBehindEnvoyIsExact(t *testing.T) {
 	}
 	control.awaitUsage("all", usedRow{Admitted: total, Units: total})
 	control.awaitUsage("each", usedRow{Admitted: total, Units: 2 * total})
-	// Each response reports 3 units, and 10 were reserved.
+	// Each response reports a cost of 3 units. For each request, 10 were reserved.
 	control.awaitRow(usedRow{"header.x-user:carl", "shop", "priced", "", 4, 0, 12})
 	control.awaitUsage("priced", usedRow{Admitted: 4, Units: 12})
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// nodeToken makes a token for nodes, and returns the file that contains it.
+// nodeToken creates a token for nodes, and returns the path of a file that contains it.
 func (c *controlPlane) nodeToken() (file string) {
 	c.t.Helper()
 	status, text := c.send("POST", "/v1/tokens", `{"name":"nodes","role":"node","expires_at":"`+instantInAnHour()+`","reason":"a test"}`)
@@ -52,8 +52,8 @@ func (c *controlPlane) usage(query string) (rows []usedRow) {
 	return answer.Usage
 }
 
-// awaitUsage waits until the sums of all clients under a rule have the wanted values, and fails if
-// the sums exceed these values.
+// awaitUsage waits until the sums over all clients under a rule have the wanted values. It fails
+// the test if the sums exceed these values.
 func (c *controlPlane) awaitUsage(rule string, want usedRow) {
 	c.t.Helper()
 	var sum usedRow
@@ -74,8 +74,8 @@ func (c *controlPlane) awaitUsage(rule string, want usedRow) {
 	}
 }
 
-// awaitEndpoint waits until the decisions of a path pattern have the wanted numbers and a
-// latency.
+// awaitEndpoint waits until the metrics of a path pattern report the wanted numbers of decisions,
+// and a latency.
 func (c *controlPlane) awaitEndpoint(rule, endpoint string, admitted, denied int) {
 	c.t.Helper()
 	eventually.Until(c.t, controlPatience, fmt.Sprintf("%s %s has %d and %d", rule, endpoint, admitted, denied), func() bool {
@@ -92,7 +92,7 @@ func (c *controlPlane) awaitEndpoint(rule, endpoint string, admitted, denied int
 			c.t.Fatalf("%d %s %v", status, text, err)
 		}
 		a, d := 0, 0
-		for _, e := range answer.Endpoints { // two if midnight has passed during the test
+		for _, e := range answer.Endpoints { // there are two entries if midnight has passed during the test
 			if e.Endpoint != endpoint || e.P99 <= 0 || e.P50 > e.P99 {
 				c.t.Fatalf("%+v", e)
 			}
@@ -137,7 +137,7 @@ const tellingCaddyfile = `{
 `
 
 // TestUsageIsExactInPostgreSQL tests that PostgreSQL has exactly the requests that a Caddy admitted
-// and denied, although the control plane, PostgreSQL and the Caddy are killed in turn.
+// and denied, although the control plane, PostgreSQL and the Caddy are killed one after the other.
 func TestUsageIsExactInPostgreSQL(t *testing.T) {
 	t.Parallel()
 	database, redis := pgtest.Start(t), redistest.Start(t)
@@ -165,13 +165,13 @@ func TestUsageIsExactInPostgreSQL(t *testing.T) {
 	control.awaitEndpoint("api", "/api", 2, 8)
 
 	node.write(strings.Replace(caddyfile, "events", "events {\n\t\t\tip none\n\t\t}", 1))
-	if err := node.reload(); err != nil { // the previous configuration has the spool open meanwhile
+	if err := node.reload(); err != nil { // meanwhile the previous configuration still has the spool open
 		t.Fatal(err)
 	}
 	for range 4 {
 		node.ask(t.Context(), "GET", "/priced", "X-User", "carl")
 	}
-	// The response reports 3 units, and 10 were reserved.
+	// Each response reports a cost of 3 units. For each request, 10 were reserved.
 	eventually.Until(t, controlPatience, "what responses cost is in the usage", func() bool {
 		rows := control.usage("rule=priced")
 		return len(rows) == 1 && rows[0] == usedRow{"header.x-user:carl", "shop", "priced", "", 4, 0, 12}
@@ -181,17 +181,18 @@ func TestUsageIsExactInPostgreSQL(t *testing.T) {
 	node.statuses("bob", 7)
 	database.Kill()
 	awaitSpooled(t, spool, "header.x-user:bob", 7)
-	node.kill() // the contents of the spool outlive the process
+	node.kill() // the spool keeps its contents
 	database.Restart()
 	control = startControlAt(t, control.address, database.URL(), redis.URL(), control.token)
 	node = startCaddy(t, caddyfile)
 	control.awaitUsage("api", usedRow{Admitted: 4, Denied: 13, Units: 8})
-	node.statuses("ann", 5) // the counters were in the memory of the first process
+	node.statuses("ann", 5) // the counters begin anew, because they were in the memory of the first process
 	control.awaitUsage("api", usedRow{Admitted: 6, Denied: 16, Units: 12})
 	checkReports(t, control)
 }
 
-// awaitSpooled waits until the usage in the spool has the given number of requests of a client.
+// awaitSpooled waits until the usage in the spool contains the given number of requests of a
+// client.
 func awaitSpooled(t *testing.T, spool, client string, requests int) {
 	t.Helper()
 	eventually.Until(t, controlPatience, "usage is in the spool", func() bool {
@@ -218,7 +219,8 @@ func awaitSpooled(t *testing.T, spool, client string, requests int) {
 	})
 }
 
-// checkReports compares what the commands print with what was sent by TestUsageIsExactInPostgreSQL.
+// checkReports compares the output of commands with the requests that TestUsageIsExactInPostgreSQL
+// has sent.
 func checkReports(t *testing.T, control *controlPlane) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "token")
@@ -267,9 +269,8 @@ func checkReports(t *testing.T, control *controlPlane) {
 	}
 }
 
-// TestABridgeTellsAControlPlane tests that everything that Envoy's filter and the rate limit
-// service admitted and denied is in PostgreSQL, including the denials that the filter decided by
-// itself.
+// TestABridgeTellsAControlPlane tests that PostgreSQL has all requests that the filter and the rate
+// limit service admitted or denied, including the denials that the filter decided by itself.
 func TestABridgeTellsAControlPlane(t *testing.T) {
 	t.Parallel()
 	database, redis := pgtest.Database(t), redistest.Start(t)
@@ -293,9 +294,9 @@ func TestABridgeTellsAControlPlane(t *testing.T) {
 	control.awaitUsage("api", usedRow{Admitted: admitted, Denied: requests - admitted, Units: admitted})
 }
 
-// TestATokenOfANodeOnlySends tests that the token of a node can change nothing, and read nothing
-// but published policies. Other tokens cannot send events or usage, and an invalid batch changes
-// nothing.
+// TestATokenOfANodeOnlySends tests that with the token of a node, a caller can change nothing, and
+// can read nothing but published policies. Other tokens cannot send events or usage. An invalid
+// batch changes nothing.
 func TestATokenOfANodeOnlySends(t *testing.T) {
 	t.Parallel()
 	control := startControl(t, pgtest.Database(t), redistest.Start(t).URL(), "")
@@ -331,11 +332,11 @@ func TestATokenOfANodeOnlySends(t *testing.T) {
 	}
 }
 
-// instantInAnHour returns an instant as the API expects it.
+// instantInAnHour returns the time in an hour, in the form that the API expects.
 func instantInAnHour() string { return time.Now().Add(time.Hour).UTC().Format(time.RFC3339) }
 
-// The function readGzip returns the text of a compressed file; the result is "" if the file has
-// just been sent and removed.
+// The function readGzip returns the text of a compressed file. It returns "" if the file has just
+// been sent and removed.
 func readGzip(t *testing.T, path string) string {
 	t.Helper()
 	file, err := os.Open(path)

@@ -12,7 +12,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// rememberedMax is the longest time that a denial is remembered, as stated in docs/guides/redis.md.
+// rememberedMax is the longest time for which a denial is remembered, according to
+// docs/guides/redis.md.
 const rememberedMax = time.Second
 
 const denialsCaddyfile = `{
@@ -32,15 +33,17 @@ const denialsCaddyfile = `{
 }
 `
 
-// startDenials starts a Caddy with one limit, with or without the memory of denials.
+// startDenials starts a Caddy with one limit. The argument remember turns the memory of denials
+// "on" or "off".
 func startDenials(t *testing.T, redis *redistest.Server, limit, remember string) *process {
 	text := strings.NewReplacer("LIMIT", limit, "REMEMBER", remember).Replace(denialsCaddyfile)
 	return startCaddy(t, text, "PENSTOCK_REDIS="+redis.URL())
 }
 
-// TestAnAttackCostsRedisOneCallAWait: one client exceeds its limit tenfold over several
-// connections, one request at a time on each. With remembered denials, there is about one Redis
-// call per wait; without them, there is one per request.
+// TestAnAttackCostsRedisOneCallAWait tests how often Redis is called for a client that exceeds its
+// limit tenfold, over several connections with one request at a time on each. If denials are
+// remembered, there is about one call in the time for which a denial is remembered. Otherwise there
+// is one call per request.
 func TestAnAttackCostsRedisOneCallAWait(t *testing.T) {
 	t.Parallel()
 	const allowed, asked, connections = 500, 5_000, 4
@@ -57,7 +60,7 @@ func TestAnAttackCostsRedisOneCallAWait(t *testing.T) {
 				t.Errorf("%d admitted, %d refused, %d broken: want %d and %d", got.admitted.Load(), got.refused.Load(),
 					got.broken.Load(), allowed, asked-allowed)
 			}
-			// When a wait begins or ends, each connection can have a call in flight.
+			// Each time that a denial is forgotten, every connection may have a call in flight.
 			most := allowed + connections*(int64(took/rememberedMax)+2)
 			if remember == "on" && calls > most {
 				t.Errorf("%d calls, want at most %d: one for each admitted request, and one a connection and wait", calls, most)
@@ -73,8 +76,8 @@ func TestAnAttackCostsRedisOneCallAWait(t *testing.T) {
 	}
 }
 
-// TestAResetTakesEffect: a reset takes effect at once in the Caddy that made it, and within a
-// second in another one. Looking at a counter has no effect on this.
+// TestAResetTakesEffect tests that a reset takes effect at once in the Caddy that made it, and
+// within a second in another Caddy. Commands that only look at a counter have no effect.
 func TestAResetTakesEffect(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -102,7 +105,7 @@ func TestAResetTakesEffect(t *testing.T) {
 	t.Logf("the other one felt it %v after, of %v at most", time.Since(start), rememberedMax)
 }
 
-// The method operate runs an operator's command for the client with an address.
+// The method operate runs an operators' command for the client with the given address.
 func (p *process) operate(t *testing.T, command, address string) (reported clientReport) {
 	t.Helper()
 	penstock(t, command, "--json", "--admin", p.admin, "--client", "ip:"+address).read(t, &reported)

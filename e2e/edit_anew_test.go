@@ -11,16 +11,17 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// anewEdit is an edit and its effect on the counters of rule api.
+// anewEdit is an edit of the policy, with the changes and the new counters that the log must
+// report.
 type anewEdit struct {
 	what string
 	text string // the policy without its name
 	says string // the logged changes
-	anew string // the logged counters that start anew; "" if there are none
+	anew string // the logged counters that begin anew; "" if there are none
 }
 
-// anewEdits is a sequence of edits. After each of them, the test requests /a from 127.0.0.1 as user
-// ann.
+// anewEdits is a sequence of edits. After each of them, the test requests /a from 127.0.0.1 as the
+// user ann.
 var anewEdits = []anewEdit{
 	{what: "begin", text: "rules: [{name: api, limit: 100/1h fixed_window}, {name: other, match: {path: /b}, limit: 7/1h}]"},
 	{what: "count", text: "rules: [{name: api, limit: 120/1h fixed_window}, {name: other, match: {path: /b}, limit: 7/1h}]",
@@ -49,8 +50,8 @@ var anewEdits = []anewEdit{
 		says: "changed: identify, block, penalty, headers", anew: "those of clients that are now identified differently"},
 }
 
-// TestTheLogSaysWhichCountersBeginAnew compares the log of every edit with the counters in Redis:
-// new counters appear exactly where the log reports them.
+// TestTheLogSaysWhichCountersBeginAnew compares the log of every edit with the counters in Redis.
+// There must be new counters if and only if the log reports them.
 func TestTheLogSaysWhichCountersBeginAnew(t *testing.T) {
 	t.Parallel()
 	const asked = 3
@@ -81,7 +82,7 @@ func TestTheLogSaysWhichCountersBeginAnew(t *testing.T) {
 	}
 }
 
-// The method checkEdit makes the edit and checks the line that Caddy logs.
+// The method checkEdit makes the edit, which is the nth, and checks the line that Caddy logs.
 func (p *process) checkEdit(t *testing.T, file *policyFile, edit anewEdit, nth int) {
 	t.Helper()
 	file.edit("name: shop\n" + edit.text)

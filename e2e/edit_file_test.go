@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// policyFile is a policy file with a way to edit it.
+// policyFile is a policy file, with functions that edit and remove it.
 type policyFile struct {
 	t      testing.TB
 	path   string // as the Caddyfile names it
@@ -21,7 +21,8 @@ type policyFile struct {
 	remove func()
 }
 
-// The function newRenamedFile returns a file that edits replace by another file, as editors do.
+// The function newRenamedFile returns a policy file. An edit replaces it by another file, as
+// editors do.
 func newRenamedFile(t testing.TB, path string) *policyFile {
 	f := &policyFile{t: t, path: path}
 	f.edit = func(text string) {
@@ -32,14 +33,15 @@ func newRenamedFile(t testing.TB, path string) *policyFile {
 	return f
 }
 
-// The function overwritten returns a file that edits truncate and write again, as shells do.
+// The function overwritten returns a policy file. An edit truncates and rewrites it, as shells do.
 func overwritten(t testing.TB, path string) *policyFile {
 	f := newRenamedFile(t, path)
 	f.edit = func(text string) { f.check(os.WriteFile(path, []byte(text), 0o600)) }
 	return f
 }
 
-// The function newAlternatingFile returns a file that edits replace and overwrite in turn.
+// The function newAlternatingFile returns a policy file. Edits alternately replace and overwrite
+// it.
 func newAlternatingFile(t testing.TB, path string) *policyFile {
 	ways, n := [2]*policyFile{newRenamedFile(t, path), overwritten(t, path)}, 0
 	f := newRenamedFile(t, path)
@@ -72,7 +74,7 @@ func newMountedFile(t testing.TB, path string) *policyFile {
 	f.edit = func(text string) {
 		swap(func(folder string) { f.check(os.WriteFile(filepath.Join(folder, file), []byte(text), 0o600)) })
 	}
-	f.remove = func() { swap(func(string) {}) } // here the ConfigMap no longer has the key
+	f.remove = func() { swap(func(string) {}) } // the ConfigMap no longer has the key
 	f.check(os.Symlink(filepath.Join("..data", file), path))
 	return f
 }
@@ -107,8 +109,8 @@ const (
 	editBack    = "the policy file has the policy in force again"
 )
 
-// version returns the version of a policy in the metrics. The method returns "" if the metrics have
-// none, or more than one during a change.
+// version returns the version of a policy in the metrics. It returns "" if the metrics have no
+// version, or several ones during a change.
 func (p *process) version(policy string) string {
 	p.t.Helper()
 	found := regexp.MustCompile(`penstock_policy_info\{policy="`+regexp.QuoteMeta(policy)+`",version="([0-9a-f]{12})"\} 1\n`).
@@ -119,11 +121,11 @@ func (p *process) version(policy string) string {
 	return found[0][1]
 }
 
-// process.edits returns the number of edits of the policy with the given result, according to
-// the metrics.
+// process.edits returns how many edits of the policy had the given result, according to the
+// metrics.
 func (p *process) edits(policy, result string) int {
 	return int(p.metric(fmt.Sprintf("penstock_policy_reloads_total{policy=%q,result=%q}", policy, result)))
 }
 
-// The variable oversized is larger than a policy may be.
+// The variable oversized is a text that is larger than a policy may be.
 var oversized = string(bytes.Repeat([]byte("# nothing\n"), 1<<19))

@@ -33,8 +33,8 @@ const editedCaddyfile = `{
 }
 `
 
-// The type trio is three Caddys over one Redis. Each Caddy has a separate file with the same
-// policy.
+// The type trio is three Caddys that share one Redis. Each Caddy has a file of its own with the
+// same policy.
 type trio struct {
 	t     *testing.T
 	redis *redistest.Server
@@ -46,7 +46,8 @@ type trio struct {
 
 func startTrio(t *testing.T, text string) *trio {
 	f := &trio{t: t, redis: redistest.Start(t)}
-	// An edit replaces the last node's file as a whole, so the node never reads a part of one.
+	// An edit replaces the file of the last node atomically, so this node never reads a part of a
+	// file.
 	for _, made := range []func(testing.TB, string) *policyFile{newAlternatingFile, newAlternatingFile, newMountedFile} {
 		file := made(t, filepath.Join(t.TempDir(), "policy.yaml"))
 		file.edit(text)
