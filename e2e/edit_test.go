@@ -64,8 +64,8 @@ func (f *trio) edit(text string) {
 	}
 }
 
-// The method follow waits until all nodes report the same version, which differs from the argument
-// named before, and returns it.
+// The method follow waits until all nodes report the same version, other than the version before,
+// and returns the new version.
 func (f *trio) follow(before string) (version string) {
 	f.t.Helper()
 	eventually.Until(f.t, patience, "all nodes follow the edit", func() bool {
@@ -76,8 +76,7 @@ func (f *trio) follow(before string) (version string) {
 }
 
 // The method startLoad sends requests for /windowed and /bursty to every node until done is closed.
-// The pace does not overload the machine, but newly granted units are still used up within a few
-// milliseconds.
+// The pace is slow enough not to overload the machine, and fast enough to use up new units soon.
 func (f *trio) startLoad(done <-chan struct{}) *sync.WaitGroup {
 	const connections, pace = 3, 25 * time.Millisecond
 	group := new(sync.WaitGroup)
@@ -110,8 +109,8 @@ type revision struct {
 	shuffled     *rand.Rand
 }
 
-// text returns the revision as a policy: the rules under test in random order, other rules that
-// come and go, and a comment.
+// text returns the revision as a policy. It has the rules under test in random order, other rules
+// that come and go, and a comment.
 func (e *revision) text() string {
 	rules := []string{
 		fmt.Sprintf("{name: windowed, match: {path: /windowed}, limit: %d/31d fixed_window}", e.count),
@@ -125,8 +124,8 @@ func (e *revision) text() string {
 	return fmt.Sprintf("# revision %d\nname: shop\nrules:\n  - %s\n", e.number, strings.Join(rules, "\n  - "))
 }
 
-// The method next moves to the next revision. Every third one lowers the limits; the others raise
-// them above all previous ones.
+// The method next moves to the next revision. Every third revision lowers the limits. Each of the
+// others raises them above those of all previous revisions.
 func (e *revision) next() (raised bool) {
 	e.number++
 	if e.number%3 == 0 {
@@ -137,8 +136,8 @@ func (e *revision) next() (raised bool) {
 	return true
 }
 
-// wrongEdits returns edits that must be rejected, with the parts that the log must contain for
-// each, separated by |.
+// wrongEdits returns edits that must be rejected. The texts that the log must contain for an edit
+// are separated by |.
 func wrongEdits(good string) []struct{ text, wants string } {
 	return []struct{ text, wants string }{
 		{"name: shop\nrules:\n  - {name: windowed, limit: [\n", "policy.yaml:3: |']' not found"},
@@ -153,9 +152,9 @@ func wrongEdits(good string) []struct{ text, wants string } {
 	}
 }
 
-// TestEditsUnderLoadAreExact edits the policy of three Caddys many times under continuous
-// load. The limits are raised and lowered many times. The admitted requests equal the highest value
-// of each limit.
+// TestEditsUnderLoadAreExact edits the policy of three Caddys many times under continuous load. The
+// edits raise and lower the limits. In the end, exactly as many requests are admitted as the
+// highest value of each limit.
 func TestEditsUnderLoadAreExact(t *testing.T) {
 	t.Parallel()
 	const experience = 45
@@ -175,10 +174,10 @@ func TestEditsUnderLoadAreExact(t *testing.T) {
 		text = e.text()
 		f.edit(text)
 		switch {
-		// edits are made in series of nine, faster than the nodes read them
+		// edits are made in series of nine, faster than the nodes can read them
 		case e.number > experience && e.number%9 != 5:
 			continue
-		case e.number%7 == 0: // this is the same policy with another comment
+		case e.number%7 == 0: // the same policy with another comment
 			version = f.follow(version)
 			f.edit(text + "# nothing else\n")
 		default:
@@ -198,7 +197,8 @@ func TestEditsUnderLoadAreExact(t *testing.T) {
 	close(done)
 	load.Wait()
 	for i, node := range f.nodes {
-		// A file that is overwritten may be read before it is whole, and is then rejected again.
+		// A file that is overwritten may be read when it is incomplete, and is then rejected once
+		// more.
 		whole := i == len(f.nodes)-1
 		if got := node.edits("shop", "refused"); got < refused+1 || whole && got > refused+1 || len(wrong) > 0 {
 			t.Errorf("node %d has refused %d edits, want %d; %d were not tried", i, got, refused+1, len(wrong))
@@ -221,8 +221,7 @@ func (f *trio) checkWrongEdit(text, wants, version string) {
 		var lines []logLine
 		first, _, _ := strings.Cut(wants, "|")
 		eventually.Until(f.t, patience, fmt.Sprintf("node %d refuses what is to be told %s", i, wants), func() bool {
-			// a node may have read the file while it was still empty, and have rejected that as an
-			// edit
+			// before the edit, a node may have read and rejected the file while it was empty
 			lines = node.logLines(editRefused)
 			return len(lines) > before[i] && strings.Contains(lines[len(lines)-1].Error, first)
 		})
@@ -247,7 +246,7 @@ func (f *trio) awaitRule(rule string) (version string) {
 			lines := node.logLines(editInForce)
 			last := lines[len(lines)-1]
 			version = last.Version
-			return strings.Contains(last.Changes+";", "rules added: "+rule+";") // because it may be the only change
+			return strings.Contains(last.Changes+";", "rules added: "+rule+";") // it may be the only change
 		})
 		if got := node.version("shop"); got != version || version != f.nodes[0].version("shop") {
 			f.t.Errorf("the metric of node %d tells of version %s, its log of %s", i, got, version)
@@ -256,7 +255,7 @@ func (f *trio) awaitRule(rule string) (version string) {
 	return version
 }
 
-// removeFiles removes or empties the files, each in another way, and restores them.
+// removeFiles removes two of the files and empties the third, and then restores all of them.
 func (f *trio) removeFiles(text, version string) {
 	f.t.Helper()
 	f.files[0].remove()
@@ -289,7 +288,7 @@ func (f *trio) awaitAdmitted(windowed, bursty int) {
 	})
 }
 
-// checkExact compares the clients' answers with the limits and with the counters.
+// checkExact compares the numbers of admitted requests with the limits and with the counters.
 func (f *trio) checkExact(windowed, bursty int) {
 	f.t.Helper()
 	if got := f.windowed.admitted.Load(); got != int64(windowed) {

@@ -12,9 +12,10 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// TestBodiesOfWaitingRequests: with allow_on_headers_stop_iteration, which some control planes set,
-// Envoy gives the filter the body and the trailers of a request that waits. They do not let the
-// request go on undecided. A body that is longer than Envoy's buffer arrives whole.
+// TestBodiesOfWaitingRequests tests the setting allow_on_headers_stop_iteration, which some control
+// planes of Envoy use. With it, Envoy passes the body and the trailers of a waiting request to the
+// filter. The request must not continue before it is decided, and a body that is longer than
+// Envoy's buffer must arrive complete.
 func TestBodiesOfWaitingRequests(t *testing.T) {
 	t.Parallel()
 	config := strings.Replace(wasmConfig, "root_id:", "allow_on_headers_stop_iteration: true, root_id:", 1)
@@ -36,7 +37,8 @@ func TestBodiesOfWaitingRequests(t *testing.T) {
 	sizes := []int{long, 0, 10, 10, 10, 0, 10, 0, 10, 10, 0, 10}
 	statuses := map[int]int{}
 	for _, size := range sizes {
-		// An iotest.HalfReader hides the length, which excludes trailers.
+		// An iotest.HalfReader hides the length of the body, because a request with a known length
+		// has no trailers.
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+s.address+"/api/x", iotest.HalfReader(strings.NewReader(strings.Repeat("x", size))))
 		if err != nil {
 			t.Fatal(err)

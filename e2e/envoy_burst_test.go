@@ -17,7 +17,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// noFilter replaces the filter and does nothing.
+// noFilter is a filter that does nothing.
 const noFilter = `{name: envoy.filters.http.cors, typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.cors.v3.Cors}}`
 
 // The type served counts the requests that reach an upstream, by client.
@@ -37,7 +37,7 @@ func (s *served) of(client string) int64 {
 	return n.(*atomic.Int64).Load()
 }
 
-// h2c returns an HTTP/2 client with one connection that is already open.
+// h2c returns an HTTP/2 client without TLS whose connection is already open.
 func h2c(t testing.TB, address string) *http.Client {
 	t.Helper()
 	transport := &http.Transport{Protocols: new(http.Protocols)}
@@ -50,8 +50,8 @@ func h2c(t testing.TB, address string) *http.Client {
 	return client
 }
 
-// The function sendBurst sends many requests of one client at once. sendBurst returns how many
-// answers had each status; 0 means no answer.
+// The function sendBurst sends many requests of one client at once. It returns the number of
+// answers by status. The status 0 means that there was no answer.
 func sendBurst(t testing.TB, address, client string, connections, each int) map[int]int {
 	t.Helper()
 	var clients []*http.Client
@@ -84,18 +84,18 @@ func sendBurst(t testing.TB, address, client string, connections, each int) map[
 
 // laterMax bounds how much longer another client waits during a burst than during the same burst at
 // a proxy without a limiter. For each size of burst, the test computes the difference between the
-// client's median waits in the two cases. The median of these differences is compared with this
-// bound. On an idle machine it is at most 10 ms; a limiter that makes other clients wait for a
-// burst would cost seconds.
+// client's median waits in the two cases, and compares the median of these differences with this
+// bound. On an idle machine, this median is at most 10 ms. If a limiter made other clients wait
+// until a burst is over, it would be seconds.
 const laterMax = 100 * time.Millisecond
 
-// uncountedMax bounds the requests of other clients that are admitted uncounted during one burst,
-// because a busy machine misses deadlines of 50 ms.
+// uncountedMax bounds the number of requests of other clients that are admitted without being
+// counted during one burst. There may be some, because a busy machine misses deadlines of 50 ms.
 const uncountedMax = 4
 
-// askMeanwhile sends requests until ctx ends, under a new client name each time, and returns how
-// long each answer took. Every request must be admitted. If counted is set, all but uncountedMax of
-// them must be counted too.
+// askMeanwhile sends requests until ctx ends, each with a new client name, and returns how long
+// each answer took. Every request must be admitted. If the argument counted is set, all but
+// uncountedMax of the requests must also be counted.
 func askMeanwhile(ctx context.Context, t testing.TB, address string, counted bool) (took []time.Duration) {
 	client := &http.Client{Timeout: 30 * time.Second}
 	uncounted := 0
@@ -116,8 +116,8 @@ func askMeanwhile(ctx context.Context, t testing.TB, address string, counted boo
 	return took
 }
 
-// withOtherClient runs a burst while other clients send requests. withOtherClient returns the
-// answers to the burst and the sorted waits of the others.
+// withOtherClient runs a burst while other clients send requests. It returns the answers to the
+// burst, and the sorted waits of the other clients.
 func withOtherClient(t testing.TB, address string, counted bool, burst func() map[int]int) (map[int]int, []time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -130,10 +130,10 @@ func withOtherClient(t testing.TB, address string, counted bool, burst func() ma
 	return got, waits
 }
 
-// TestEnvoyBursts: under the default settings and with a healthy Redis, if a client sends any
-// number of requests at once, exactly its limit is admitted. Other clients are served and counted
-// during the burst. No other test runs in parallel with this one, because its deadlines are the
-// defaults.
+// TestEnvoyBursts tests bursts of one client under the default settings and with a healthy Redis.
+// Whatever the size of a burst, exactly the limit is admitted, and other clients are served and
+// counted meanwhile. No other test runs in parallel with this one, because it uses the default
+// deadlines.
 func TestEnvoyBursts(t *testing.T) {
 	const limit = 5
 	up, redis := new(served), redistest.Start(t)
@@ -141,7 +141,7 @@ func TestEnvoyBursts(t *testing.T) {
 	e := useEnvoy(t, up, s, plain)
 	b := s.startBridge(t, fmt.Sprintf("name: shop\nrules: [{name: all, per: [\"header:X-Client\"], unverified: true, limit: %d/31d}]\n", limit), "--redis", redis.URL())
 	s.awaitDecided(t)
-	var later []time.Duration // the difference of the medians for each size
+	var later []time.Duration // for each size, the difference of the medians
 	sizes := []struct{ connections, each int }{{1, 1}, {1, 20}, {1, 200}, {4, 500}, {4, 1000}, {10, 1000}}
 	sizes = examOr(sizes, sizes[:5])
 	for _, c := range sizes {
@@ -157,7 +157,7 @@ func TestEnvoyBursts(t *testing.T) {
 			if want := min(int64(all), limit); up.of(name) != want || got[http.StatusOK] != int(want) {
 				t.Errorf("%d reached the upstream and %d were answered by it, want %d", up.of(name), got[http.StatusOK], want)
 			}
-			// On a busy machine a request of the burst can exceed the maximum wait, and is then
+			// On a busy machine, a request of the burst may exceed the maximum wait, and is then
 			// denied with 503.
 			if denied := got[http.StatusTooManyRequests] + got[http.StatusServiceUnavailable]; denied != all-got[http.StatusOK] {
 				t.Errorf("%d of the others were denied: %v", denied, got)
@@ -178,7 +178,7 @@ func TestEnvoyBursts(t *testing.T) {
 	}
 	t.Run("without a bridge", func(t *testing.T) {
 		b.kill()
-		for n := range 5 { // several workers have the first requests of a client
+		for n := range 5 { // the first requests of a client may reach several workers
 			name := fmt.Sprint("alone-", n)
 			got := sendBurst(t, s.address, name, 4, 250)
 			if n := up.of(name); n != limit || got[http.StatusTooManyRequests] != 1000-limit {

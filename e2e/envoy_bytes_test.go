@@ -19,15 +19,15 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// bytesRoute sends the path, a header and a key to the rate limit service, each in a separate
-// descriptor.
+// bytesRoute makes Envoy send the path, the User-Agent and an API key to the rate limit service,
+// each in a separate descriptor.
 const bytesRoute = `{match: {prefix: /}, route: {cluster: upstream, timeout: 30s, rate_limits: [
     {actions: [{request_headers: {header_name: ":path", descriptor_key: path}}]},
     {actions: [{generic_key: {descriptor_key: agents, descriptor_value: all}}, {request_headers: {header_name: user-agent, descriptor_key: agent}}]},
     {actions: [{generic_key: {descriptor_key: keys, descriptor_value: all}}, {request_headers: {header_name: x-api-key, descriptor_key: api_key}}]}]}},`
 
-// bytesPolicy limits by each of the three descriptors. Paths and agents have one counter for all
-// clients, and each key has its own counter.
+// bytesPolicy has a rule for each of the three descriptors. All paths share one counter, and so do
+// all agents, but each key has its own counter.
 const bytesPolicy = `name: shop
 rules:
   - {name: path, match: {attr: {envoy.descriptor: path}, path: /all*}, per: [], limit: 3/31d fixed_window}
@@ -35,9 +35,9 @@ rules:
   - {name: key, match: {attr: {envoy.descriptor: keys/api_key}}, per: ["attr:api_key"], limit: 3/31d fixed_window}
 `
 
-// TestEnvoySendsBytes: a client's values need not be UTF-8, and Envoy sends them to the rate limit
-// service unchanged. If the service answered an error, Envoy's own filter would let the request
-// pass.
+// TestEnvoySendsBytes tests values of clients that are not valid UTF-8. Envoy sends them to the
+// rate limit service unchanged. If the service answered with an error, Envoy's own filter would let
+// the request pass.
 func TestEnvoySendsBytes(t *testing.T) {
 	t.Parallel()
 	s := &site{filter: builtInFilter, routes: bytesRoute}
@@ -46,7 +46,7 @@ func TestEnvoySendsBytes(t *testing.T) {
 	b.listen = s.bridge
 	b.run(t)
 	eventually.Until(t, patience, "Envoy has reached the service", func() bool {
-		s.get(t, "/warm", "User-Agent", "") // the request has no User-Agent, since that would be counted
+		s.get(t, "/warm", "User-Agent", "") // without a User-Agent, which would be counted
 		return s.envoy.stat("cluster.upstream.ratelimit.ok") > 0
 	})
 	asked := 0
@@ -68,7 +68,7 @@ func TestEnvoySendsBytes(t *testing.T) {
 		}
 		failed, passed, refused := failures()-before, 3, times-3
 		t.Logf("%s: %d of %d passed at a limit of 3, %d errors", c.name, statuses[http.StatusOK], times, failed)
-		if c.name == "path over HTTP/2, several bytes" { // this case shares the counter of the previous one
+		if c.name == "path over HTTP/2, several bytes" { // this case shares a counter with the previous one
 			passed, refused = 0, times
 		}
 		asked += times
@@ -98,7 +98,8 @@ func (b *bridge) metrics(t *testing.T) string {
 	return a.body
 }
 
-// sendsOne sends raw bytes over an HTTP/1.1 connection and returns the status of the answer.
+// sendsOne sends the text of a request over a new HTTP/1.1 connection, and returns the status of
+// the answer.
 func (s *site) sendsOne(t *testing.T, request string) int {
 	t.Helper()
 	connection, err := net.Dial("tcp", s.address)
@@ -117,8 +118,9 @@ func (s *site) sendsOne(t *testing.T, request string) int {
 	return response.StatusCode
 }
 
-// sendsTwo sends a GET over an HTTP/2 connection with the given names and values, including ones
-// that net/http rejects. sendsTwo returns the status of the answer, or 0 if the stream is reset.
+// sendsTwo sends a GET over a new HTTP/2 connection. The arguments are names and values of fields,
+// which may be such that net/http rejects them. It returns the status of the answer, or 0 if the
+// stream is reset.
 func (s *site) sendsTwo(t *testing.T, fields ...string) int {
 	t.Helper()
 	connection, err := net.Dial("tcp", s.address)

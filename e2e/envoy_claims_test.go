@@ -15,8 +15,8 @@ import (
 
 const claimsKey = "a key that Envoy and this test know"
 
-// authenticatedFilter puts Envoy's own JWT filter first. A request without a valid token continues
-// without claims.
+// authenticatedFilter puts Envoy's own JWT filter in front of the filter. A request without a valid
+// token continues without claims.
 var authenticatedFilter = strings.ReplaceAll(`{name: envoy.filters.http.jwt_authn, typed_config: {
     "@type": type.googleapis.com/envoy.extensions.filters.http.jwt_authn.v3.JwtAuthentication,
     providers: {shop: {issuer: shop, payload_in_metadata: jwt_payload, forward: true,
@@ -33,8 +33,8 @@ tier: { attr: "metadata.filter_metadata.[envoy.filters.http.jwt_authn].jwt_paylo
 rules: [{name: all, limit: 2/31d, tiers: {premium: 3/31d}}]
 `
 
-// TestEnvoyClaims: the claims that Envoy's own filter has verified identify a client and determine
-// its tier. Unverified claims have no effect.
+// TestEnvoyClaims tests that claims which Envoy's own filter has verified identify a client and
+// determine its tier. Unverified claims have no effect.
 func TestEnvoyClaims(t *testing.T) {
 	t.Parallel()
 	s := &site{filter: authenticatedFilter, set: longDeadline + "\non_error: deny"}
@@ -51,7 +51,7 @@ func TestEnvoyClaims(t *testing.T) {
 		{token: alice, limit: 3, firstRemaining: 2, status: http.StatusOK},
 		{token: bob, limit: 2, firstRemaining: 1, status: http.StatusOK},
 		{token: alice, limit: 3, firstRemaining: 1, status: http.StatusOK}, {limit: 2, firstRemaining: 1, status: http.StatusOK},
-		{token: forged, limit: 2, status: http.StatusOK}, // this request is counted by address, as without a token
+		{token: forged, limit: 2, status: http.StatusOK}, // counted by address, as without a token
 		{limit: 2, status: http.StatusTooManyRequests}, {token: forged, limit: 2, status: http.StatusTooManyRequests},
 		{token: alice, limit: 3, status: http.StatusOK}, {token: alice, limit: 3, status: http.StatusTooManyRequests},
 		{token: bob, limit: 2, status: http.StatusOK},
@@ -68,7 +68,7 @@ func TestEnvoyClaims(t *testing.T) {
 	}
 }
 
-// claimsToken returns a token of the shop that is valid for an hour.
+// claimsToken returns a token with the issuer shop that is valid for an hour.
 func claimsToken(t *testing.T, key string, claims jwt.MapClaims) string {
 	t.Helper()
 	claims["iss"], claims["exp"] = "shop", time.Now().Add(time.Hour).Unix()

@@ -16,13 +16,13 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// watchedFilter configures the filter by ECDS, from a file.
+// watchedFilter makes Envoy read the filter's configuration from a file by ECDS.
 const watchedFilter = `{name: penstock, config_discovery: {
     type_urls: [type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm],
     config_source: {resource_api_version: V3, path_config_source: {path: FOLDER/filter.yaml, watched_directory: {path: FOLDER}}}}}`
 
-// The function newWatchedSite returns a site whose filter configuration is a file, and a function
-// that writes the file. Each version makes Envoy create a new plugin in each worker.
+// The function newWatchedSite returns a site whose filter is configured by a file, and a function
+// that writes the file. For each version of the file, Envoy creates a new plugin in each worker.
 func newWatchedSite(t *testing.T) (s *site, write func(version int)) {
 	t.Helper()
 	folder := t.TempDir()
@@ -45,15 +45,14 @@ func newWatchedSite(t *testing.T) (s *site, write func(version int)) {
 	return &site{filter: strings.ReplaceAll(watchedFilter, "FOLDER", folder), cluster: strings.ReplaceAll(bridgeCluster, "NAME", "watched")}, write
 }
 
-// envoy.updates returns the number of times that Envoy has loaded a new configuration of the
-// filter.
+// envoy.updates returns how often Envoy has loaded a new configuration of the filter.
 func (e *envoy) updates() int {
 	return e.stat("extension_config_discovery.http_filter.penstock.config_reload")
 }
 
-// TestEnvoyKeepsThePolicyAcrossUpdates: Envoy creates a new plugin whenever the filter's
-// configuration changes, even if the policy comes from the bridge. No request is decided without a
-// policy meanwhile.
+// TestEnvoyKeepsThePolicyAcrossUpdates tests changes of the filter's configuration, for each of
+// which Envoy creates new plugins. No request is decided without a policy meanwhile, although the
+// policy comes from the bridge.
 func TestEnvoyKeepsThePolicyAcrossUpdates(t *testing.T) {
 	t.Parallel()
 	s, write := newWatchedSite(t)
@@ -82,14 +81,15 @@ func TestEnvoyKeepsThePolicyAcrossUpdates(t *testing.T) {
 	}
 }
 
-// TestUnitsAreInheritedAcrossUpdates: when Envoy replaces plugins, their successors return the held
-// units. Only units of a call in flight at that moment can be lost.
+// TestUnitsAreInheritedAcrossUpdates tests that when Envoy replaces plugins, the new plugins return
+// the units that the old ones held. Only the units of calls that are in flight at that moment may
+// be lost.
 func TestUnitsAreInheritedAcrossUpdates(t *testing.T) {
 	t.Parallel()
 	const updates, limit = 10, 10_000_000
 	redis := redistest.Start(t)
 	s, write := newWatchedSite(t)
-	e := startEnvoy(t, wasm(t), nil, s) // not a shared one, in which another test may have left units
+	e := startEnvoy(t, wasm(t), nil, s) // not a shared Envoy, because another test may have left units there
 	policy := strings.NewReplacer("LEASE", "auto", "6000", strconv.Itoa(limit), "per: [], ", "").Replace(hotPolicy)
 	s.startBridge(t, policy, "--redis", redis.URL(), "--redis-timeout", "5s")
 	looks := 0
@@ -116,8 +116,8 @@ func TestUnitsAreInheritedAcrossUpdates(t *testing.T) {
 	}
 	admitted, used, lost, experience := int(got.admitted.Load()), 0, 0, time.Now()
 	eventually.Until(t, patience, "what was not used is back", func() bool {
-		// While other workers hold units, OpLook reports too many remaining units, because it
-		// reports the view of one worker. The gauge of held units can lag behind.
+		// As long as other workers hold units, a response reports too many remaining units, because
+		// it reports the view of one worker. The gauge of held units may lag behind.
 		if s.counter("units_in_hand") > 0 {
 			experience = time.Now()
 		}
@@ -126,7 +126,7 @@ func TestUnitsAreInheritedAcrossUpdates(t *testing.T) {
 		}
 		used = begin - remaining()
 		lost = used - admitted - (looks - before)
-		return lost*10 <= admitted // without inheritance a third of the units is lost
+		return lost*10 <= admitted // if nothing was inherited, a third of the units would be lost
 	})
 	t.Logf("%d admitted and %d looks, %d used: %d lost", admitted, looks-before, used, lost)
 	if lost < 0 || got.serverErrors.Load()+got.broken.Load() != 0 || s.counter("panic") != 0 {

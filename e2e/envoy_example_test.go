@@ -18,14 +18,14 @@ import (
 	"github.com/penstock/penstock/internal/test/freeport"
 )
 
-// TestEnvoyExample runs the program of "make run-envoy", with other ports and deadlines. The test
-// runs the commands that the program suggests, and stops the program like Ctrl-C does.
+// TestEnvoyExample runs the script of "make run-envoy" with other ports and deadlines. It runs the
+// commands that the script suggests, and stops the script as Ctrl-C does.
 func TestEnvoyExample(t *testing.T) {
 	t.Parallel()
 	runExample(t, "filter")
 }
 
-// TestEnvoyModuleExample does what [TestEnvoyExample] does, with "make run-envoy FRONT=module".
+// TestEnvoyModuleExample is [TestEnvoyExample] for "make run-envoy FRONT=module".
 func TestEnvoyModuleExample(t *testing.T) {
 	t.Parallel()
 	runExample(t, "module")
@@ -36,7 +36,7 @@ func runExample(t *testing.T, front string) {
 	x := newCheckout(t)
 	run := exec.Command("tools/run-envoy.sh", front)
 	run.Dir, run.Env = x.folder, append(os.Environ(), "LC_ALL=C")
-	run.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is sent to the whole process group
+	run.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C reaches the whole process group
 	s := startServer(t, run)
 	t.Cleanup(func() { _ = syscall.Kill(-run.Process.Pid, syscall.SIGKILL) })
 	eventually.Until(t, envoyPatience, "it says what to try", func() bool {
@@ -76,15 +76,15 @@ func runExample(t *testing.T, front string) {
 	}
 }
 
-// TestEnvoyExampleSaysWhichPortIsTaken: the message that a port is in use appears before any
-// process is started.
+// TestEnvoyExampleSaysWhichPortIsTaken tests that if a port is in use, the script says so before it
+// starts any process.
 func TestEnvoyExampleSaysWhichPortIsTaken(t *testing.T) {
 	t.Parallel()
 	x := newCheckout(t)
 	for i, address := range x.addresses {
 		l, err := net.Listen("tcp", address)
 		x.check(t, err)
-		go func() { // this is a server that is not Redis
+		go func() { // a server other than Redis
 			for c, err := l.Accept(); err == nil; c, err = l.Accept() {
 				c.Close()
 			}
@@ -99,7 +99,7 @@ func TestEnvoyExampleSaysWhichPortIsTaken(t *testing.T) {
 	}
 }
 
-// isOnlyHere checks that no port of the example can be reached from other machines.
+// isOnlyHere checks that other machines cannot reach any port of the example.
 func (x *checkout) isOnlyHere(t *testing.T) {
 	t.Helper()
 	all, err := net.InterfaceAddrs()
@@ -116,7 +116,7 @@ func (x *checkout) isOnlyHere(t *testing.T) {
 	t.Logf("tried from %d addresses of this machine", tried)
 }
 
-// checkout is a folder with the files that the example needs.
+// checkout is a copy of the repository with only the files that the example needs.
 type checkout struct {
 	folder    string
 	addresses []string // the ports of Redis, Envoy, and Envoy's admin endpoint
@@ -125,7 +125,7 @@ type checkout struct {
 func newCheckout(t *testing.T) *checkout {
 	t.Helper()
 	x := &checkout{folder: t.TempDir()}
-	envoyCommand(t, "") // this fails the test if Envoy is missing
+	envoyCommand(t, "") // fails the test if Envoy is missing
 	for name, target := range map[string]string{"bin/penstock": penstockProgram(t), "bin/penstock.wasm": wasm(t),
 		"bin/libpenstock.so": module(t), ".cache": "../.cache"} {
 		x.check(t, os.MkdirAll(filepath.Join(x.folder, "bin"), 0o700))
@@ -140,7 +140,7 @@ func newCheckout(t *testing.T) *checkout {
 		x.check(t, os.MkdirAll(filepath.Dir(filepath.Join(x.folder, file)), 0o700))
 		x.check(t, os.WriteFile(filepath.Join(x.folder, file), text, 0o700))
 	}
-	edits := []string{"deadline: 50ms", longDeadline, "timeout: 50ms", "timeout: 5s"} // because the machine also runs other tests
+	edits := []string{"deadline: 50ms", longDeadline, "timeout: 50ms", "timeout: 5s"} // other tests run as well
 	for _, port := range []string{"6379", "8090", "9901"} {
 		x.addresses = append(x.addresses, freeport.Address(t))
 		edits = append(edits, port, portOf(x.addresses[len(x.addresses)-1]))
@@ -159,7 +159,7 @@ func (x *checkout) check(t *testing.T, err error) {
 	}
 }
 
-// isFree checks that nothing listens at the address any more.
+// isFree checks that no process listens at the address any more.
 func (x *checkout) isFree(t *testing.T, network, address string) {
 	t.Helper()
 	if connection, err := net.Dial(network, address); err == nil {
@@ -179,7 +179,7 @@ func (x *checkout) get(t *testing.T, header ...string) answer {
 	return a
 }
 
-// replaceIn edits a file by pairs of old and new text.
+// replaceIn edits a file. The arguments are pairs of an old and a new text.
 func replaceIn(t *testing.T, path string, pairs ...string) {
 	t.Helper()
 	text, err := os.ReadFile(path)

@@ -18,8 +18,8 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// discoveredFilter configures the filter by ECDS, as in docs/guides/envoy.md. The default
-// configuration applies while the bridge, which sends the configuration, is unavailable. The
+// discoveredFilter configures the filter by ECDS, as in docs/guides/envoy.md. The bridge sends the
+// configuration. As long as the bridge is unavailable, the default configuration applies. The
 // cluster of the bridge must be static.
 const discoveredFilter = `{name: penstock, config_discovery: {
     type_urls: [type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm],
@@ -35,7 +35,7 @@ const builtInFilter = `{name: envoy.filters.http.ratelimit, typed_config: {
     rate_limit_service: {transport_api_version: V3, grpc_service: {envoy_grpc: {cluster_name: RPC_CLUSTER}, initial_metadata: [{key: authorization, value: "Bearer ` + bridgeToken + `"}]}}}}`
 
 // TestEnvoyOverGRPC tests the bridge as the server that configures the filter by ECDS, and as the
-// service behind Envoy's own filter.
+// service that Envoy's own filter calls.
 func TestEnvoyOverGRPC(t *testing.T) {
 	t.Parallel()
 	discovered, builtIn := &site{filter: discoveredFilter, set: "poll: 60m"}, &site{filter: builtInFilter}
@@ -44,9 +44,9 @@ func TestEnvoyOverGRPC(t *testing.T) {
 	t.Run("built-in filter", builtIn.limitsByDescriptors)
 }
 
-// followsDiscovery: the bridge sends Envoy the policy. Edits take effect soon and close no
-// connection. If the filter rejects a configuration, Envoy keeps the previous one. While the bridge
-// is down, the last policy stays in force.
+// followsDiscovery tests that the bridge sends the policy to Envoy. Edits take effect soon, and no
+// connection is closed. If the filter rejects a configuration, Envoy keeps the previous one. While
+// the bridge is down, the last policy stays in force.
 func (s *site) followsDiscovery(t *testing.T) {
 	s.goesWithoutPolicy(t, "allow")
 	settings := filepath.Join(t.TempDir(), "settings")
@@ -76,9 +76,9 @@ func (s *site) followsDiscovery(t *testing.T) {
 	s.checkDegraded(t, s.get(t, "/"), "deny")
 }
 
-// pollAll sends requests over eight connections, edits the policy meanwhile, and continues until
-// each connection has seen the new limit. No connection may close and no request may fail. pollAll
-// returns the time that this took after the edit.
+// pollAll sends requests over eight connections, and calls edit(), which changes the limit. It
+// continues until an answer on each connection reports the new limit. No connection may be closed,
+// and no request may fail. pollAll returns how long this took after the edit.
 func (s *site) pollAll(t *testing.T, edit func()) time.Duration {
 	t.Helper()
 	const connections, threads = 8, 3
@@ -120,7 +120,8 @@ func (s *site) pollAll(t *testing.T, edit func()) time.Duration {
 	return took
 }
 
-// limitsByDescriptors: Envoy's own filter calls the bridge, with descriptors of address and path.
+// limitsByDescriptors tests Envoy's own filter. It calls the bridge, with descriptors of the
+// address and the path.
 func (s *site) limitsByDescriptors(t *testing.T) {
 	b := newBridge(t, `name: shop
 identify: [ip]
@@ -134,7 +135,7 @@ rules:
 	})
 	for i := range 5 {
 		a, want := s.get(t, "/api/orders?page=1"), http.StatusOK
-		if i >= 2 { // because one unit was used above
+		if i >= 2 { // one unit was used above
 			want = http.StatusTooManyRequests
 		}
 		if remaining := strconv.Itoa(max(0, 1-i)); a.status != want || a.header.Get("X-RateLimit-Remaining") != remaining {

@@ -11,14 +11,14 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// longestHeader is a header field of the length that Envoy accepts by default, less some room for
-// the other fields of a request.
+// longestHeader is the value of a header field. It is nearly as long as the header that Envoy
+// accepts by default, with some room for the other fields of a request.
 var longestHeader = strings.Repeat("x", 58<<10)
 
-// TestLongHeadersEndNoConnection: Envoy sends header fields of a client to the bridge over a
-// connection that also carries the calls of other clients. Long fields do not end this connection.
-// With a request for limits, Envoy sends all fields of the client, and the path twice. With a call
-// over gRPC, its tracer sends tracestate.
+// TestLongHeadersEndNoConnection tests long header fields that Envoy forwards to the bridge. The
+// connection also carries the calls of other clients, so it must not be closed. A request for
+// limits is forwarded with all fields of the client, and with its path twice. A call over gRPC has
+// the tracestate of the client, which Envoy's tracer adds.
 func TestLongHeadersEndNoConnection(t *testing.T) {
 	t.Parallel()
 	route := strings.Replace(guideBlock(t, "- match: { path: /limits }"), `"cluster":"penstock"`, `"cluster":"BRIDGE"`, 1) + ","
@@ -54,8 +54,8 @@ func TestLongHeadersEndNoConnection(t *testing.T) {
 	})
 }
 
-// checkConnections returns a function that checks that no connection to a cluster has been closed
-// since.
+// checkConnections returns a function that fails the test if a connection to the cluster has been
+// closed since checkConnections was called.
 func (s *site) checkConnections(t *testing.T, cluster string) (check func()) {
 	closed := func() int { return s.envoy.stat("cluster." + cluster + ".upstream_cx_destroy") }
 	before := closed()

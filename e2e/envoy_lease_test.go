@@ -14,9 +14,9 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// TestLeasesAcrossFronts: two Envoys with two workers each and two Caddys lease units of one limit
-// from one Redis. Together they admit exactly the limit. The filters decide at least half of their
-// requests without a call.
+// TestLeasesAcrossFronts tests two Envoys with two workers each and two Caddys, which lease units
+// of one limit from one Redis. Together they admit exactly the limit. The filters decide at least
+// half of their requests without calling the bridge.
 func TestLeasesAcrossFronts(t *testing.T) {
 	t.Parallel()
 	const asked, limit = 2_000, 5_000
@@ -76,17 +76,17 @@ func TestLeasesAcrossFronts(t *testing.T) {
 	}
 }
 
-// counter returns a counter of the filter, for a site that is the only one of its Envoy.
+// counter returns a counter of the filter. The site must be the only one of its Envoy.
 func (s *site) counter(name string) int { return s.envoy.counter("penstock." + name) }
 
-// awaitForgotten waits until no worker denies requests from memory.
+// awaitForgotten waits until no worker denies requests because of a remembered denial.
 func (s *site) awaitForgotten(t *testing.T) {
 	t.Helper()
 	s.awaitBothWorkers(t, "refusals are forgotten", func(a answer) bool { return a.status != http.StatusTooManyRequests })
 }
 
-// TestOverTheLimitInTheFilter: the filter itself denies most requests of a client far over its
-// limit, even without leases. The bridge receives only a small part of them.
+// TestOverTheLimitInTheFilter tests a client that is far over its limit, without leases. The filter
+// itself denies most of the requests, and the bridge is asked about only a small part of them.
 func TestOverTheLimitInTheFilter(t *testing.T) {
 	t.Parallel()
 	const asked, limit = 3_000, 20
@@ -105,8 +105,9 @@ func TestOverTheLimitInTheFilter(t *testing.T) {
 	}
 }
 
-// TestBridgeKilledWithUnitsOut: while the bridge is down, the workers use the units that they hold,
-// and then on_error decides. When it is back, limits apply again. The limit is never exceeded.
+// TestBridgeKilledWithUnitsOut tests that while the bridge is down, the workers use up the units
+// that they hold, and that on_error decides after that. When the bridge is back, limits are
+// enforced again. The limit is never exceeded.
 func TestBridgeKilledWithUnitsOut(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)

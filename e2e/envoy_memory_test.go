@@ -16,7 +16,7 @@ import (
 	"testing"
 )
 
-// unknownClientsDefault is the number of clients that TestEnvoyMemoryIsFlat invents; "make
+// unknownClientsDefault is the number of clients that TestEnvoyMemoryIsFlat makes up. "make
 // envoy-memory" uses a million.
 const unknownClientsDefault = 30_000
 
@@ -30,11 +30,12 @@ rules:
   - {name: keys, per: [header:X-Device], unverified: true, limit: 10/31d}
 `
 
-// growthByClientMax bounds the bytes by which Envoy may grow for each invented client. A record of
-// a client would take more. Without a record, Envoy grows by at most a megabyte.
+// growthByClientMax is the number of bytes by which Envoy may grow for each made-up client. A
+// record of each client would take more. Without such records, Envoy grows by at most a megabyte in
+// total.
 const growthByClientMax = 100
 
-// unknownClients returns the number of clients to invent.
+// unknownClients returns the number of clients to make up.
 func unknownClients(t testing.TB) int {
 	t.Helper()
 	text := os.Getenv("PENSTOCK_UNKNOWN_CLIENTS")
@@ -48,8 +49,8 @@ func unknownClients(t testing.TB) int {
 	return n
 }
 
-// TestEnvoyMemoryIsFlat: new clients with invalid credentials do not make Envoy's memory grow
-// permanently.
+// TestEnvoyMemoryIsFlat tests that Envoy's memory does not keep growing with new clients that have
+// invalid credentials.
 func TestEnvoyMemoryIsFlat(t *testing.T) {
 	t.Parallel()
 	unknownClients := unknownClients(t)
@@ -80,8 +81,8 @@ func TestEnvoyMemoryIsFlat(t *testing.T) {
 	}
 }
 
-// The method visit sends one request for each client number in the range. Every client has its own
-// address, device and key.
+// The method visit sends one request of each client from the number first up to, but not including,
+// the number last. Every client has its own address, device and key.
 func (s *site) visit(t *testing.T, first, last int) {
 	t.Helper()
 	const connections = 32
@@ -101,8 +102,8 @@ func (s *site) visit(t *testing.T, first, last int) {
 	}
 }
 
-// visitOver sends requests over one connection until the range is used up. visitOver writes them
-// itself, since net/http's client would take most of the time.
+// visitOver sends requests over one connection until all clients have sent one. It writes the
+// requests itself, because net/http's client would take most of the time.
 func (s *site) visitOver(next *atomic.Int64, last int64, wrong *atomic.Int64) error {
 	connection, err := net.Dial("tcp", s.address)
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// TestNeverOverAcrossFronts: five proxies share one policy and one Redis: two Envoys with the
-// filter, an Envoy with the native module, and two Caddys. Each Envoy has two workers. Under
-// concurrent load, all proxies together admit exactly the limit. The deadlines are long, since a
+// TestNeverOverAcrossFronts tests five proxies that share one policy and one Redis: two Envoys with
+// the filter, an Envoy with the native module, and two Caddys. Each Envoy has two workers. Under
+// concurrent load, all proxies together admit exactly the limit. The deadlines are long, because a
 // request that is answered too late is charged but not admitted.
 func TestNeverOverAcrossFronts(t *testing.T) {
 	t.Parallel()

@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// outlivesOutages makes the bridge and Redis fail while requests are sent.
+// outlivesOutages makes the bridge and Redis fail in several ways while requests are sent.
 func (s *site) outlivesOutages(t *testing.T, word string) {
 	redis := redistest.Start(t)
 	b := s.startBridge(t, renamedPolicy(onError(word)), "--redis", redis.URL())
@@ -23,7 +23,7 @@ func (s *site) outlivesOutages(t *testing.T, word string) {
 	}
 	for _, c := range []struct {
 		name    string
-		counter string // the counter that must grow; "" if the outage might be too short to be counted
+		counter string // the counter that must grow; "" if none need grow
 		fail    func(wait func())
 	}{
 		{"bridge killed", "bridge_unreachable", func(wait func()) { b.kill(); wait(); b.run(t) }},
@@ -36,7 +36,7 @@ func (s *site) outlivesOutages(t *testing.T, word string) {
 	}
 }
 
-// The method testFailure sends requests before, during and after a failure.
+// The method testFailure sends requests before, during and after a failure, and checks the answers.
 func (s *site) testFailure(t *testing.T, word, counter string, fail func(wait func())) {
 	const outage = 1500 * time.Millisecond
 	before := s.envoy.counter("penstock." + counter)
@@ -67,8 +67,8 @@ func (s *site) testFailure(t *testing.T, word, counter string, fail func(wait fu
 		time.Duration(got.slowest.Load()))
 }
 
-// TestBridgeTakesOverTheSocketOfAKilledOne: a killed bridge leaves its socket behind, and the next
-// bridge takes it over.
+// TestBridgeTakesOverTheSocketOfAKilledOne tests that a bridge can start although a killed bridge
+// has left its socket behind.
 func TestBridgeTakesOverTheSocketOfAKilledOne(t *testing.T) {
 	t.Parallel()
 	b := newBridge(t, onError("allow"))

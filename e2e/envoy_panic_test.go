@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// TestEnvoyPanics: after a panic in the filter, on_error decides the affected request. After a
-// fatal error, only one request is not decided: Envoy answers it 503. In both cases the limit is
-// enforced afterwards as before. The filter is built with a tag that lets requests provoke panics.
+// TestEnvoyPanics tests panics and fatal errors in the filter. After a panic, on_error decides the
+// request. A fatal error affects only one request, which Envoy answers with 503. Afterwards the
+// limit is enforced as before. The filter is built with a tag that lets requests provoke panics.
 func TestEnvoyPanics(t *testing.T) {
 	t.Parallel()
 	path, err := compileWasm("provoked.wasm", "-tags", "penstock_filter,provoke")
@@ -26,7 +26,7 @@ func TestEnvoyPanics(t *testing.T) {
 		for _, where := range []string{"property", "wake", "call"} {
 			t.Run(where+"/"+word, func(t *testing.T) { s.checkDegraded(t, s.survivesPanic(t, "/", where), word) })
 		}
-		// In these cases the request was decided before the panic.
+		// In the following cases, the request is decided before the panic.
 		t.Run("resume/"+word, func(t *testing.T) { s.checkStatus(t, s.survivesPanic(t, "/", "resume"), word) })
 		s.get(t, "/refused")
 		t.Run("respond/"+word, func(t *testing.T) { s.checkStatus(t, s.survivesPanic(t, "/refused", "respond"), word) })
@@ -41,7 +41,8 @@ rules:
   - {name: none, match: {path: /refused}, limit: 1/31d}
 `
 
-// checkStatus checks only the status of an answer that on_error has decided.
+// checkStatus checks the status of an answer that on_error has decided, and nothing else of the
+// answer.
 func (s *site) checkStatus(t *testing.T, a answer, word string) {
 	t.Helper()
 	if want := map[string]int{"allow": http.StatusOK, "deny": http.StatusServiceUnavailable}[word]; a.status != want {
@@ -49,8 +50,8 @@ func (s *site) checkStatus(t *testing.T, a answer, word string) {
 	}
 }
 
-// survivesPanic makes the filter panic while it handles one request, and returns the answer.
-// survivesPanic checks that the next requests on the same worker are limited.
+// survivesPanic makes the filter panic in one request, and returns the answer to this request. It
+// checks that the limit applies to the next requests on the same worker.
 func (s *site) survivesPanic(t *testing.T, path, where string) answer {
 	t.Helper()
 	panics := s.envoy.counter("penstock.panic")
@@ -75,8 +76,8 @@ func (s *site) survivesPanic(t *testing.T, path, where string) answer {
 	return a
 }
 
-// survivesFatal ends the filter in its worker, twice. Envoy restarts the filter because of its
-// failure_policy.
+// survivesFatal provokes a fatal error in the filter twice. Because of failure_policy, Envoy starts
+// the filter again.
 func (s *site) survivesFatal(t *testing.T) {
 	for range 2 {
 		reloads := s.envoy.stat("wasm.penstock.vm_reload_success")

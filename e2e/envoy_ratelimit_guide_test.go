@@ -16,7 +16,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// guideBlock returns the block of docs/guides/envoy.md that begins with a line, as JSON.
+// guideBlock returns a block of docs/guides/envoy.md as JSON. The argument first is the first line
+// of the block.
 func guideBlock(t testing.TB, first string) string {
 	t.Helper()
 	text, err := os.ReadFile("../docs/guides/envoy.md")
@@ -42,13 +43,13 @@ func guideBlock(t testing.TB, first string) string {
 	return string(encoded)
 }
 
-// clientRoute sends the rate limit service the name of the test's client.
+// clientRoute makes Envoy send the name of the client to the rate limit service.
 const clientRoute = `{match: {prefix: /}, route: {cluster: upstream, timeout: 30s, rate_limits: [
     {actions: [{request_headers: {header_name: x-client, descriptor_key: client}}]}]}},`
 
-// TestEnvoyRateLimitGuide: with the filter and the cluster of the guide, a burst of one client gets
-// exactly its limit, and other clients are counted during the burst. Only the address of the bridge
-// differs from the guide.
+// TestEnvoyRateLimitGuide tests the filter and the cluster of the guide. Of a burst of one client,
+// exactly the limit is admitted, and other clients are counted meanwhile. Only the address of the
+// bridge differs from the guide.
 func TestEnvoyRateLimitGuide(t *testing.T) {
 	const limit = 5
 	cluster := guideBlock(t, "- name: penstock-rls")

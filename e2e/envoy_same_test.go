@@ -40,7 +40,7 @@ rules:
   - {name: upstream, match: {path: /merged}, limit: 4/31d}
 `
 
-// The variable same lists the requests in order.
+// The variable same holds the requests, in the order in which they are sent.
 var same = []struct {
 	method, path, from string
 	header             []string
@@ -88,7 +88,7 @@ var same = []struct {
 	{method: "GET", path: "/merged", from: "192.0.2.5"},
 }
 
-// The function serveOwnLimit is an upstream with its own rate limit under /merged.
+// The function serveOwnLimit is an upstream that has its own rate limit at /merged.
 func serveOwnLimit(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	if r.URL.Path == "/merged" {
@@ -101,8 +101,8 @@ func serveOwnLimit(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, "ok")
 }
 
-// TestCaddyAndEnvoyAnswerAlike sends the same requests to Caddy and to Envoy, each with its own
-// Redis. Status, header and body must be equal.
+// TestCaddyAndEnvoyAnswerAlike sends the same requests to Caddy and to Envoy, which have separate
+// Redis servers. Status, header and body of the answers must be equal.
 func TestCaddyAndEnvoyAnswerAlike(t *testing.T) {
 	t.Parallel()
 	keys, err := os.ReadFile("../examples/keys.toml")
@@ -144,7 +144,7 @@ func TestCaddyAndEnvoyAnswerAlike(t *testing.T) {
 	}
 }
 
-// The type bareAnswer is an answer without the proxy's own fields and without times.
+// The type bareAnswer is an answer without times, and without the fields that are the proxy's own.
 type bareAnswer struct {
 	Status int
 	Header map[string][]string

@@ -20,16 +20,16 @@ const healthChecked = `health_checks:
 outlier_detection: { consecutive_5xx: 2, base_ejection_time: 1s, max_ejection_percent: 50 }
 `
 
-// severalCluster is a cluster of two bridges. On a busy machine a health check can take more than a
-// second.
+// severalCluster is a cluster of two bridges. Its health checks have a longer timeout, because on a
+// busy machine they may take more than a second.
 var severalCluster = strings.NewReplacer(
 	"connect_timeout: 1s,", "connect_timeout: 1s, "+
 		strings.NewReplacer("\n- ", " [", "} }\nout", "} }], out", "timeout: 1s", "timeout: 10s", "\n", ", ").Replace(healthChecked),
 	"{endpoint: {address: {pipe: {path: SOCKET}}}}",
 	"{endpoint: {address: {pipe: {path: SOCKET}}}}, {endpoint: {address: {pipe: {path: SOCKET-2}}}}").Replace(bridgeCluster)
 
-// testOtherBridge: if one of two bridges has ended, the other decides. Requests are also decided
-// while one bridge has not yet read an edit of the policy.
+// testOtherBridge tests that if one of two bridges has ended, the other decides all requests. All
+// requests are also decided while only one of the bridges has read an edit of the policy.
 func (s *site) testOtherBridge(t *testing.T, word string) {
 	text, err := os.ReadFile("../docs/guides/envoy.md")
 	if err != nil || !strings.Contains(string(text), healthChecked) {
@@ -68,7 +68,7 @@ func (s *site) testOtherBridge(t *testing.T, word string) {
 		s.get(t, "/")
 		return s.envoy.counter("penstock.policy_unknown") > unknown
 	})
-	s.allAreDecided(t) // because the other bridge has the version
+	s.allAreDecided(t) // by the other bridge, which has the version
 	first.policy.edit(edited)
 	eventually.Until(t, patience, "both have it", func() bool { return strings.Contains(first.log.String(), "the edited policy file is in force") })
 	s.awaitDecided(t)

@@ -19,19 +19,20 @@ import (
 	"github.com/penstock/penstock/internal/test/freeport"
 )
 
-// sharedEnvoy is an Envoy that one test after the other uses, each with its own listeners and
-// clusters. When an Envoy starts, it compiles the filter for 7 seconds of processor time, and it
-// keeps the result as long as a listener has the filter. So a shared Envoy has one listener of its
-// own, which keeps the filter.
+// sharedEnvoy is an Envoy that tests use one after the other, each with its own listeners and
+// clusters. When an Envoy starts, it compiles the filter, which takes 7 seconds of processor time.
+// It keeps the result as long as a listener has the filter. So a shared Envoy always has one
+// listener of its own with the filter.
 type sharedEnvoy struct {
 	server *server
 	admin  string
-	folder string // of the files with the listeners and clusters
+	folder string // the folder of the files with the listeners and clusters
 	users  int    // the number of tests that have used it
 }
 
-// If there are sharedEnvoysMax shared Envoys, a test waits for an unused one. A test that uses one
-// already does not wait, so that tests with several Envoys do not wait for each other.
+// If there are sharedEnvoysMax shared Envoys, and all are in use, a test waits until one is unused.
+// A test that already uses a shared Envoy starts another one instead, because otherwise tests with
+// several Envoys could wait for each other.
 const sharedEnvoysMax = 3
 
 // envoyPool holds the shared Envoys of this run.
@@ -40,7 +41,7 @@ type envoyPool struct {
 	changed *sync.Cond
 	idle    []*sharedEnvoy
 	running int
-	users   map[string]int // the number of Envoys that a test uses, by the name of the test
+	users   map[string]int // by the name of a test, the number of Envoys that the test uses
 }
 
 var sharedEnvoys = newEnvoyPool()
@@ -69,7 +70,8 @@ func (p *envoyPool) take(t testing.TB) *sharedEnvoy {
 	return e
 }
 
-// envoyPool.serves reports whether a test, or one that it is a part of, uses an Envoy.
+// envoyPool.serves reports whether the named test, or a test of which it is a subtest, uses an
+// Envoy.
 func (p *envoyPool) serves(name string) bool {
 	for user, n := range p.users {
 		if n > 0 && (name == user || strings.HasPrefix(name, user+"/")) {
@@ -79,7 +81,7 @@ func (p *envoyPool) serves(name string) bool {
 	return false
 }
 
-// putBack ends the use of an Envoy by a test. The Envoy is nil if its process has ended.
+// putBack ends a test's use of an Envoy. The argument e is nil if the process has ended.
 func (p *envoyPool) putBack(t testing.TB, e *sharedEnvoy) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -106,21 +108,23 @@ static_resources:
   - DISCOVERY
 `
 
-// discoveryCluster is a static cluster of every shared Envoy, from which filters can be configured.
+// discoveryCluster is a static cluster that every shared Envoy has. Its server can configure
+// filters.
 const discoveryCluster = "discovery"
 
 // The method discoverySocket returns the path at which the server of discoveryCluster listens.
 func (shared *sharedEnvoy) discoverySocket() string { return filepath.Join(shared.folder, "discovery") }
 
-// useEnvoy does what startEnvoy does, but the process may have been used by other tests before, and
-// has the filter that users load. No other test uses it until this one ends. The addresses and
-// names of the sites are new, and the method counter counts from 0. Tests use startEnvoy instead if
-// they stop the process, measure its memory, or have sites without the filter.
+// useEnvoy is like startEnvoy, but the process may have served other tests before, and the filter
+// is the one that users load. No other test uses the process until this test ends. The addresses
+// and names of the sites are new, and the counts of the method counter begin at 0. A test must use
+// startEnvoy instead if it stops the process, measures its memory, needs another build of the
+// filter, or has only sites without the filter.
 func useEnvoy(t testing.TB, upstream http.Handler, sites ...*site) *envoy {
 	t.Helper()
 	shared := takeEnvoy(t)
 	shared.users++
-	// The server belongs to the test, because its methods fail the test.
+	// The test gets a server of its own, because the methods of a server fail its test.
 	e := &envoy{admin: shared.admin, discovery: shared.discoverySocket(),
 		server: &server{t: t, command: shared.server.command, log: shared.server.log, done: shared.server.done}}
 	t.Cleanup(func() { shared.release(t, e) })
@@ -156,14 +160,14 @@ func takeEnvoy(t testing.TB) (shared *sharedEnvoy) {
 		return shared
 	}
 	defer func() {
-		if shared == nil { // it does not start, and the test ends
+		if shared == nil { // the Envoy does not start, and the test fails
 			sharedEnvoys.putBack(t, nil)
 		}
 	}()
 	return newSharedEnvoy(t)
 }
 
-// newSharedEnvoy starts an Envoy that has compiled the filter and has no site yet.
+// newSharedEnvoy starts an Envoy without sites, and waits until it has compiled the filter.
 func newSharedEnvoy(t testing.TB) *sharedEnvoy {
 	t.Helper()
 	folder, err := os.MkdirTemp(built, "envoy")
@@ -172,7 +176,7 @@ func newSharedEnvoy(t testing.TB) *sharedEnvoy {
 	}
 	shared := &sharedEnvoy{folder: folder, admin: freeport.Address(t)}
 	e := &envoy{admin: shared.admin}
-	// A filter with a policy does not poll the bridge, which does not exist.
+	// There is no bridge. A filter that has a policy in its configuration does not poll it.
 	listeners, clusters := e.configure(t, "keep", wasm(t), "127.0.0.1:1", []*site{{direct: true, set: "policy: " + compactPolicy(t, onError("allow"))}})
 	config := strings.NewReplacer("ADMIN", portOf(e.admin), "FOLDER", folder, "LISTENER", listeners[0], "CLUSTER", clusters[2],
 		"DISCOVERY", strings.NewReplacer("NAME", discoveryCluster, "SOCKET", shared.discoverySocket()).Replace(http2Cluster)).Replace(dynamicEnvoy)
@@ -196,7 +200,7 @@ func newSharedEnvoy(t testing.TB) *sharedEnvoy {
 }
 
 // release removes the sites of a test that has ended. A failed test may leave the process in any
-// state, so the process ends with the test.
+// state, so release then stops the process.
 func (shared *sharedEnvoy) release(t testing.TB, e *envoy) {
 	var unused *sharedEnvoy
 	defer func() { sharedEnvoys.putBack(t, unused) }() // also if update fails the test
@@ -219,14 +223,14 @@ func (shared *sharedEnvoy) stop() {
 	}
 }
 
-// stopSharedEnvoys ends all shared Envoys. No test may run.
+// stopSharedEnvoys stops all shared Envoys. No test may be running.
 func stopSharedEnvoys() {
 	for _, e := range sharedEnvoys.idle {
 		e.stop()
 	}
 }
 
-// The method update replaces a file of resources, and waits until Envoy has read it.
+// The method update replaces a file of resources, and waits until Envoy has accepted it.
 func (e *envoy) update(shared *sharedEnvoy, file, stats, kind string, all []string) {
 	e.t.Helper()
 	accepted, rejected := e.stat(stats+"update_success"), e.stat(stats+"update_rejected")
@@ -247,7 +251,7 @@ func (e *envoy) update(shared *sharedEnvoy, file, stats, kind string, all []stri
 	})
 }
 
-// The function resources returns a file of resources of a type.
+// The function resources returns the text of a file with resources of one kind.
 func resources(version int, kind string, all []string) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "version_info: \"%d\"\nresources:", version)
@@ -269,7 +273,7 @@ func (e *envoy) awaitListeners(state string, n int) {
 	})
 }
 
-// filterCounters returns the counters of the filter.
+// filterCounters returns the counters of the filter by name.
 func (e *envoy) filterCounters() map[string]int {
 	e.t.Helper()
 	all := map[string]int{}
@@ -283,7 +287,7 @@ func (e *envoy) filterCounters() map[string]int {
 }
 
 // The method counter returns by how much a counter of the filter has grown since the test began to
-// use the Envoy, for all sites together.
+// use this Envoy. The counters are for all sites together.
 func (e *envoy) counter(name string) int {
 	e.t.Helper()
 	name = "wasmcustom." + name

@@ -23,7 +23,7 @@ rules:
   - {name: other, match: {path: /other}, limit: 1000/31d fixed_window}
 `
 
-// ownLimits holds the limits that a client sees.
+// ownLimits is the answer in which a client sees its own limits.
 type ownLimits struct {
 	Client, Identity, Tier, Tenant string
 	Limits                         []struct {
@@ -32,9 +32,9 @@ type ownLimits struct {
 	}
 }
 
-// TestEnvoyClientsSeeTheirLimits: with the route of the guide, each client sees the limits that its
-// next request will meet, however it is identified, and is not charged. An address that a client
-// sends itself has no effect.
+// TestEnvoyClientsSeeTheirLimits tests the route of the guide at which clients see their own
+// limits. However a client is identified, it sees the limits that apply to its next request, and is
+// not charged. An address that the client itself sends has no effect.
 func TestEnvoyClientsSeeTheirLimits(t *testing.T) {
 	t.Parallel()
 	const key, token = "pk_of_the_test_of_own_limits", "0123456789abcdef0"
@@ -62,7 +62,7 @@ func TestEnvoyClientsSeeTheirLimits(t *testing.T) {
 		}
 		s.startBridge(t, strings.ReplaceAll(statusPolicy, "KEYS", keys), args...)
 		for _, c := range []struct {
-			client string // the identity and client, and the tier
+			client string // "IDENTITY:CLIENT TIER"
 			limit  int
 			fields []string
 		}{
@@ -81,7 +81,7 @@ func TestEnvoyClientsSeeTheirLimits(t *testing.T) {
 	}
 }
 
-// checkReadLimits compares the limits that a client can read with those that its requests meet.
+// checkReadLimits compares the limits that a client sees with those that its next requests report.
 func (s *site) checkReadLimits(t *testing.T, client string, limit int, fields []string) {
 	t.Helper()
 	look := func(more ...string) (own ownLimits) {

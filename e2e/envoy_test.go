@@ -22,46 +22,50 @@ import (
 	"github.com/penstock/penstock/internal/test/freeport"
 )
 
-// envoyVariable is the environment variable that names another Envoy to test with.
+// envoyVariable is the environment variable that names the Envoy for the tests.
 const envoyVariable = "PENSTOCK_ENVOY"
 
-// envoyProgram is the path where tools/setup.sh puts Envoy, unless envoyVariable names another.
+// envoyProgram is the path of Envoy. By default it is the path at which tools/setup.sh puts Envoy.
 var envoyProgram = either(os.Getenv(envoyVariable), "../.cache/envoy/bin/envoy")
 
-// envoyPatience bounds the start of Envoy, which compiles the filter first while the machine is
-// busy.
+// envoyPatience bounds the start of Envoy, which first compiles the filter. On a busy machine, this
+// takes long.
 const envoyPatience = 3 * time.Minute
 
-// The type site is a listener of an Envoy, with the filter in front of the upstream. Starting Envoy
-// takes seconds, so one Envoy has many sites. Each site has its own bridge.
+// The type site is a listener of an Envoy, with the filter in front of the upstream. An Envoy takes
+// seconds to start, so it usually has many sites. Each site has its own bridge.
 type site struct {
-	// set is additional lines of the filter's configuration, after the cluster and the poll
-	// interval.
+	// set holds further lines of the filter's configuration, in addition to the cluster and the
+	// poll interval.
 	set string
-	// object passes the configuration as JSON, as Istio does with a pluginConfig, instead of lines.
+	// object is set if the filter gets its configuration as a JSON object, as from a pluginConfig
+	// of Istio, instead of lines.
 	object bool
-	// cluster is the bridge's cluster in YAML, with NAME for its name and SOCKET for the bridge's
-	// socket; "" is bridgeCluster. Other clusters may follow, each after a newline and "  - ".
+	// cluster is the bridge's cluster in YAML, in which NAME stands for its name and SOCKET for the
+	// bridge's socket. If it is "", bridgeCluster is used. Other clusters may follow, each after a
+	// newline and " - ".
 	cluster string
-	// The field named is the cluster that the filter calls; "" means the bridge's cluster.
+	// The field named is the name of the cluster that the filter calls. If it is "", the filter
+	// calls the bridge's cluster.
 	named string
-	// filter is the filter in YAML. In it, WASM_CONFIG stands for the configuration of the .wasm,
-	// and RPC_CLUSTER for the cluster of the bridge's gRPC service. "" means wasmFilter.
+	// filter is the filter in YAML, in which WASM_CONFIG stands for the filter's configuration, and
+	// RPC_CLUSTER for the cluster of the bridge's gRPC service. If it is "", wasmFilter is used.
 	filter string
-	// rpcCluster is the cluster of the bridge's gRPC in YAML, with NAME and SOCKET as in cluster;
-	// "" is http2Cluster.
+	// rpcCluster is the cluster of the bridge's gRPC service in YAML, with NAME and SOCKET as in
+	// the field cluster. If it is "", http2Cluster is used.
 	rpcCluster string
-	// direct makes Envoy send the response itself, without the upstream.
+	// direct is set if Envoy sends the response itself, without the upstream.
 	direct bool
-	// manager has further settings of the connection manager; "" is use_remote_address.
+	// manager holds further settings of the connection manager. If it is "", the setting is
+	// use_remote_address.
 	manager string
-	// routes has further routes, before the one for everything; each ends in a comma. In them,
-	// BRIDGE stands for the bridge's cluster.
+	// routes holds further routes, which precede the route for all requests. Each ends with a
+	// comma. BRIDGE stands for the bridge's cluster.
 	routes string
-	// two makes Envoy speak HTTP/2 to the upstream.
+	// two is set if Envoy uses HTTP/2 to the upstream.
 	two bool
 
-	// limited is the path under a limit of 100; "" is /.
+	// limited is the path with a limit of 100. If it is "", the path is /.
 	limited string
 
 	envoy   *envoy
@@ -71,12 +75,12 @@ type site struct {
 	grpc    string // the socket for gRPC, if filter is set
 }
 
-// bridgeCluster reaches the bridge over its socket by HTTP/1.1, as in the example.
+// bridgeCluster is a cluster that calls the bridge over its socket by HTTP/1.1, as in the example.
 const bridgeCluster = `{name: NAME, type: STATIC, connect_timeout: 1s,
   circuit_breakers: {thresholds: [{max_connections: 65536, max_requests: 65536, max_pending_requests: 65536}]},
   load_assignment: {cluster_name: NAME, endpoints: [{lb_endpoints: [{endpoint: {address: {pipe: {path: SOCKET}}}}]}]}}`
 
-// http2Cluster reaches the bridge by HTTP/2.
+// http2Cluster is a cluster that calls the bridge by HTTP/2.
 var http2Cluster = bridgeCluster[:len(bridgeCluster)-1] + `,
   typed_extension_protocol_options: {envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
     {"@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions, explicit_http_config: {http2_protocol_options: {}}}}}`
@@ -99,8 +103,8 @@ const wasmConfig = `{"@type": type.googleapis.com/envoy.extensions.filters.http.
         configuration: SETTINGS,
         vm_config: {vm_id: penstock, runtime: envoy.wasm.runtime.v8, code: {local: {filename: WASM_FILE}}}}}`
 
-// upstreamCluster is the server behind the sites. Without enable_trailers, Envoy drops the trailers
-// of HTTP/1.1, and a cost in them.
+// upstreamCluster is the cluster of the server behind the sites. Without enable_trailers, Envoy
+// would drop the trailers of HTTP/1.1 responses, and with them a cost.
 const upstreamCluster = `{name: upstream, type: STATIC, connect_timeout: 1s,
   typed_extension_protocol_options: {envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
     {"@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions, explicit_http_config: {http_protocol_options: {enable_trailers: true}}}},
@@ -111,20 +115,20 @@ const upstreamCluster = `{name: upstream, type: STATIC, connect_timeout: 1s,
 type envoy struct {
 	*server
 	admin  string
-	before map[string]int // the filter's counters when the test began to use a shared Envoy
-	// The field discovery is the socket of [discoveryCluster], in a shared Envoy.
+	before map[string]int // the counters of the filter at the time when the test began to use a shared Envoy
+	// The field discovery is the socket of [discoveryCluster] in a shared Envoy.
 	discovery string
 }
 
-// startEnvoy runs Envoy with the sites until the test ends. Behind them is a server with the
-// handler upstream; nil answers 200 and "ok". The argument wasm is the path of the filter. The
-// process is a new one.
+// startEnvoy starts a new Envoy with the sites, which runs until the test ends. Behind the sites is
+// a server with the handler upstream. If upstream is nil, the server answers 200 and "ok". The
+// argument wasm is the path of the filter.
 func startEnvoy(t testing.TB, wasm string, upstream http.Handler, sites ...*site) *envoy {
 	t.Helper()
 	return startEnvoyIn(t, nil, wasm, upstream, sites...)
 }
 
-// startEnvoyIn does what startEnvoy does, with further environment variables.
+// startEnvoyIn is startEnvoy with further environment variables.
 func startEnvoyIn(t testing.TB, env []string, wasm string, upstream http.Handler, sites ...*site) *envoy {
 	t.Helper()
 	e := &envoy{admin: freeport.Address(t)}
@@ -163,7 +167,7 @@ func envoyCommand(t testing.TB, file string, args ...string) *exec.Cmd {
 		"--disable-hot-restart", "--log-level", "warning"}, args...)...)
 }
 
-// The method configuration returns the whole configuration of an Envoy with the sites.
+// The method configuration returns the complete configuration of an Envoy with the sites.
 func (e *envoy) configuration(t testing.TB, wasm, upstream string, sites []*site) string {
 	t.Helper()
 	listeners, clusters := e.configure(t, "site", wasm, upstream, sites)
@@ -172,8 +176,8 @@ func (e *envoy) configuration(t testing.TB, wasm, upstream string, sites []*site
 		strings.Join(clusters, "\n  - ") + "\n"
 }
 
-// The method configure gives the sites names that begin with prefix, and addresses. It returns
-// their listeners and clusters.
+// The method configure gives each site an address, and a name that begins with prefix. It returns
+// the listeners and clusters of the sites.
 func (e *envoy) configure(t testing.TB, prefix, wasm, upstream string, sites []*site) (listeners, clusters []string) {
 	t.Helper()
 	for i, s := range sites {
@@ -203,7 +207,8 @@ func (e *envoy) configure(t testing.TB, prefix, wasm, upstream string, sites []*
 	return listeners, clusters
 }
 
-// upstreamOf returns the cluster of the server behind the sites.
+// upstreamOf returns the name of the cluster of the server behind the sites. Envoy calls it by
+// HTTP/2 if the argument is set.
 func upstreamOf(two bool) string {
 	if two {
 		return "upstream-2"
@@ -211,7 +216,7 @@ func upstreamOf(two bool) string {
 	return "upstream"
 }
 
-// bridgeName returns the cluster of the site's bridge.
+// bridgeName returns the name of the cluster of the site's bridge.
 func (s *site) bridgeName() string { return strings.Replace(s.name, "site", "bridge", 1) }
 
 // The method settings returns the filter's configuration in YAML.
@@ -235,10 +240,10 @@ func (s *site) settings() string {
 	return `{"@type": type.googleapis.com/google.protobuf.StringValue, value: ` + strconv.Quote(text) + "}"
 }
 
-// The function socket returns a path for a socket, which does not exist yet.
+// The function socket returns a path for a socket that does not exist yet.
 func socket(t testing.TB) string {
 	t.Helper()
-	folder, err := os.MkdirTemp("", "bridge") // not t.TempDir: a socket's path is at most 107 bytes
+	folder, err := os.MkdirTemp("", "bridge") // not t.TempDir, because a socket's path has at most 107 bytes
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -248,7 +253,8 @@ func socket(t testing.TB) string {
 
 func portOf(address string) string { return address[strings.LastIndexByte(address, ':')+1:] }
 
-// startUpstream runs a server until the test ends.
+// startUpstream runs a server with the handler until the test ends. If the handler is nil, the
+// server answers 200 and "ok".
 func startUpstream(t testing.TB, handler http.Handler) (address string) {
 	t.Helper()
 	if handler == nil {
@@ -257,7 +263,7 @@ func startUpstream(t testing.TB, handler http.Handler) (address string) {
 	return serveAt(t, "tcp", "127.0.0.1:0", handler)
 }
 
-// serveAt serves HTTP/1.1 and h2c until the test ends.
+// serveAt serves HTTP/1.1, and HTTP/2 without TLS, until the test ends.
 func serveAt(t testing.TB, network, address string, handler http.Handler) string {
 	t.Helper()
 	l, err := net.Listen(network, address)
@@ -272,7 +278,7 @@ func serveAt(t testing.TB, network, address string, handler http.Handler) string
 	return l.Addr().String()
 }
 
-// The method stat returns one of Envoy's statistics, or 0 if it does not exist.
+// The method stat returns the value of one of Envoy's statistics, or 0 if it does not exist.
 func (e *envoy) stat(name string) int {
 	e.t.Helper()
 	for line := range strings.Lines(e.read("/stats?filter=^" + name + "$")) {
@@ -314,7 +320,7 @@ func (e *envoy) awaitPolicyLoad(t testing.TB, change func()) {
 	})
 }
 
-// The method get sends a GET to the site. The test fails without an answer.
+// The method get sends a GET to the site, and fails the test if there is no answer.
 func (s *site) get(t testing.TB, path string, header ...string) answer {
 	t.Helper()
 	a, err := ask(http.DefaultClient, "http://"+s.address+path, header...)
@@ -324,7 +330,8 @@ func (s *site) get(t testing.TB, path string, header ...string) answer {
 	return a
 }
 
-// The function ask sends a GET with header fields: each name is followed by its value.
+// The function ask sends a GET with header fields. In the list of fields, each name is followed by
+// its value.
 func ask(client *http.Client, url string, header ...string) (answer, error) {
 	request, err := http.NewRequest("GET", url, nil)
 	if err != nil {
@@ -348,12 +355,12 @@ type bridge struct {
 	policy  *policyFile
 	args    []string
 	listen  string
-	program string // the program; "" is the one that this run builds
+	program string // "" for penstockProgram
 	env     []string
 }
 
-// startBridge runs a bridge for the site until the test ends; the argument args contains further
-// flags. When startBridge returns, the bridge answers and the filter has the policy.
+// startBridge runs a bridge for the site until the test ends. The argument args holds further
+// flags. startBridge returns when the bridge answers and the filter has the policy.
 func (s *site) startBridge(t testing.TB, policy string, args ...string) *bridge {
 	t.Helper()
 	b := newBridge(t, policy, args...)
@@ -370,8 +377,8 @@ func newBridge(t testing.TB, policy string, args ...string) *bridge {
 	return b
 }
 
-// The method transport returns a transport that sends every request to the bridge, whatever the
-// request's host.
+// The method transport returns a transport that sends every request to the bridge, regardless of
+// the request's host.
 func (b *bridge) transport() http.RoundTripper {
 	return &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", b.listen)
@@ -384,8 +391,8 @@ func (b *bridge) run(t testing.TB) {
 	b.runAt(t, "unix", b.listen)
 }
 
-// runAt starts the process and waits until it accepts connections at the given address, which
-// b.args may set with a further --listen.
+// runAt starts the process and waits until it accepts connections at the given address. The address
+// may come from a further flag --listen in b.args.
 func (b *bridge) runAt(t testing.TB, network, address string) {
 	t.Helper()
 	command := exec.Command(either(b.program, penstockProgram(t)), append([]string{"bridge", "--listen", "unix:" + b.listen, "--policy", b.policy.path,
@@ -411,7 +418,7 @@ type server struct {
 	done    chan struct{} // closed when the process has ended
 }
 
-// dataRace is in the log of a program that was built with -race and has a data race.
+// dataRace is the text that a program which was built with -race logs if it has a data race.
 const dataRace = "WARNING: DATA RACE"
 
 func startServer(t testing.TB, command *exec.Cmd) *server {
@@ -459,7 +466,7 @@ func (s *server) mustRun() {
 
 func (s *server) signal(sig syscall.Signal) { _ = s.command.Process.Signal(sig) }
 
-// The method freeze stops the process. When freeze returns, none of its threads runs any more.
+// The method freeze suspends the process. It returns when no thread of the process runs any more.
 func (s *server) freeze() {
 	s.t.Helper()
 	s.signal(syscall.SIGSTOP)
@@ -475,7 +482,7 @@ func (s *server) freeze() {
 	})
 }
 
-// The method kill ends the process like a crash.
+// The method kill ends the process as in a crash.
 func (s *server) kill() {
 	s.signal(syscall.SIGKILL)
 	<-s.done

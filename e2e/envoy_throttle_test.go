@@ -21,8 +21,8 @@ rules:
   - {name: slow, match: {path: /slow}, limit: 1/6s burst 1, action: throttle, throttle: {max_delay: 6s, max_waiting: 100}}
 `
 
-// answersThrottled: a throttle rule delays requests. If the bridge freezes in the meantime, they
-// wait no longer than max_delay plus the deadline.
+// answersThrottled tests that a throttle rule delays requests. If the bridge freezes while they
+// wait, they wait no longer than max_delay plus the deadline.
 func (s *site) answersThrottled(t *testing.T, word string) {
 	const maxDelay = 6 * time.Second
 	b := s.startBridge(t, strings.Replace(throttlePolicy, "ON_ERROR", word, 1))
@@ -32,7 +32,7 @@ func (s *site) answersThrottled(t *testing.T, word string) {
 	if took := time.Since(start); first.status != http.StatusOK || second.status != http.StatusOK || took < 1900*time.Millisecond {
 		t.Errorf("two requests of one in two seconds: status %d and %d after %v", first.status, second.status, took)
 	}
-	s.get(t, "/slow") // the next request is due in six seconds
+	s.get(t, "/slow") // the turn of the next request is in six seconds
 	const waiting = 2
 	answers := make(chan answer, waiting)
 	start = time.Now()
@@ -54,7 +54,7 @@ func (s *site) answersThrottled(t *testing.T, word string) {
 		if a.status == http.StatusOK {
 			passed++
 		} else if word == "allow" && a.status == http.StatusTooManyRequests {
-			continue // on_error: allow still enforces the limit of one request
+			continue // with on_error: allow, the limit of one request is still enforced
 		}
 		s.checkDegraded(t, a, word)
 	}
@@ -68,13 +68,13 @@ func (s *site) answersThrottled(t *testing.T, word string) {
 	s.awaitDecided(t)
 }
 
-// decidesBesideThrottled: more requests wait for a throttle rule than the 1024 concurrent calls
-// that Envoy permits by default. Each request is admitted in turn or denied in time. Other requests
-// are decided as usual.
+// decidesBesideThrottled tests more waiting requests under a throttle rule than the 1024 concurrent
+// calls that Envoy permits by default. Each of them is admitted at its turn or denied in time, and
+// other requests are decided as usual.
 func (s *site) decidesBesideThrottled(t *testing.T, word string) {
-	// this is long enough for all requests to arrive before the first is denied
+	// The delay is so long that all requests arrive before the first one is denied.
 	const waiting, maxDelay = 1200, 10 * time.Second
-	// All calls arrive at once. Calls that a busy bridge has not read yet count towards
+	// All calls arrive at once, and calls that a busy bridge has not read yet count towards
 	// --calls-max.
 	s.startBridge(t, strings.Replace(throttlePolicy, "ON_ERROR", word, 1), "--calls-max", "4096")
 	s.awaitDecided(t)
@@ -107,12 +107,11 @@ func (s *site) decidesBesideThrottled(t *testing.T, word string) {
 	}
 }
 
-// keepsDeadlinesAfterSilence: Envoy rarely calls an idle filter. The deadlines of the next requests
-// are kept nevertheless. A request that waits for another call to end is decided with the next
-// call.
+// keepsDeadlinesAfterSilence tests that deadlines are kept although Envoy rarely calls a filter
+// that was idle. A request that waits until another call ends is decided with the next call.
 func (s *site) keepsDeadlinesAfterSilence(t *testing.T, word string) {
 	const deadline, later, connections = 4 * time.Second, 500 * time.Millisecond, 8
-	// two consecutive calls can take this long on a busy Envoy
+	// On a busy machine, two consecutive calls may take this long.
 	const most = 2*(deadline+time.Second) + 500*time.Millisecond
 	b := s.startBridge(t, renamedPolicy(onError(word)))
 	s.awaitDecided(t)
@@ -120,7 +119,8 @@ func (s *site) keepsDeadlinesAfterSilence(t *testing.T, word string) {
 	b.freeze()
 	defer b.signal(syscall.SIGCONT)
 	var group sync.WaitGroup
-	// the later half joins the next call of its worker, which begins when the first call ends
+	// The second half of the requests becomes part of the next call of its worker, which begins
+	// when the first call ends.
 	for i := range 2 * connections {
 		group.Go(func() {
 			<-time.After(time.Duration(i/connections) * later)

@@ -18,25 +18,25 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// longDeadline is for sites whose bridge runs but is busy, in tests that are not about deadlines.
+// longDeadline is for tests in which the bridge may be slow but deadlines do not matter.
 const longDeadline = "deadline: 10s"
 
-// relaxedDeadline is for sites whose bridge answers at once, although a busy machine can take more
-// than 50 ms.
+// relaxedDeadline is for tests in which the bridge answers at once, because on a busy machine even
+// that may take more than 50 ms.
 const relaxedDeadline = "deadline: 500ms"
 
 // The type trouble is a failure of the bridge or of the connection to it.
 type trouble struct {
 	name string
 	site site
-	held bool   // whether to put the policy into the filter's configuration
+	held bool   // the filter's configuration contains the policy
 	only string // the on_error mode to test; "" means both
 	run  func(s *site, t *testing.T, word string)
 }
 
-// The variable troubles lists what is tested under both on_error modes. Each group has its own
-// Envoy, and the groups run in parallel. The troubles of a group are tested one after the other,
-// because Envoy's statistics are for all sites together.
+// The variable troubles holds the troubles, most of which are tested under both on_error modes.
+// Each group has its own Envoy, and the groups run in parallel. The troubles of a group are tested
+// one after the other, because Envoy's statistics are for all sites together.
 var troubles = []struct {
 	group string
 	of    []trouble
@@ -78,15 +78,15 @@ var troubles = []struct {
 	}},
 }
 
-// These are clusters through which no call succeeds.
+// Clusters through which no call succeeds.
 const emptyCluster = `{name: NAME, type: STATIC, connect_timeout: 0.25s, load_assignment: {cluster_name: NAME, endpoints: []}}`
 
 var fullCluster, fullHTTP2Cluster = strings.ReplaceAll(bridgeCluster, "65536", "0"), strings.ReplaceAll(http2Cluster, "65536", "0")
 
-// TestEnvoyTroubles: whatever happens to the bridge and to Redis, requests are answered soon.
-// Depending on on_error, the answer comes from the upstream or is 503, and the reason is counted.
-// Limits are enforced again without intervention. One Envoy has a site for each trouble of a group,
-// because Envoys are slow to start.
+// TestEnvoyTroubles tests that requests are answered soon, whatever happens to the bridge and to
+// Redis. Depending on on_error, the answer comes from the upstream or is 503, and the reason is
+// counted. Afterwards limits are enforced again without intervention. An Envoy has a site for each
+// trouble of a group, because Envoys are slow to start.
 func TestEnvoyTroubles(t *testing.T) {
 	t.Parallel()
 	held := map[string]string{"allow": compactPolicy(t, renamedPolicy(onError("allow"))), "deny": compactPolicy(t, onError("deny"))}
@@ -98,8 +98,8 @@ func TestEnvoyTroubles(t *testing.T) {
 	}
 }
 
-// tryTroubles starts an Envoy and tests the troubles one after the other. The argument held has the
-// policies with which some filters are configured, by on_error mode.
+// tryTroubles tests the troubles of a group one after the other in one Envoy. The argument held
+// holds the policies, by on_error mode, that some filters have in their configuration.
 func tryTroubles(t *testing.T, group []trouble, held map[string]string) {
 	var sites []*site
 	for _, trouble := range group {
@@ -130,24 +130,24 @@ func words(only string) []string {
 	return []string{"allow", "deny"}
 }
 
-// outagePolicy has windows that outlast any test.
+// outagePolicy has windows that are longer than any test.
 const outagePolicy = `name: shop
 on_error: ON_ERROR
 rules: [{name: all, limit: 100/31d}]
 `
 
-// onError returns outagePolicy with an on_error mode.
+// onError returns outagePolicy with the given on_error mode.
 func onError(word string) string { return strings.ReplaceAll(outagePolicy, "ON_ERROR", word) }
 
 var policies atomic.Int64
 
-// renamedPolicy gives a policy another namespace, and thereby separate counters. Otherwise the
+// renamedPolicy gives a policy another namespace, and thereby counters of its own. Otherwise the
 // sites of an Envoy would share the counts of requests that are allowed without a bridge.
 func renamedPolicy(policy string) string {
 	return strings.Replace(policy, "name: shop", "name: shop-"+strconv.FormatInt(policies.Add(1), 10), 1)
 }
 
-// compactPolicy returns a policy as a bridge sends it, in base64.
+// compactPolicy returns a policy in the form in which a bridge sends it, in base64.
 func compactPolicy(t testing.TB, policy string) string {
 	t.Helper()
 	b := newBridge(t, policy)
@@ -159,26 +159,26 @@ func compactPolicy(t testing.TB, policy string) string {
 	return base64.StdEncoding.EncodeToString([]byte(a.body))
 }
 
-// isAbsentAtStart: before the first bridge starts, on_error lets all requests through, or denies
-// all. After a bridge has started, the limit applies.
+// isAbsentAtStart tests that on_error decides all requests before the first bridge has started.
+// After that, the limit applies.
 func (s *site) isAbsentAtStart(t *testing.T, word string) {
 	s.goesWithoutPolicy(t, word)
 	s.startBridge(t, renamedPolicy(onError(word)))
 	s.awaitLimit(t)
 }
 
-// goesWithoutPolicy: the filter has never received a policy.
+// goesWithoutPolicy tests a filter that has never received a policy.
 func (s *site) goesWithoutPolicy(t *testing.T, word string) {
 	s.checkWithoutBridge(t, word, "no_policy")
 }
 
-// goesWithoutBridge: the filter has a policy and no bridge.
+// goesWithoutBridge tests a filter that has a policy but no bridge.
 func (s *site) goesWithoutBridge(t *testing.T, word string) {
 	s.checkWithoutBridge(t, word, "bridge_unreachable", "breaker_open")
 }
 
-// checkWithoutBridge checks that on_error decides every request soon, and that each is counted
-// under one of the reasons.
+// checkWithoutBridge checks that on_error decides every request soon, and that each request is
+// counted in one of the given counters.
 func (s *site) checkWithoutBridge(t *testing.T, word string, counters ...string) {
 	t.Helper()
 	const requests = 20
@@ -201,7 +201,7 @@ func (s *site) checkWithoutBridge(t *testing.T, word string, counters ...string)
 	}
 }
 
-// checkDegraded checks an answer that was given without the bridge.
+// checkDegraded checks an answer that on_error has decided.
 func (s *site) checkDegraded(t *testing.T, a answer, word string) {
 	t.Helper()
 	switch {
@@ -216,8 +216,8 @@ func (s *site) checkDegraded(t *testing.T, a answer, word string) {
 	}
 }
 
-// awaitLimit waits until requests are counted again and then denied. On a busy machine some may be
-// decided without the bridge meanwhile.
+// awaitLimit waits until requests are counted again, and sends requests until the limit denies one.
+// On a busy machine, some of these may be decided without the bridge.
 func (s *site) awaitLimit(t *testing.T) {
 	t.Helper()
 	s.awaitDecided(t)
@@ -235,11 +235,11 @@ func (s *site) awaitLimit(t *testing.T) {
 	}
 }
 
-// manyInARow connections are enough for both workers to get some, since the kernel assigns each
-// connection to one of them.
+// manyInARow is a number of connections with which each of the two workers gets some. The kernel
+// assigns each connection to one of them.
 const manyInARow = 24
 
-// awaitDecided waits until the bridge decides on both workers.
+// awaitDecided waits until the bridge decides requests of both workers.
 func (s *site) awaitDecided(t *testing.T) {
 	t.Helper()
 	s.awaitBothWorkers(t, "requests are counted again", func(a answer) bool { return a.header.Get("RateLimit") != "" })
@@ -250,7 +250,7 @@ func (s *site) awaitBothWorkers(t *testing.T, what string, wanted func(answer) b
 	t.Helper()
 	inARow := 0
 	eventually.Until(t, envoyPatience, what, func() bool {
-		// Each connection can reach a different worker.
+		// Each connection may reach another worker.
 		fresh := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 		a, err := ask(fresh, "http://"+s.address+"/")
 		if inARow++; err != nil || !wanted(a) {
@@ -260,8 +260,8 @@ func (s *site) awaitBothWorkers(t *testing.T, what string, wanted func(answer) b
 	})
 }
 
-// keepsItsPolicy: the bridge rejects an invalid edit of its policy file, and the limit remains in
-// force. A valid edit takes effect.
+// keepsItsPolicy tests that the bridge rejects an invalid edit of its policy file, and the limit
+// stays in force. A valid edit takes effect.
 func (s *site) keepsItsPolicy(t *testing.T, word string) {
 	b := s.startBridge(t, onError(word))
 	policyOf := func() string { return s.get(t, "/").header.Get("RateLimit-Policy") }
@@ -280,7 +280,8 @@ func (s *site) keepsItsPolicy(t *testing.T, word string) {
 	}
 }
 
-// forgetsClients: clients that leave while they wait do not affect those that stay.
+// forgetsClients tests that clients which leave while they wait do not affect the clients that
+// stay.
 func (s *site) forgetsClients(t *testing.T, word string) {
 	const leaving, staying = 200, 16
 	b := s.startBridge(t, strings.Replace(onError(word), "100/31d", "100000/31d", 1))
@@ -325,8 +326,8 @@ func (s *site) forgetsClients(t *testing.T, word string) {
 	}
 }
 
-// The function serveRedirects is an upstream that redirects /redirected/N to /redirected/N-1, which
-// Envoy follows, and answers all other requests.
+// The function serveRedirects is an upstream that redirects /redirected/N to /redirected/N-1, until
+// N is 0. Envoy follows these redirects. The upstream answers all other requests.
 func serveRedirects(w http.ResponseWriter, r *http.Request) {
 	n, err := strconv.Atoi(strings.TrimPrefix(r.URL.Path, "/redirected/"))
 	if err != nil || n == 0 {
@@ -337,7 +338,7 @@ func serveRedirects(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusFound)
 }
 
-// chargesRedirectsOnce: a request that Envoy redirects internally is charged once.
+// chargesRedirectsOnce tests that a request is charged once even if Envoy redirects it internally.
 func (s *site) chargesRedirectsOnce(t *testing.T, word string) {
 	s.startBridge(t, onError(word))
 	s.awaitDecided(t)
@@ -370,7 +371,8 @@ func (s *site) checkToken(t *testing.T, word string) {
 	s.awaitLimit(t)
 }
 
-// showsAWrongToken: to a filter without its token, a bridge sends no policy, and decides nothing.
+// showsAWrongToken tests a bridge with a token that the filter does not have. The bridge sends no
+// policy to the filter, and decides nothing.
 func (s *site) showsAWrongToken(t *testing.T, word string) {
 	b := newBridge(t, onError(word), "--token", bridgeToken)
 	b.listen = s.bridge

@@ -16,9 +16,10 @@ import (
 	"time"
 )
 
-// TestThousandsInOneTurn: thousands of requests arrive while Envoy is stopped, and its workers then
-// read them all at once. Each request is answered immediately: denied by the filter, denied by the
-// bridge, or admitted. Nested local replies would overflow the small stack of the virtual machine.
+// TestThousandsInOneTurn tests thousands of requests that arrive while Envoy is suspended, so that
+// its workers then read all of them at once. Each request is denied by the filter, denied by the
+// bridge, or admitted. If the filter nested its local replies, they would overflow the small stack
+// of the virtual machine.
 func TestThousandsInOneTurn(t *testing.T) {
 	t.Parallel()
 	const connections = 2400
@@ -75,7 +76,7 @@ func TestThousandsInOneTurn(t *testing.T) {
 		}
 		group.Wait()
 	}
-	speak("/free", func(int) int { return http.StatusOK }) // this assigns each connection to a worker
+	speak("/free", func(int) int { return http.StatusOK }) // assigns each connection to a worker
 	speak("", func(i int) int { return kinds[i%len(kinds)].status })
 	s.awaitDecided(t)
 	if log := s.envoy.log.String(); strings.Contains(log, "RangeError") {

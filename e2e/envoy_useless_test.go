@@ -17,11 +17,12 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The variable late lists the counters for answers that can miss the deadline on a busy machine.
+// The variable late holds the counters of which one grows if an answer may miss the deadline on a
+// busy machine.
 var late = []string{"bridge_unanswered", "bridge_timeout", "bridge_unreachable"}
 
-// The variable useless lists answers that decide nothing. For each answer it lists counters, of
-// which at least one must grow.
+// The variable useless holds answers that decide nothing. For each answer, at least one of the
+// counters must grow.
 var useless = []struct {
 	name     string
 	counters []string
@@ -58,7 +59,7 @@ var useless = []struct {
 	}},
 }
 
-// fakeBridge forwards to a genuine bridge, unless a test replaces its answers.
+// fakeBridge forwards requests to a genuine bridge, unless a test replaces the answers.
 type fakeBridge struct {
 	answer, policy atomic.Pointer[http.HandlerFunc] // the handler; nil forwards to the genuine bridge
 	true           http.Handler
@@ -77,8 +78,8 @@ func (f *fakeBridge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.true.ServeHTTP(w, r)
 }
 
-// startFakeBridge runs a fake bridge in front of a genuine one that does not let the filter
-// remember denials.
+// startFakeBridge runs a fake bridge in front of a genuine one. The filter does not remember
+// denials.
 func (s *site) startFakeBridge(t *testing.T, policy string) *fakeBridge {
 	t.Helper()
 	b := newBridge(t, policy, "--redis", redistest.Start(t).URL(), "--redis-timeout", "5s", "--remember-denials=false")
@@ -90,13 +91,15 @@ func (s *site) startFakeBridge(t *testing.T, policy string) *fakeBridge {
 	return f
 }
 
-// uselessPolicy has a limit that the requests decided by on_error do not reach.
+// uselessPolicy has a limit that is so high that the requests which on_error decides do not reach
+// it.
 const uselessPolicy = `name: shop
 on_error: ON_ERROR
 rules: [{name: all, limit: 100000/31d}, {name: few, match: {path: /few}, limit: 100/31d}]
 `
 
-// survivesUselessAnswers: a useless answer from the bridge is treated like no answer.
+// survivesUselessAnswers tests that a useless answer of the bridge is treated like a missing
+// answer.
 func (s *site) survivesUselessAnswers(t *testing.T, word string) {
 	s.limited = "/few"
 	f := s.startFakeBridge(t, renamedPolicy(strings.ReplaceAll(uselessPolicy, "ON_ERROR", word)))
@@ -133,8 +136,8 @@ func (s *site) survivesUselessAnswers(t *testing.T, word string) {
 	s.rejectsUselessPolicies(t, f)
 }
 
-// rejectsUselessPolicies: if the bridge sends something that is not a policy, the previous policy
-// stays in force.
+// rejectsUselessPolicies tests that if the bridge sends something other than a policy, the previous
+// policy stays in force.
 func (s *site) rejectsUselessPolicies(t *testing.T, f *fakeBridge) {
 	t.Helper()
 	for tag, body := range map[string][]byte{`"garbage"`: []byte("\xff\x00<html>"), `"empty"`: nil, `"zeros"`: make([]byte, 1<<20)} {
@@ -147,6 +150,6 @@ func (s *site) rejectsUselessPolicies(t *testing.T, f *fakeBridge) {
 		eventually.Until(t, patience, "the policy is refused: "+tag, func() bool {
 			return s.envoy.counter("penstock.policy_refused") >= refused+3
 		})
-		s.awaitLimit(t) // these are decided by the previous policy
+		s.awaitLimit(t) // by the previous policy
 	}
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// waysPolicy has a rule for each kind of request, and for effects of the response.
+// waysPolicy has rules for several kinds of requests, and rules that depend on the response.
 const waysPolicy = `name: shop
 on_error: deny
 TRUST
@@ -36,8 +36,8 @@ const (
 	tunnelling = "{match: {connect_matcher: {}}, route: {cluster: upstream, upgrade_configs: [{upgrade_type: CONNECT, connect_config: {}}]}},"
 )
 
-// TestEnvoyWays: a request of any kind is limited once, counted for the right client, and forwarded
-// unchanged.
+// TestEnvoyWays tests that a request of any kind is limited once, counted for the right client, and
+// forwarded unchanged.
 func TestEnvoyWays(t *testing.T) {
 	t.Parallel()
 	ways := []struct {
@@ -71,8 +71,8 @@ func TestEnvoyWays(t *testing.T) {
 	}
 }
 
-// knowsAddresses: the client's address is the last one that a trusted hop wrote, whatever precedes
-// it.
+// knowsAddresses tests that the client's address is the last one in X-Forwarded-For, which a
+// trusted hop wrote. It does not matter what precedes this address.
 func (s *site) knowsAddresses(t *testing.T, _ *bridge) {
 	for i, c := range []struct {
 		chain string
@@ -87,7 +87,7 @@ func (s *site) knowsAddresses(t *testing.T, _ *bridge) {
 }
 
 // The function serveEcho is an upstream that sends back what it receives over an upgraded
-// connection. For other requests it reports the body that it has read.
+// connection. It answers other requests with the length and the hash of the body that it has read.
 func serveEcho(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Upgrade") == "" {
 		sum := sha256.New()
@@ -104,13 +104,14 @@ func serveEcho(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(connection, buffered)
 }
 
-// The type raw is a connection that the test writes itself.
+// The type raw is a connection to which the test writes requests itself.
 type raw struct {
 	net.Conn
 	reader *bufio.Reader
 }
 
-// The method openRequest sends a request head and returns the response.
+// The method openRequest sends the head of a request over a new connection, and returns the
+// connection and the response.
 func (s *site) openRequest(t *testing.T, head string) (*raw, *http.Response) {
 	t.Helper()
 	connection, err := net.Dial("tcp", s.address)
@@ -143,8 +144,8 @@ func (c *raw) echoes(t *testing.T, text string) {
 	}
 }
 
-// limitsUpgrades: a request that is upgraded is limited once, however much is sent over the
-// connection and however it ends.
+// limitsUpgrades tests that an upgraded request is limited once, however much is sent over its
+// connection, and however the connection ends.
 func (s *site) limitsUpgrades(t *testing.T, _ *bridge) {
 	// under a limit of three
 	for path, upgrades := range map[string]int{"/echo": 3, "/echo/free": 5} {
@@ -153,7 +154,7 @@ func (s *site) limitsUpgrades(t *testing.T, _ *bridge) {
 		for n := range upgrades {
 			c, response := s.openRequest(t, head)
 			got, want := response.Header.Get("X-RateLimit-Remaining"), fmt.Sprint(2-n)
-			// the charges of this request and of the previous one are refunded
+			// the charge of an upgraded request is refunded, because of count_if
 			if path == "/echo/free" {
 				eventually.Until(t, patience, "it is given back", func() bool {
 					return s.get(t, path).header.Get("X-RateLimit-Remaining") == "2"
@@ -191,7 +192,7 @@ func (s *site) limitsUpgrades(t *testing.T, _ *bridge) {
 	}
 }
 
-// limitsTunnels: a CONNECT is counted as one request.
+// limitsTunnels tests that a CONNECT is counted as one request.
 func (s *site) limitsTunnels(t *testing.T, _ *bridge) {
 	const head = "CONNECT a.example:443 HTTP/1.1\nHost: a.example:443"
 	c, response := s.openRequest(t, head)
@@ -201,7 +202,7 @@ func (s *site) limitsTunnels(t *testing.T, _ *bridge) {
 	if _, response := s.openRequest(t, head); response.StatusCode != http.StatusTooManyRequests {
 		t.Errorf("a second tunnel: %s", response.Status)
 	}
-	for range 2 { // requests through the tunnel are not limited
+	for range 2 { // requests through the tunnel are not counted
 		if _, err := io.WriteString(c, "POST /in/the/tunnel HTTP/1.1\r\nHost: a.example\r\nContent-Length: 3\r\n\r\nabc"); err != nil {
 			t.Fatal(err)
 		}
@@ -215,13 +216,14 @@ func (s *site) limitsTunnels(t *testing.T, _ *bridge) {
 	}
 }
 
-// passesBodies: a request that exceeds all buffers arrives complete although the bridge is slow to
-// decide, over both versions of HTTP.
+// passesBodies tests that a body that is larger than all buffers arrives complete although the
+// bridge is slow to decide. It tests both versions of HTTP.
 func (s *site) passesBodies(t *testing.T, b *bridge) {
 	s.passesBodiesWhile(t, b.freeze, func() { b.signal(syscall.SIGCONT) })
 }
 
-// passesBodiesWhile sends bodies, each of which begins while decisions are stopped.
+// passesBodiesWhile sends bodies. Each begins after stop() was called and before resume() is
+// called.
 func (s *site) passesBodiesWhile(t *testing.T, stop, resume func()) {
 	const size = 8 << 20
 	body := make([]byte, size)
@@ -232,7 +234,7 @@ func (s *site) passesBodiesWhile(t *testing.T, stop, resume func()) {
 			client := &http.Client{Transport: &http.Transport{Protocols: new(http.Protocols)}}
 			client.Transport.(*http.Transport).Protocols.SetHTTP1(!two)
 			client.Transport.(*http.Transport).Protocols.SetUnencryptedHTTP2(two)
-			// this hides the length
+			// The MultiReader hides the length of the body.
 			request, err := http.NewRequest("POST", "http://"+s.address+"/body", io.MultiReader(strings.NewReader(string(body))))
 			if err != nil {
 				t.Fatal(err)
@@ -266,7 +268,7 @@ func (s *site) passesBodiesWhile(t *testing.T, stop, resume func()) {
 	}
 }
 
-// version returns the major version of HTTP.
+// version returns the major version of HTTP, which is 2 if the argument is set.
 func version(two bool) int {
 	if two {
 		return 2

@@ -8,21 +8,21 @@ import (
 	"testing"
 )
 
-// attrPolicy limits user agents that match a pattern, by Envoy's attribute.
+// attrPolicy limits user agents that match a pattern. It reads them from an attribute of Envoy.
 const attrPolicy = `name: shop
 rules:
   - {name: bots, match: {attr: {request.useragent: ["BadBot*"]}}, per: ["attr:request.useragent"], limit: 3/31d fixed_window}
 `
 
-// TestEnvoyAttributesAreBytes: a tab, or a byte that is not UTF-8, in a client's value does not
-// change the type of an attribute.
+// TestEnvoyAttributesAreBytes tests that an attribute stays a text if a client's value contains a
+// tab or bytes that are not UTF-8, or has 8 bytes.
 func TestEnvoyAttributesAreBytes(t *testing.T) {
 	t.Parallel()
 	s := &site{set: longDeadline + "\non_error: deny"}
 	useEnvoy(t, nil, s)
 	s.startBridge(t, attrPolicy)
 	for _, agent := range []string{"BadBot/1.0", "BadBot/1.0\tx", "BadBot/1.0 \xff", "BadBot/\xc3\x28\x80",
-		"BadBot\tx", "BadBot\x80\x81"} { // two values have 8 bytes, like numbers
+		"BadBot\tx", "BadBot\x80\x81"} { // these two have 8 bytes, like numbers
 		statuses := map[int]int{}
 		for range 8 {
 			statuses[s.sendsOne(t, fmt.Sprintf("GET / HTTP/1.1\r\nHost: h\r\nUser-Agent: %s\r\n\r\n", agent))]++

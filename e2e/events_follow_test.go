@@ -18,7 +18,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// followedPolicy reports the denials of one of its two rules, and blocks a client.
+// followedPolicy reports the denials of one of its two rules.
 const followedPolicy = `name: shop
 identify: [{header: {name: X-User, unverified: true}}]
 events: {denied: none, admitted: 0}
@@ -36,7 +36,7 @@ type followedEvents struct {
 	said    bytes.Buffer // its standard error
 }
 
-// lockedBuffer is a buffer that a command writes to while a test reads it.
+// lockedBuffer is a buffer to which a command writes while a test reads it.
 type lockedBuffer struct {
 	mu   *sync.Mutex
 	into *bytes.Buffer
@@ -48,7 +48,7 @@ func (b *lockedBuffer) Write(text []byte) (int, error) {
 	return b.into.Write(text)
 }
 
-// The function follow starts the command and waits until it reports from all nodes.
+// The function follow starts the command, and waits until it follows the given number of nodes.
 func follow(t *testing.T, nodes int, args ...string) *followedEvents {
 	t.Helper()
 	f := &followedEvents{t: t, command: exec.Command(penstockProgram(t), append([]string{"events", "--follow", "--json"}, args...)...)}
@@ -82,7 +82,7 @@ func (f *followedEvents) counts() map[string]int {
 	return counts
 }
 
-// The method awaitCounts waits until the counts are those of want.
+// The method awaitCounts waits until the counts are as wanted.
 func (f *followedEvents) awaitCounts(want map[string]int) {
 	f.t.Helper()
 	var got map[string]int
@@ -108,9 +108,9 @@ func (f *followedEvents) interrupt() {
 	}
 }
 
-// TestEventsAreFollowed: the denials of every node reach each follower exactly once, through a node
-// or through Redis. A follower shows only the denials that it selects, and only those of rules that
-// report denials.
+// TestEventsAreFollowed tests that each follower gets the denials of every node exactly once,
+// through a node or through Redis. A follower shows only the denials that it selects, and only
+// those under rules that report denials.
 func TestEventsAreFollowed(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -127,7 +127,7 @@ func TestEventsAreFollowed(t *testing.T) {
 		}
 	}
 	const ann, bob = "denied api header.x-user:ann", "denied api header.x-user:bob"
-	deny(nodes[0], "/api", "ann", 3) // 2 of the requests are denied before the command follows
+	deny(nodes[0], "/api", "ann", 3) // 2 of these are denied before the command follows
 	all := follow(t, 2, "--admin", nodes[1].admin)
 	one := follow(t, 2, "--redis", server.URL(), "--client", "header.x-user:bob", "--rule", "api")
 	here := follow(t, 1, "--admin", nodes[1].admin, "--this-node", "-n", "0")

@@ -17,7 +17,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// eventLine is a line of a log of events.
+// eventLine is a line in a log of events.
 type eventLine struct {
 	Time, Kind, Policy, Version, Rule, Limit, Decision, Client, Tier, IP, Method, Path, Node, Reason, State string
 	Status                                                                                                  int
@@ -45,7 +45,7 @@ func readEvents(t *testing.T, path string) (all []eventLine) {
 	return all
 }
 
-// deniedBy returns the number of a client's denials in the events of a file, and the last of these
+// deniedBy returns how many denials of a client the events of a file report, and the last of these
 // events.
 func deniedBy(t *testing.T, path, client string) (n int, last eventLine) {
 	t.Helper()
@@ -57,7 +57,7 @@ func deniedBy(t *testing.T, path, client string) (n int, last eventLine) {
 	return n, last
 }
 
-// awaitDenials waits until the events of a file report that many denials.
+// awaitDenials waits until the events of a file report at least the wanted number of denials.
 func awaitDenials(t *testing.T, path, client string, want int) (last eventLine) {
 	t.Helper()
 	eventually.Until(t, patience, "the denials are in the log", func() bool {
@@ -99,9 +99,9 @@ const eventsCaddyfile = `{
 }
 `
 
-// TestCaddyReportsDenials: every denial is in the events, which go to a file and, after a reload,
-// to Caddy's own log. If events cannot be written, requests are still decided, and a metric counts
-// the events.
+// TestCaddyReportsDenials tests that every denial is in the events, which go to a file and, after a
+// reload, to Caddy's own log. If events cannot be written, requests are still decided, and a metric
+// counts the lost events.
 func TestCaddyReportsDenials(t *testing.T) {
 	t.Parallel()
 	const limit, denials = 5, 150
@@ -158,8 +158,8 @@ func TestCaddyReportsDenials(t *testing.T) {
 	}
 }
 
-// TestEnvoyReportsDenials: every denial of the filter and of the rate limit service is in the
-// events of their bridge, and requests are decided even if the events cannot be written.
+// TestEnvoyReportsDenials tests that every denial of the filter and of the rate limit service is in
+// the events of the bridge. Requests are decided even if events cannot be written.
 func TestEnvoyReportsDenials(t *testing.T) {
 	t.Parallel()
 	const limit, denials = 5, 150
@@ -186,7 +186,7 @@ func TestEnvoyReportsDenials(t *testing.T) {
 			}
 		}
 		for range denials {
-			s.get(t, "/closed") // Envoy's own filter answers this with 429 as well
+			s.get(t, "/closed") // Envoy's own filter answers with 429 as well
 		}
 	}
 	if e.counter("penstock.remembered") == 0 {
@@ -200,7 +200,7 @@ func TestEnvoyReportsDenials(t *testing.T) {
 		}
 		method := "GET"
 		if strings.HasSuffix(path, ".rls") {
-			method = "" // no descriptor contains this value
+			method = "" // no descriptor contains the method
 		}
 		want := map[string]int{"api denied 5/31d /api/* ip:127.0.0.1 " + method: denials, "closed blocked  /closed ip:127.0.0.1 " + method: denials}
 		if !maps.Equal(counts, want) {

@@ -13,8 +13,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// startForgetfulCaddy starts a Caddy that does not remember denials, because otherwise it would
-// continue to deny for a second after Redis fails.
+// startForgetfulCaddy starts a Caddy that does not remember denials. Otherwise the Caddy would
+// still deny for a second after Redis has failed.
 func startForgetfulCaddy(t *testing.T, redis *redistest.Server) *process {
 	return startCaddy(t, `{
 	admin ADMIN
@@ -73,7 +73,7 @@ func TestRedisFailsUnderLoad(t *testing.T) {
 			if slowest := time.Duration(got.slowest.Load()); slowest > answerWithin {
 				t.Errorf("an answer took %v", slowest)
 			}
-			// A slow Redis is no outage: its answers are late, but still decide the requests.
+			// If Redis is slow, there is no outage: its late answers still decide the requests.
 			outage := name != "flushed" && name != "slow"
 			if outage {
 				p.showsDegradation(t)
@@ -84,7 +84,7 @@ func TestRedisFailsUnderLoad(t *testing.T) {
 			}
 			if outage {
 				eventually.Until(t, patience, "the log tells the end of the outage", func() bool {
-					p.get("/") // the first answer after an outage ends the outage
+					p.get("/") // an outage ends with the first answer
 					return strings.Contains(p.log.String(), "the store answers again")
 				})
 			}
@@ -93,7 +93,8 @@ func TestRedisFailsUnderLoad(t *testing.T) {
 	}
 }
 
-// showsDegradation checks that the outage appears in the metrics, and in a few lines of the log.
+// showsDegradation checks that an outage appears in the metrics, and in at least one but not many
+// lines of the log.
 func (p *process) showsDegradation(t *testing.T) {
 	t.Helper()
 	metrics := p.scrape()
@@ -108,7 +109,7 @@ func (p *process) showsDegradation(t *testing.T) {
 	}
 }
 
-// awaitLimit waits until requests are counted again and then denied.
+// awaitLimit waits until requests are counted again, and sends requests until the limit denies one.
 func (p *process) awaitLimit(t *testing.T) {
 	t.Helper()
 	eventually.Until(t, patience, "requests are counted again", func() bool { return p.get("/").body != "degraded_allowed" })

@@ -11,20 +11,20 @@ import (
 	"github.com/Shopify/toxiproxy/v2/toxics"
 )
 
-// clockToxic changes the time at which the scripts decide, since a real clock cannot be set for one
-// process. A call's plan begins with that instant; 0 stands for Redis' own clock.
+// clockToxic changes the instant at which scripts in Redis decide, because the clock of a single
+// process cannot be set. The plan in a call begins with this instant. 0 stands for Redis' own
+// clock.
 type clockToxic struct {
 	AheadSeconds int64 `json:"ahead_seconds"`
 }
 
 func init() { toxics.Register("clock", new(clockToxic)) }
 
-// The variable unpinned is the beginning of a plan that leaves the time to Redis, after the length
-// of its bulk string.
+// The variable unpinned is the beginning of a plan that leaves the instant to Redis, together with
+// the line end before it.
 var unpinned = append([]byte("\r\n"), make([]byte, 8)...)
 
-// Pipe implements [toxics.Toxic]. Pipe relies on each call arriving in one piece, as it does from a
-// local socket.
+// Pipe implements [toxics.Toxic]. Each call must arrive in one piece, as it does on this machine.
 func (c *clockToxic) Pipe(stub *toxics.ToxicStub) {
 	for {
 		select {
@@ -41,7 +41,7 @@ func (c *clockToxic) Pipe(stub *toxics.ToxicStub) {
 	}
 }
 
-// The method pin writes an instant into each plan of the chunk.
+// The method pin writes the changed instant into each plan of the chunk.
 func (c *clockToxic) pin(chunk *stream.StreamChunk) {
 	bits := math.Float64bits(float64(time.Now().Add(time.Duration(c.AheadSeconds) * time.Second).UnixMicro()))
 	var instant []byte

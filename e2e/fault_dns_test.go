@@ -15,10 +15,10 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// Addresses of the servers to which the name can resolve. The servers share a port.
+// The addresses of the servers to which the name may resolve. Both servers have the same port.
 var namedHosts = [...]string{"127.0.0.2", "127.0.0.3"}
 
-// newNamedGroup starts a Redis that the nodes address by name.
+// newNamedGroup starts a Redis to which the nodes connect by its name.
 func newNamedGroup(t testing.TB) *nodeGroup {
 	t.Helper()
 	port := portOf(freeport.Address(t))
@@ -31,7 +31,7 @@ func newNamedGroup(t testing.TB) *nodeGroup {
 	return g
 }
 
-// newNamedPair does what newNamedGroup does, and starts a replica, which can take over the name.
+// newNamedPair does what newNamedGroup does, and also starts a replica that can take over the name.
 func newNamedPair(t testing.TB) *nodeGroup {
 	t.Helper()
 	g := newNamedGroup(t)
@@ -45,8 +45,8 @@ func newNamedPair(t testing.TB) *nodeGroup {
 	return g
 }
 
-// losesName returns a function that makes the resolver fail, and then closes all open connections,
-// which would work without the name.
+// losesName returns a function that makes the resolver fail. It then closes all open connections,
+// because these would still work without the name.
 func losesName(m dnstest.Mode) func(g *nodeGroup) {
 	return func(g *nodeGroup) {
 		g.resolver.SetMode(m)
@@ -61,7 +61,7 @@ func (g *nodeGroup) disconnect() {
 }
 
 // failover promotes the replica and moves the name to it, as managed services do. The old master
-// becomes its replica and closes no connection.
+// becomes a replica of the new one, and keeps its connections open.
 func (g *nodeGroup) failover() {
 	g.t.Helper()
 	old, port := g.redis, portOf(g.stores[0])

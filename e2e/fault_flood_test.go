@@ -18,26 +18,28 @@ import (
 	"github.com/penstock/penstock/internal/test/seed"
 )
 
-// The number of clients in a flood: under make faults and under make test.
+// The size of a flood. It has floodClients clients in "make faults", and floodClientsTried in "make
+// test".
 const (
 	floodClients      = 1_000_000
 	floodClientsTried = 2_000
-	floodConnections  = 8 // the number of connections at each node; one under make test
-	// floodMemoryMax bounds the growth of a process: its tables of clients are bounded, and Go's
-	// heap is twice as large.
+	floodConnections  = 8 // connections to each node under "make faults"; under "make test" there is one
+	// floodMemoryMax bounds the growth of a process. Its tables of clients are bounded, and Go's
+	// heap may become twice as large as they are.
 	floodMemoryMax = 96 << 10 // KB
 )
 
 // floodRule limits each client.
 const floodRule = "  - {name: unknown, match: {path: /unknown}, per: [client], limit: 10/31dWORDS}\n"
 
-// floodPolicy takes client addresses from a proxy in front.
+// floodPolicy returns a policy that takes the client's address from the field that a trusted proxy
+// in front adds.
 func floodPolicy(policy, words string) string {
 	return "trusted_hops: 1\n" + policy + strings.Replace(floodRule, "WORDS", words, 1)
 }
 
-// The method flood sends one request for each of many clients with random addresses. The method
-// edits the policy halfway.
+// The method flood sends one request for each of many clients with random addresses. In the middle,
+// it edits the policy.
 func (g *nodeGroup) flood() {
 	g.t.Helper()
 	clients, connections := int64(floodClientsTried), 1
@@ -73,7 +75,8 @@ func (g *nodeGroup) flood() {
 		int(float64(clients)/took.Seconds()), 100*float64(undecided.Load())/float64(clients), (most+1023)>>10)
 }
 
-// editAt edits the policy when the given number of clients have sent their request.
+// editAt waits until the given number of clients have sent their requests, and then edits the
+// policy.
 func (g *nodeGroup) editAt(clients int64, asked *atomic.Int64) {
 	pace := time.NewTicker(faultPause())
 	defer pace.Stop()
@@ -83,7 +86,7 @@ func (g *nodeGroup) editAt(clients int64, asked *atomic.Int64) {
 	g.edit("", lateRule)
 }
 
-// The method resident returns the resident memory of each process of the nodes, in KB.
+// The method resident returns the resident memory, in KB, of each process of the nodes.
 func (g *nodeGroup) resident() (kb []int) {
 	for _, s := range g.running {
 		kb = append(kb, s.residentKB())
@@ -91,9 +94,9 @@ func (g *nodeGroup) resident() (kb []int) {
 	return kb
 }
 
-// The function flood sends requests over one connection, each from a random client, until all
-// connections together have sent as many requests as the flood has clients. The function writes
-// them itself, since net/http's client would take most of the time.
+// The function flood sends requests over one connection, each of a random client, until all
+// connections together have sent as many requests as the flood has clients. It writes the requests
+// itself, because net/http's client would take most of the time.
 func flood(node string, random *rand.Rand, next *atomic.Int64, clients int64, undecided *atomic.Int64) error {
 	connection, err := net.Dial("tcp", node)
 	if err != nil {
@@ -125,7 +128,7 @@ func flood(node string, random *rand.Rand, next *atomic.Int64, clients int64, un
 	}
 }
 
-// randomClient returns an IPv4 or IPv6 address.
+// randomClient returns a random IPv4 or IPv6 address.
 func randomClient(random *rand.Rand) netip.Addr {
 	var bytes [16]byte
 	for i := range bytes {

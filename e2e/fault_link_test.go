@@ -14,7 +14,8 @@ import (
 	"github.com/penstock/penstock/internal/test/freeport"
 )
 
-// The type link is the network between one node and Redis. A link can be cut, slowed or narrowed.
+// The type link simulates the network between one node and Redis. A link can be cut, or be made
+// slow or narrow.
 type link struct {
 	t     testing.TB
 	proxy *toxiproxy.Proxy
@@ -23,7 +24,7 @@ type link struct {
 // newLink returns a link that forwards to an address until the test ends.
 func newLink(t testing.TB, upstream string) *link {
 	t.Helper()
-	zerolog.SetGlobalLevel(zerolog.Disabled) // because toxics have their own logger
+	zerolog.SetGlobalLevel(zerolog.Disabled) // toxics have a logger of their own
 	quiet := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
 	l := &link{t: t, proxy: toxiproxy.NewProxy(quiet, "redis", freeport.Address(t), upstream)}
 	l.reconnect()
@@ -50,14 +51,15 @@ const (
 	fromRedis = "downstream"
 )
 
-// addToxic gives the link a toxic in both directions, such as latency, bandwidth or reset_peer.
+// addToxic adds a toxic of toxiproxy, such as latency, bandwidth or reset_peer, in both directions
+// of the link.
 func (l *link) addToxic(kind string, attributes map[string]int) {
 	l.t.Helper()
 	l.addToxicOneWay(kind, attributes, toRedis, fromRedis)
 }
 
-// The method hold stops all data in one direction, including the end of a connection. When the link
-// heals, everything arrives at once, because TCP retransmits lost data.
+// The method hold delays all data in one direction, including the end of a connection, until the
+// link heals. Then everything arrives at once, as TCP would retransmit lost data.
 func (l *link) hold(direction string) {
 	l.t.Helper()
 	l.addToxicOneWay("latency", map[string]int{"latency": 3_600_000}, direction)

@@ -15,27 +15,27 @@ import (
 // The type fault is a row of docs/explanation/faults.md.
 type fault struct {
 	name string
-	// The function group starts the nodes' Redis; nil means one server.
+	// The function group starts the Redis of the nodes. If it is nil, the nodes have a single
+	// server.
 	group func(t testing.TB) *nodeGroup
-	// The function begin starts the fault, and the function end undoes it. An instantaneous fault
-	// has no end.
+	// The function begin begins the fault, and the function end ends it. If end is nil, the fault
+	// is instantaneous.
 	begin, end func(g *nodeGroup)
-	// harmless reports whether every request is decided during the fault.
+	// harmless is set if every request should be decided during the fault.
 	harmless bool
-	// forgets reports whether Redis loses its counters, so that up to the limit is admitted again.
-	// No other fault may cause a limit to be exceeded.
+	// forgets is set if Redis loses its counters, so that as many requests as the limit may be
+	// admitted again. Under other faults, no limit may be exceeded.
 	forgets bool
-	// always reports whether the fault also runs under "make test"; the others run only under "make
-	// faults".
+	// always is set if the fault also runs in "make test". The others run only in "make faults".
 	always bool
-	// edits reports whether the fault itself edits the policy.
+	// edits is set if the fault itself edits the policy.
 	edits bool
-	// policy changes the policy of a column. The argument words has the further fields of the
-	// policy's rules. If the function is nil, the policy is unchanged.
+	// The function policy changes the policy of a column. The argument words holds further fields
+	// for its rules. If the function is nil, the policy stays as it is.
 	policy func(policy, words string) string
 }
 
-// The method redis starts the fault's Redis.
+// The method redis starts the Redis that the fault needs.
 func (f *fault) redis(t testing.TB) *nodeGroup {
 	t.Helper()
 	if f.group == nil {
@@ -44,7 +44,7 @@ func (f *fault) redis(t testing.TB) *nodeGroup {
 	return f.group(t)
 }
 
-// eachLink returns a function that calls do(...) for the links of all nodes.
+// eachLink returns a function that calls do for the link of each node.
 func eachLink(do func(l *link)) func(g *nodeGroup) {
 	return func(g *nodeGroup) {
 		for _, l := range g.links {
@@ -53,7 +53,7 @@ func eachLink(do func(l *link)) func(g *nodeGroup) {
 	}
 }
 
-// redisSays returns a function that sends Redis a command.
+// redisSays returns a function that sends a command to Redis.
 func redisSays(words string) func(g *nodeGroup) {
 	return func(g *nodeGroup) {
 		g.t.Helper()
@@ -162,7 +162,8 @@ var faults = []fault{
 		harmless: true},
 }
 
-// cutByTurns cuts off one node, then the other, then both, and reconnects them in the same order.
+// cutByTurns cuts off the first node, then the second node instead, then both. It reconnects the
+// first node and then the second.
 func cutByTurns(g *nodeGroup) {
 	one, other := g.links[0], g.links[1]
 	for _, step := range []func(){one.cut, func() { one.reconnect(); other.cut() }, one.cut, one.reconnect, other.reconnect} {
@@ -171,7 +172,8 @@ func cutByTurns(g *nodeGroup) {
 	}
 }
 
-// openMaster returns the master that holds the counter of rule open, and the counter's slot.
+// openMaster returns the master that has the counter of the rule named open, and the slot of this
+// counter.
 func (g *nodeGroup) openMaster() (slot int, master *redistest.Server) {
 	slot = g.cluster.Slot("{open}")
 	return slot, g.cluster.Master(slot)

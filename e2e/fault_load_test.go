@@ -21,11 +21,11 @@ const (
 	refused                 // 429
 	uncounted               // admitted without a decision, by on_error: allow
 	unavailable             // 503, by on_error: deny
-	overloaded              // 503 with a Retry-After: it waited for too long behind other requests
+	overloaded              // 503 with Retry-After: the request waited for too long behind others
 	broken                  // no answer, or another status
 )
 
-// The type exchange is one request and its answer, as seen by a client.
+// The type exchange is one request and its answer, as a client observes them.
 type exchange struct {
 	node  int
 	path  string
@@ -45,12 +45,11 @@ type traffic struct {
 	all  sync.WaitGroup
 }
 
-// faultClients is the number of clients for each node and path. Each sends one request at a time
-// and then pauses.
+// faultClients is the number of clients for each node and path. A client pauses after each answer.
 const faultClients = 2
 
-// faultPause returns the pause of a client. It is longer under "make test", so that the load is an
-// eighth of that under "make faults".
+// faultPause returns how long a client pauses. In "make test" the pause is longer, so that the load
+// is an eighth of that in "make faults".
 func faultPause() time.Duration {
 	if *allFaults {
 		return 10 * time.Millisecond
@@ -58,7 +57,8 @@ func faultPause() time.Duration {
 	return 80 * time.Millisecond
 }
 
-// startTraffic begins to send requests for each path to each node. traffic.end stops them.
+// startTraffic begins to send requests for each path to each node. They end when traffic.end is
+// called.
 func startTraffic(nodes []string, paths []string) *traffic {
 	l := &traffic{stop: make(chan struct{})}
 	for node := range nodes {
@@ -124,8 +124,8 @@ func (l *traffic) end() []exchange {
 }
 
 // awaitAnswered waits until each node has answered more requests on each path than there are
-// clients. Requests that were sent before the instant named since do not count. This shows that no
-// client is blocked until the fault ends.
+// clients, counting only requests that were sent after the instant since. This shows that clients
+// are answered before the fault ends.
 func (l *traffic) awaitAnswered(t testing.TB, since time.Time, nodes int, paths []string) {
 	t.Helper()
 	eventually.Until(t, patience, "everybody is answered while the fault lasts", func() bool {
@@ -146,9 +146,9 @@ func (l *traffic) awaitAnswered(t testing.TB, since time.Time, nodes int, paths 
 	})
 }
 
-// awaitDecided waits until every node has decided ten requests in a row on every path. It looks
-// only at requests that were sent after the instant named since. The result took is the time from
-// that instant to the end of the last request that was not decided.
+// awaitDecided waits until every node has decided ten requests in a row on every path, counting
+// only requests that were sent after the instant since. The result took is the time from this
+// instant until the last request that was not decided had ended.
 func (l *traffic) awaitDecided(t testing.TB, since time.Time, nodes int, paths []string) (took time.Duration) {
 	t.Helper()
 	const inARow = 10
@@ -176,7 +176,7 @@ func (l *traffic) awaitDecided(t testing.TB, since time.Time, nodes int, paths [
 	return took
 }
 
-// awaitDenied waits until each node has denied ten consecutive requests.
+// awaitDenied waits until each node has denied ten requests in a row.
 func (l *traffic) awaitDenied(t testing.TB, nodes int) {
 	t.Helper()
 	const inARow = 10

@@ -15,16 +15,16 @@ import (
 	"time"
 )
 
-// machine simulates a machine for the processes of one node: a clock that can be set, and a DNS
-// resolver. In reality, all nodes run on one machine.
+// machine simulates a machine of its own for the processes of one node, with a clock that can be
+// set and a DNS resolver. In fact, all nodes run on the test's machine.
 type machine struct {
 	t     testing.TB
-	clock string // the path of a file with the seconds by which the machine's clock is ahead
+	clock string // the path of a file that says how many seconds the clock is ahead
 	env   []string
 }
 
-// newMachine returns a machine with the correct time. The resolver is the address of its DNS
-// server; "" is the real one.
+// newMachine returns a machine with the correct time. The argument resolver is the address of its
+// DNS server. If it is "", the machine uses the real resolver.
 func newMachine(t testing.TB, resolver string) *machine {
 	t.Helper()
 	m := &machine{t: t, clock: filepath.Join(t.TempDir(), "clock")}
@@ -38,8 +38,8 @@ func newMachine(t testing.TB, resolver string) *machine {
 	return m
 }
 
-// The method jump sets the clock. Processes map the file into memory, so it must never be
-// truncated.
+// The method jump sets the clock ahead of the correct time. Processes map the file into their
+// memory, so it must never be truncated.
 func (m *machine) jump(ahead time.Duration) {
 	m.t.Helper()
 	seconds := make([]byte, 8)
@@ -56,7 +56,7 @@ func (m *machine) jump(ahead time.Duration) {
 	}
 }
 
-// The patches make a Go program read the time and the resolver from the machine. Go programs call
+// The patches make a Go program take the time and the resolver from its machine. Go programs call
 // the kernel without a C library, so the standard library itself is patched.
 var patches = []struct{ file, old, new string }{
 	{"time/time.go", "sec, nsec, mono := runtimeNow()\n", "sec, nsec, mono := runtimeNow()\n\tsec += aheadSeconds()\n"},
@@ -106,8 +106,8 @@ func testResolver() string {
 `},
 }
 
-// The patched programs, which run on a machine. Each program is built when it is first needed. The
-// build compiles everything again and takes minutes, so only "make faults" needs these programs.
+// The patched programs, which run on a machine. Each is built as soon as a test needs it. This
+// compiles everything again and takes minutes, so only "make faults" uses these programs.
 var (
 	machineCaddy    = buildOnce("machine-caddy", "-o", "../cmd/caddy")
 	machinePenstock = buildOnce("machine-penstock", "-o", "../cmd/penstock")
@@ -119,9 +119,9 @@ var (
 	machineOverlay = sync.OnceValues(func() (string, error) { return writeOverlay(built) })
 )
 
-// The function buildOnce returns a function that builds a program once and returns its path. The
-// last argument is the package of the program. The path of the result is inserted before that
-// argument.
+// The function buildOnce returns a function that builds a program at its first call, and always
+// returns the program's path. The last of args is the package of the program. The path is inserted
+// before it.
 func buildOnce(name string, args ...string) func() (string, error) {
 	return sync.OnceValues(func() (string, error) {
 		overlay, err := machineOverlay()
@@ -134,8 +134,8 @@ func buildOnce(name string, args ...string) func() (string, error) {
 	})
 }
 
-// writeOverlay writes the patched files and the overlay that names them. writeOverlay fails if a
-// patch does not fit the standard library.
+// writeOverlay writes the patched files, and an overlay file that names them. It fails if a patch
+// does not match the standard library.
 func writeOverlay(dir string) (path string, err error) {
 	root, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {

@@ -17,7 +17,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The function modules returns a function that runs an Envoy with the native module for each node.
+// The function modules returns a function that starts an Envoy with the native module for each
+// node.
 func modules(t testing.TB, _ int) func(g *nodeGroup, number int, policy string) {
 	upstream := startUpstream(t, nil)
 	return func(g *nodeGroup, _ int, policy string) {
@@ -42,7 +43,7 @@ func modules(t testing.TB, _ int) func(g *nodeGroup, number int, policy string) 
 	}
 }
 
-// nativeNode is an Envoy with the native module, which can be started again.
+// nativeNode is an Envoy with the native module. It can be started again.
 type nativeNode struct {
 	*envoy
 	t       testing.TB
@@ -71,7 +72,7 @@ func (n *nativeNode) run() {
 	n.awaitReady(n.t)
 }
 
-// storeWords returns flags of a bridge about Redis as fields of the module's store.
+// storeWords converts a bridge's flags about Redis to the fields of the module's setting store.
 func storeWords(flags []string) string {
 	var fields []string
 	for i := 0; i < len(flags); i += 2 {
@@ -88,8 +89,9 @@ func storeWords(flags []string) string {
 	return strings.Join(fields, ", ")
 }
 
-// TestRedisFailsUnderLoadOfTheModule: whatever happens to Redis, the native module answers each
-// request soon, by on_error; afterwards limits hold again.
+// TestRedisFailsUnderLoadOfTheModule tests that the native module answers each request soon,
+// whatever happens to Redis. During an outage, on_error decides, and afterwards limits are enforced
+// again.
 func TestRedisFailsUnderLoadOfTheModule(t *testing.T) {
 	t.Parallel()
 	for name, fail := range map[string]func(r *redistest.Server, wait func()){
@@ -132,9 +134,9 @@ func TestRedisFailsUnderLoadOfTheModule(t *testing.T) {
 	}
 }
 
-// TestModuleDecidesRedirectsAgain: a request that Envoy redirects internally is a new request for
-// the module. The module decides and charges it by its new path. The first stream ends without a
-// response, so under cost_after its cost is the setting named unread.
+// TestModuleDecidesRedirectsAgain tests requests that Envoy redirects internally. For the module,
+// the redirected request is a new request, which it decides and charges by the new path. The first
+// stream ends without a response, so under cost_after its cost is the setting unread.
 func TestModuleDecidesRedirectsAgain(t *testing.T) {
 	t.Parallel()
 	_, sites := startModule(t, module(t), http.HandlerFunc(serveRedirects), strings.Replace(threeADay, "3/31d", "100/31d", 1),

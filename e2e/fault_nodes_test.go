@@ -16,17 +16,17 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// groupNodes is how many nodes of one front share a Redis in a test of faults.
+// groupNodes is the number of nodes that share a Redis in a test of faults.
 const groupNodes = 2
 
-// The paths of the load. The rules of the two paths differ only in their names and in on_error.
+// The paths of the requests. The rules of the two paths differ only in their names and in on_error.
 const (
 	allowPath = "/open" // the path under on_error: allow
 	denyPath  = "/shut" // the path under on_error: deny
 )
 
-// faultLimit returns the limit of both paths. faultLimit is large enough that the load does not use
-// it up before the fault is over.
+// faultLimit returns the limit of both paths. It is so large that the load does not use it up
+// before the fault is over.
 func faultLimit() int {
 	if *allFaults {
 		return 3000
@@ -44,7 +44,7 @@ rules:
   - {name: shut, match: {path: /shut}, per: [], limit: LIMIT/31d, expose: true, on_error: denyWORDS}
 `
 
-// faultCaddyfile counts in STORE.
+// faultCaddyfile is a Caddyfile in which STORE is replaced by the store.
 const faultCaddyfile = `{
 	admin ADMIN
 	penstock {
@@ -58,25 +58,25 @@ const faultCaddyfile = `{
 }
 `
 
-// nodeGroup is several nodes of one front that share a Redis: one server, or a replicated set of
-// servers.
+// nodeGroup is a group of nodes of one front that share a Redis. The Redis is one server, or
+// several servers with replicas.
 type nodeGroup struct {
 	t        testing.TB
-	redis    *redistest.Server   // one server, which each node reaches over its own link
-	links    []*link             // the links, one for each node
-	sentinel *redistest.Sentinel // alternatively, a master that is watched by sentinels
-	cluster  *redistest.Cluster  // alternatively, a cluster
-	stores   []string            // the store in Caddyfile syntax, for each node
-	flags    [][]string          // the flags that give the store to a bridge, for each node
-	resolver *dnstest.Server     // the resolver of the name by which the nodes address the server
-	replica  *redistest.Server   // the replica of the server, which can take over its name
-	machines []*machine          // the machine of each node; nil means the real machine
+	redis    *redistest.Server   // a single server; each node reaches it over a link of its own
+	links    []*link             // the link of each node
+	sentinel *redistest.Sentinel // or else a master that sentinels watch
+	cluster  *redistest.Cluster  // or else a cluster
+	stores   []string            // for each node, the store in the syntax of a Caddyfile
+	flags    [][]string          // for each node, the flags that name the store for a bridge
+	resolver *dnstest.Server     // resolves the name by which the nodes connect to the server
+	replica  *redistest.Server   // a replica of the server that can take over its name
+	machines []*machine          // the machine of each node; nil for the real machine
 	nodes    []string            // addresses
 	policies []*policyFile
 	policy   string
 	running  []*server // all processes of the nodes
-	said     string    // remark about the fault in addition to the clients' observations
-	// The function crash kills a node and starts it again.
+	said     string    // a remark about the fault, for the table
+	// The function crash kills the processes of a node and starts them again.
 	crash func(node int)
 }
 
@@ -94,12 +94,12 @@ func newNodeGroup(t testing.TB, redisArgs ...string) *nodeGroup {
 	return g
 }
 
-// The method at sets the URL of the next node's store.
+// The method at adds the store of the next node, which has the given URL.
 func (g *nodeGroup) at(url string) {
 	g.stores, g.flags = append(g.stores, url), append(g.flags, []string{"--redis", url})
 }
 
-// newClockGroup starts a Redis and, for the nodes, machines whose clocks can be set.
+// newClockGroup starts a Redis, and creates a machine with its own clock for each node.
 func newClockGroup(t testing.TB) *nodeGroup {
 	t.Helper()
 	g := newNodeGroup(t)
@@ -109,7 +109,7 @@ func newClockGroup(t testing.TB) *nodeGroup {
 	return g
 }
 
-// newSentinelGroup starts a master with a replica, and sentinels.
+// newSentinelGroup starts a master with a replica, and sentinels that watch the master.
 func newSentinelGroup(t testing.TB) *nodeGroup {
 	t.Helper()
 	s := redistest.StartSentinel(t)
@@ -127,8 +127,8 @@ func newClusterGroup(t testing.TB) *nodeGroup {
 	return g
 }
 
-// The method count sets the store of all nodes. Each element of words is a field name of the store
-// with its values; the bridge has flags with the same names.
+// The method count sets the store of all nodes. Each element of words is the name of a setting of
+// the store, followed by its values. The bridge has flags with the same names.
 func (g *nodeGroup) count(words ...[]string) {
 	store, flags := "{\n", []string{}
 	for _, word := range words {
@@ -148,14 +148,14 @@ func (f *nodeGroup) edit(fields, lines string) {
 	}
 }
 
-// The path and the text of a rule that an edit adds. The rule shows whether a node has the edit,
-// even while nothing is decided.
+// The path and the text of a rule that an edit adds. By this rule, the test can see whether a node
+// has read the edit, even while the store does not decide.
 const (
 	latePath = "/late"
 	lateRule = "  - {name: late, match: {path: /late}, per: [], limit: 3000/31d, expose: true, on_error: deny}\n"
 )
 
-// awaitLate waits until all nodes have the late rule.
+// awaitLate waits until all nodes have the rule named late.
 func (f *nodeGroup) awaitLate() {
 	f.t.Helper()
 	for _, node := range f.nodes {
@@ -167,8 +167,8 @@ func (f *nodeGroup) awaitLate() {
 	}
 }
 
-// program returns a program that a node runs, and its environment. Both results are empty for the
-// real machine.
+// program returns the path of a patched program for a node, and its environment. Both are empty if
+// the node runs on the real machine.
 func (f *nodeGroup) program(node int, build func() (string, error)) (path string, env []string) {
 	f.t.Helper()
 	if f.machines == nil {
@@ -185,8 +185,8 @@ func (f *nodeGroup) program(node int, build func() (string, error)) (path string
 type column struct {
 	name  string
 	words string // further fields of the policy's rules
-	// The function prepare starts the processes that all faults share. It returns a
-	// function that starts the nodes of a group for the fault with the given number.
+	// The function prepare starts processes that all faults share. It returns a function that
+	// starts the nodes of a group, for the fault with the given number.
 	prepare func(t testing.TB, faults int) (start func(f *nodeGroup, number int, policy string))
 }
 
@@ -204,7 +204,7 @@ func (c *column) policy() string {
 	return strings.NewReplacer("LIMIT", strconv.Itoa(faultLimit()), "WORDS", c.words).Replace(faultPolicy)
 }
 
-// The function caddies returns a function that runs a Caddy for each node.
+// The function caddies returns a function that starts a Caddy for each node.
 func caddies(testing.TB, int) func(f *nodeGroup, number int, policy string) {
 	return func(f *nodeGroup, _ int, policy string) {
 		var running []*process
@@ -223,13 +223,13 @@ func caddies(testing.TB, int) func(f *nodeGroup, number int, policy string) {
 	}
 }
 
-// The function envoys is [envoysWith] with the filter's deadline of the example.
+// The function envoys is [envoysWith] with the default deadline of the filter.
 func envoys(t testing.TB, faults int) func(f *nodeGroup, number int, policy string) {
 	return envoysWith(t, faults, "")
 }
 
-// envoysWith returns a function that runs a site with its own bridge for each node. One Envoy
-// serves the sites of all faults, but a node with a clock of its own has its own Envoy. In Redis,
+// envoysWith returns a function that starts a site with its own bridge for each node. One Envoy has
+// the sites of all faults, except that a node with a clock of its own has its own Envoy. For Redis,
 // the bridges are the nodes.
 func envoysWith(t testing.TB, faults int, set string) func(f *nodeGroup, number int, policy string) {
 	var sites []*site
@@ -242,7 +242,7 @@ func envoysWith(t testing.TB, faults int, set string) func(f *nodeGroup, number 
 		for i, flags := range f.flags {
 			s := sites[number*groupNodes+i]
 			program, env := f.program(i, machinePenstock)
-			if clock, _ := f.program(i, machineClock); clock != "" { // use a separate Envoy with the same clock as the bridge
+			if clock, _ := f.program(i, machineClock); clock != "" { // an Envoy of its own, with the bridge's clock
 				s = &site{set: "poll: 200ms"}
 				startEnvoyIn(f.t, append(env, "LD_PRELOAD="+clock), wasm(f.t), nil, s)
 			}

@@ -13,23 +13,23 @@ import (
 	"time"
 )
 
-// allFaults is set by "make faults".
+// The flag allFaults is set by "make faults".
 var allFaults = flag.Bool("faults", false, "try all faults, and write what was seen to docs/explanation/faults.md")
 
-// faultsFile contains the tables, each after its mark. The text before the first mark is written by
-// hand.
+// faultsFile is the document that contains the tables. Each table follows its mark. The text before
+// the first mark is written by hand.
 const faultsFile = "../docs/explanation/faults.md"
 
-// faultsMarks are the marks of the first table, of the table of runs with an edited policy, and of
-// the end of both.
+// faultsMarks holds the mark of the first table, the mark of the table for runs with an edited
+// policy, and the mark that follows both tables.
 var faultsMarks = [...]string{
 	"<!-- What follows is written by make faults. -->\n",
 	"<!-- And this by its second pass. -->\n",
 	"<!-- What follows is written by hand. -->\n",
 }
 
-// writeFaults writes the table of one pass, if the run covered all of it. writeFaults leaves the
-// other table as it is.
+// writeFaults writes the table of one pass, if the run covered the whole table. It does not change
+// the other table.
 func writeFaults(t *testing.T, table []cell, edited bool) {
 	t.Helper()
 	for _, f := range faults {
@@ -62,15 +62,15 @@ func writeFaults(t *testing.T, table []cell, edited bool) {
 	}
 }
 
-// describeRun describes the run that a table is from.
+// describeRun returns a line that says when, where and at which commit a table was measured.
 func describeRun() string {
-	// the commit is "" outside of a checkout
+	// Outside of a checkout, the commit is "".
 	commit, _ := exec.Command("git", "rev-parse", "--short", "HEAD").Output()
 	return fmt.Sprintf("\nSeen on %s at commit `%s`, %d cores, %s/%s.\n\n", time.Now().UTC().Format("2006-01-02"),
 		strings.TrimSpace(string(commit)), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH)
 }
 
-// tableOf returns the Markdown table of the runs with or without an edited policy.
+// tableOf returns a table in Markdown, of the runs with an edited policy or of those without.
 func tableOf(table []cell, edited bool) string {
 	var text strings.Builder
 	text.WriteString("| fault |")
@@ -101,7 +101,7 @@ func cellOf(table []cell, fault, column string, edited bool) string {
 	return ""
 }
 
-// The method words summarizes the cell for users.
+// The method words returns a summary of the cell for users.
 func (c *cell) words() string {
 	var parts []string
 	say := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
@@ -116,7 +116,7 @@ func (c *cell) words() string {
 	return strings.Join(parts, "; ")
 }
 
-// The function share returns the share of the requests that were not decided.
+// The function share describes which share of the requests was not decided.
 func share(undecided, decided, broken int, what string) string {
 	all := undecided + decided + broken
 	if all == 0 {

@@ -10,13 +10,14 @@ import (
 	"time"
 )
 
-// Phases of one cell: some traffic, the fault, a wait until all nodes decide again, and then
-// requests that use up the limits.
+// The times of one run. It begins with some traffic and then has the fault. It waits until all
+// nodes decide again, and finally uses up the limits.
 const (
 	faultBefore = 500 * time.Millisecond
 	faultLasts  = 1500 * time.Millisecond
-	faultShort  = time.Second // observation time of an instantaneous fault
-	// normalWithin bounds the recovery after a fault, on an otherwise idle machine.
+	faultShort  = time.Second // how long an instantaneous fault is observed
+	// normalWithin bounds the recovery after a fault. It applies only in "make faults", on an
+	// otherwise idle machine.
 	normalWithin = 3 * time.Second
 )
 
@@ -24,27 +25,27 @@ const (
 type cell struct {
 	Fault, Column string
 	Edited        bool // the policy was edited during the fault
-	// Requests that began during the fault, or within faultShort of its beginning, by path:
-	// decided, allowed without a decision, answered with 503, and not answered. Overloaded counts
-	// the answers with 503 that do not depend on on_error.
+	// The numbers of requests by path that began during the fault, or within faultShort after its
+	// beginning. They were decided, allowed without a decision, answered with 503, or not answered.
+	// Overloaded counts the answers with 503 that do not depend on on_error.
 	Decided, Uncounted, Unavailable, Overloaded, Broken map[string]int
 	// SlowestMillis is the longest wait for an answer during the fault.
 	SlowestMillis int64
-	// Over is the number of requests, by path, that decisions admitted beyond the limits. Under is
-	// the number by which the admitted requests fall short of the limits.
+	// Over is the number of requests, by path, that were admitted by a decision beyond the limit.
+	// Under is the number by which the admitted requests fall short of the limit.
 	Over, Under map[string]int
-	// Lost is the number of requests of the whole run that were not decided, by path. Unexplained
+	// Lost is the number of requests, by path, that were not decided in the whole run. Unexplained
 	// counts those of them that were sent before the fault or after the recovery.
 	Lost, Unexplained map[string]int
-	// NormalMillis is how long after the fault's end the last undecided request began.
+	// NormalMillis is the time from the end of the fault until the last request that was not
+	// decided had ended.
 	NormalMillis int64
 	// Note is a remark in addition to the figures.
 	Note string
 }
 
-// TestFaults runs the faults against all fronts. Whatever fails, requests are answered soon, in
-// accordance with on_error, and limits are not exceeded. After the fault everything works as
-// before.
+// TestFaults runs the faults against all fronts. Whatever fails, requests are answered soon and in
+// accordance with on_error, and no limit is exceeded. After the fault, everything works as before.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	var tried []fault
@@ -57,7 +58,7 @@ func TestFaults(t *testing.T) {
 	for i, c := range columns {
 		t.Run(c.name, func(t *testing.T) {
 			own := tried
-			if !*allFaults { // no table of measurements is written
+			if !*allFaults { // no measurements are written
 				t.Parallel()
 				own = examOr(tried, everyOther(tried, i/2+i%2))
 			}
@@ -77,9 +78,9 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// everyOther returns every other fault. Each front has two columns, without leases and with them.
-// So "make test" runs each fault in one of the two columns of each front. Each fault runs without
-// leases on some fronts, and with leases on others.
+// everyOther returns every second fault, starting with the first or the second. Each front has two
+// columns, one without leases and one with leases. "make test" runs each fault in only one of them:
+// on some fronts without leases, and on others with leases.
 func everyOther(tried []fault, first int) (some []fault) {
 	for i := first % 2; i < len(tried); i += 2 {
 		some = append(some, tried[i])
@@ -87,8 +88,8 @@ func everyOther(tried []fault, first int) (some []fault) {
 	return some
 }
 
-// tryEdited runs the faults again, on all fronts at once, with the policy edited during each of
-// them.
+// tryEdited runs the faults again, on all fronts at the same time. During each fault, it edits the
+// policy.
 func tryEdited(t *testing.T, tried []fault) (table []cell) {
 	tried = slices.DeleteFunc(slices.Clone(tried), func(f fault) bool { return f.edits })
 	var mu sync.Mutex
@@ -130,7 +131,7 @@ func (c *column) runAll(t *testing.T, tried []fault, edited bool) (table []cell)
 	return table
 }
 
-// The method run runs the fault under load.
+// The method run runs the fault under load, and returns what was observed.
 func (f *fault) run(t *testing.T, on *nodeGroup, edited bool) (c cell) {
 	load := startTraffic(on.nodes, faultPaths)
 	load.awaitDecided(t, time.Now(), len(on.nodes), faultPaths)
@@ -150,9 +151,9 @@ func (f *fault) run(t *testing.T, on *nodeGroup, edited bool) (c cell) {
 	return c
 }
 
-// The method apply begins the fault, waits while it lasts, and ends it. The method returns the time
-// of the end. If edited is set, it also edits the policy. The edit is in force before the end,
-// unless the fault ends by itself.
+// The method apply begins the fault, waits while it lasts, ends it, and returns the time of its
+// end. If edited is set, it also edits the policy. The edit is then in force before the fault ends,
+// unless the fault is instantaneous.
 func (f *fault) apply(load *traffic, on *nodeGroup, begin time.Time, edited bool) (end time.Time) {
 	if f.end == nil {
 		if edited {
@@ -175,7 +176,7 @@ func (f *fault) apply(load *traffic, on *nodeGroup, begin time.Time, edited bool
 	return time.Now()
 }
 
-// The function pass waits for the given time, while the fault lasts.
+// The function pass lets the given time pass, for example while a fault lasts.
 func pass(span time.Duration) { <-time.After(span) }
 
 // The method exhaust sends requests to each path of all nodes until the limits are used up.
@@ -244,7 +245,7 @@ func (c *cell) count(seen []exchange, begin, end time.Time) {
 	}
 }
 
-// The method check asserts the promises that apply during any fault.
+// The method check checks the promises that apply to every fault.
 func (c *cell) check(t *testing.T, f *fault, on *column) {
 	t.Helper()
 	within := answerWithin
@@ -283,9 +284,9 @@ func (c *cell) check(t *testing.T, f *fault, on *column) {
 	}
 }
 
-// mostOverloaded bounds the requests of a path that are denied because they waited for too long
-// behind others. The load of this test does not cause such waits. But a few times, a busy machine
-// can stop a node for so long that all requests in the node have waited for too long.
+// mostOverloaded bounds the number of requests of a path that are denied because they waited for
+// too long behind others. The load of this test does not cause such waits. But a busy machine may
+// sometimes stop a node for so long that all requests in the node have waited for too long.
 func (c *cell) mostOverloaded(path string) int {
 	if *allFaults && !c.Edited {
 		return 0
@@ -293,10 +294,10 @@ func (c *cell) mostOverloaded(path string) int {
 	return 4*groupNodes*faultClients + c.Decided[path]/50
 }
 
-// mostUnder bounds the units of a path's limit that can be lost. A request that was not decided
-// might have been charged, or is charged as soon as the store is back. With leases, each node can
-// also lose the units that it held or had requested when the fault began, and as many with each
-// further call that failed on a busy machine.
+// mostUnder bounds the units of a path's limit that may be lost. A request that was not decided may
+// have been charged, or is charged as soon as the store is back. With leases, each node may also
+// lose the units that it held and those that it had requested when the fault began. It may lose as
+// many again with each call that failed because the machine was busy.
 func (f *fault) mostUnder(seen *cell, on *column, path string) int {
 	if on.words == "" {
 		return seen.Lost[path]
@@ -312,7 +313,7 @@ func (f *fault) mostUnder(seen *cell, on *column, path string) int {
 	return inHand*(2*groupNodes+failed) + carried
 }
 
-// text summarizes the cell in one line.
+// text returns a summary of the cell in one line.
 func (c *cell) text() string {
 	return fmt.Sprintf("decided %v, uncounted %v, 503 %v, broken %v, slowest %d ms, over %v, under %v, unexplained %v, normal after %d ms; %s",
 		c.Decided, c.Uncounted, c.Unavailable, c.Broken, c.SlowestMillis, c.Over, c.Under, c.Unexplained, c.NormalMillis, c.Note)

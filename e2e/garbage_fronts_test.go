@@ -42,9 +42,9 @@ func (b *bridge) scrape() string {
 	return a.body
 }
 
-// openCaddyfile lets requests pass when a check is not answered. Its deadlines are long because the
-// flood runs on the same machine. An otherwise idle machine behaves the same with the default
-// deadlines.
+// openCaddyfile lets requests pass when the store does not answer. Its timeout is long, because the
+// flood runs on the same machine. With the default timeout, an otherwise idle machine behaves in
+// the same way.
 var openCaddyfile = strings.NewReplacer("timeout 5s", "timeout 1s", "\t\ton_error deny\n", "").Replace(editedCaddyfile)
 
 func attackedCaddy(t *testing.T, keys []*signer) *attackedFront {

@@ -25,11 +25,11 @@ import (
 	keys "github.com/penstock/penstock/internal/test/signer"
 )
 
-// garbageLimit is the limit of clients without a valid token.
+// garbageLimit is the limit of a client without a valid token.
 const garbageLimit = 3
 
-// garbagePolicy counts users by token, and other clients by address. URL is replaced by the address
-// of the keys.
+// garbagePolicy identifies users by their token, and other clients by their address. URL is
+// replaced by the URL of the key set.
 const garbagePolicy = `name: shop
 identify:
   - jwt: {jwks_url: "URL", refresh: 1s, tier_claim: plan}
@@ -37,15 +37,16 @@ identify:
 rules: [{name: all, limit: 3/31d fixed_window, tiers: {gold: 1000000/31d fixed_window}}]
 `
 
-// garbageRLS configures Envoy's own filter as the documentation recommends, with a longer timeout,
-// because the flood runs on the same machine.
+// garbageRLS configures Envoy's own filter as the documentation recommends, but with a longer
+// timeout, because the flood runs on the same machine.
 var garbageRLS = strings.Replace(builtInFilter, "timeout: 5s", "timeout: 5s, failure_mode_deny: true, status_on_error: {code: ServiceUnavailable}", 1)
 
-// tokenDescriptor is a route whose descriptor contains the address and the token.
+// tokenDescriptor is a route. Its descriptor contains the client's address and the token.
 const tokenDescriptor = `{match: {prefix: /}, route: {cluster: upstream, timeout: 30s, rate_limits: [{actions: [
   {remote_address: {}}, {request_headers: {header_name: authorization, descriptor_key: authorization, skip_if_absent: true}}]}]}},`
 
-// servesKeysOnce answers the first request for the keys. Later requests get no answer.
+// servesKeysOnce starts a server that answers the first request for the key set. Later requests get
+// no answer.
 func servesKeysOnce(t *testing.T, keys ...*signer) (url string) {
 	t.Helper()
 	var all []string
@@ -78,7 +79,7 @@ func newRSA4096(t *testing.T, name string) *signer {
 	return &signer{keys.RSA(t, name, 4096, ""), jwt.SigningMethodRS512}
 }
 
-// The type forgery is a kind of token with an invalid signature.
+// The type forgery is a kind of tokens with invalid signatures.
 type forgery struct {
 	name      string
 	algorithm string
@@ -88,8 +89,8 @@ type forgery struct {
 	header    int // extra bytes in the header
 }
 
-// The variable forgeries lists the most expensive tokens that an attacker can create. The last kind
-// is not verified, so only its length has a cost.
+// The variable forgeries holds the tokens that are most expensive to check. Tokens of the last kind
+// are not verified, so they are only long.
 var forgeries = []forgery{
 	{name: "ES384", algorithm: "ES384", kid: "ec", signature: 96},
 	{name: "RS512 by 4096 bits", algorithm: "RS512", kid: "rsa", signature: 512},
@@ -104,7 +105,7 @@ func (f *forgery) token(random *mathrand.ChaCha8) string {
 	text := base64.RawURLEncoding.EncodeToString
 	signature := make([]byte, f.signature)
 	_, _ = random.Read(signature)
-	signature[0] &= 0x7f // the numbers are below the order of the curve, and below the modulus
+	signature[0] &= 0x7f // so that the numbers are below the order of the curve and below the modulus
 	kid := f.kid
 	if kid == "RANDOM" {
 		kid = fmt.Sprint(random.Uint64())
@@ -118,12 +119,12 @@ func (f *forgery) token(random *mathrand.ChaCha8) string {
 type attackedFront struct {
 	name, address string
 	keys          []*signer     // the signers that the front trusts
-	scrape        func() string // a function that returns the metrics
-	kinds         int           // how many kinds of forgeries to try
+	scrape        func() string // returns the metrics
+	kinds         int           // the number of kinds of forgeries that are tried
 	part          byte          // the third number in the addresses of the last flood
 }
 
-// The method tokens returns the number of tokens with the given state.
+// The method tokens returns the number of tokens that the metrics count under the given state.
 func (a *attackedFront) tokens(t *testing.T, state string) (n int) {
 	t.Helper()
 	series := `penstock_credentials_total{method="jwt",policy="shop",state="` + state + `"} `
@@ -170,13 +171,13 @@ func dialFrom(from, to string) (*caller, error) {
 	return &caller{connection, bufio.NewReader(connection)}, nil
 }
 
-// statusUncounted is the status that [caller.ask] returns for a 200 without limit headers. A
-// decision by on_error has none.
+// statusUncounted is the status that [caller.ask] returns for a 200 without limit headers, which
+// means that on_error has decided.
 const statusUncounted = -1
 
-// The method ask sends a request with a token, or without one if it is "", and returns the status
-// of the answer. The rate limit service answers 429 even if it cannot decide a request; for such an
-// answer, the method returns 503.
+// The method ask sends a request with the given token, or without a token if it is "", and returns
+// the status of the answer. With the rate limit service, the answer is 429 even if the service
+// could not decide the request. In this case, the method returns 503.
 func (l *caller) ask(token string) (status int, err error) {
 	text := "GET /a HTTP/1.1\r\nHost: shop\r\n"
 	if token != "" {
@@ -202,7 +203,7 @@ func (l *caller) ask(token string) (status int, err error) {
 }
 
 // attackedFront.visits sends requests from an address at a steady pace until the channel done is
-// closed. The function next returns the token of each request.
+// closed. It calls next() for the token of each request.
 func (a *attackedFront) visits(t *testing.T, from string, every time.Duration, done <-chan struct{}, next func() string) *visit {
 	v := &visit{statuses: map[int]int{}}
 	l, err := dialFrom(from, a.address)
@@ -234,22 +235,24 @@ type floodResult struct {
 	front, name                  string
 	attackers, requests          int
 	statuses                     map[int]int   // the number of requests of the flood, by status
-	lasting, took                time.Duration // the duration of the flood on an idle machine, and its actual duration
+	lasting, took                time.Duration // the planned duration of the flood, and the actual one
 	remembered, fresh, anonymous *visit
 	verified, unchecked          int // tokens found invalid, and tokens not checked
 }
 
 const (
 	garbageConnections = 200
-	// requests a second: two processors can verify fewer tokens, but can deny far more requests
+	// garbagePace is the number of requests per second. Two processors cannot verify so many
+	// tokens, but can deny far more requests.
 	garbagePace = 3_000
-	// requests a second of one kind of token: more than a node verifies for one address
+	// kindPace is the number of requests per second with tokens of one kind. It is more than a node
+	// verifies for one address.
 	kindPace = 600
 )
 
-// The method flood sends requests over many connections and from several addresses, each with a
-// different token. Three other clients send requests meanwhile: one with a known token, one with a
-// new token each time, and one without a token.
+// The method flood sends requests over many connections and from several addresses, each with
+// another token. Meanwhile three other clients send requests: one with a token that the front
+// already knows, one with a new token each time, and one without a token.
 func (a *attackedFront) flood(t *testing.T, name string, attackers, pace int, lasting time.Duration, token func(*mathrand.ChaCha8) string) *floodResult {
 	t.Helper()
 	a.part++
@@ -274,9 +277,9 @@ func (a *attackedFront) flood(t *testing.T, name string, attackers, pace int, la
 	return f
 }
 
-// freshEvery is the pace of the client with a new token each time. On a busy machine, a token is
-// charged for more time than its verification takes, and the tokens of one address may be charged
-// for at most 100 ms a second.
+// freshEvery is the pace of the client with a new token each time. The tokens of one address may
+// take at most 100 ms of verification per second. On a busy machine, more time is measured for a
+// token than its verification really takes.
 const freshEvery = 40 * time.Millisecond
 
 // The method newAddress returns an address that no other client uses.
@@ -306,7 +309,7 @@ func (a *attackedFront) attack(t *testing.T, f *floodResult, pace int, token fun
 				if ahead := time.Until(next); ahead > 0 {
 					<-time.After(ahead)
 				} else {
-					next = time.Now() // this does not catch up on missed requests
+					next = time.Now() // missed requests are not made up for
 				}
 				status, err := l.ask(token(random))
 				if err != nil {
@@ -325,7 +328,7 @@ func (a *attackedFront) attack(t *testing.T, f *floodResult, pace int, token fun
 	group.Wait()
 }
 
-// goodTokens returns a function that returns valid tokens of n users in turn.
+// goodTokens returns a function that returns the valid tokens of n users, one after the other.
 func (a *attackedFront) goodTokens(t *testing.T, n int) func() string {
 	all := make([]string, n)
 	for i := range all {
@@ -338,23 +341,23 @@ func (a *attackedFront) goodTokens(t *testing.T, n int) func() string {
 	}
 }
 
-// The machine has no time for the test if the median wait of the client whose token is known
-// exceeds starvedWait, or if a flood takes starvedTimes as long as it should. On an idle machine,
-// these values are 5 ms and 1.2. If the machine has no time, the test does not assert how many
-// requests are denied for lack of time.
+// The machine is too busy for some assertions if the median wait of the client with a known token
+// exceeds starvedWait, or if a flood takes more than starvedTimes as long as planned. On an idle
+// machine, these values are 5 ms and 1.2. On a machine that is too busy, the test does not assert
+// how many requests are denied because a token could not be verified in time.
 const (
 	starvedWait  = 100 * time.Millisecond
 	starvedTimes = 3
 )
 
-// The method check verifies that the limit was enforced for the attackers and for the client
-// without a token, and that clients with valid tokens were served.
+// The method check checks that the limit was enforced for the attackers and for the client without
+// a token, and that clients with valid tokens were served.
 func (f *floodResult) check(t *testing.T) {
 	t.Helper()
 	t.Logf("%s, %s: %d requests in %v: %v, %d tokens verified in vain and %d not verified; known token: %v; fresh tokens: %v; no token: %v", f.front,
 		f.name, f.requests, f.took.Round(time.Millisecond), f.statuses, f.verified, f.unchecked, f.remembered, f.fresh, f.anonymous)
-	// A request whose token cannot be verified in time is answered with 503 and not counted, so an
-	// address can get less than its limit.
+	// A request whose token cannot be verified in time is answered with 503 and not counted. So an
+	// address may get less than its limit.
 	got, most := f.statuses[200], garbageLimit*f.attackers
 	if got > most || got == 0 || got+f.statuses[429]+f.statuses[503] != f.requests {
 		t.Errorf("%s: the flood got %v, want at most %d admitted and the rest denied", f.name, f.statuses, most)
@@ -365,9 +368,9 @@ func (f *floodResult) check(t *testing.T) {
 		t.Errorf("%s: a client without a token got %v, want %d admitted", f.name, f.anonymous.statuses, garbageLimit)
 	}
 	for who, v := range map[string]*visit{"a known token": f.remembered, "fresh tokens": f.fresh} {
-		// On a busy machine, a token may wait too long for a processor. In that case the request is
-		// denied with 503. Such a request is never counted by address, and never let through
-		// uncounted.
+		// On a busy machine, a token may wait for a processor for too long. The request is then
+		// denied with 503. It is never counted by address, and never admitted without being
+		// counted.
 		served, late := v.statuses[200], v.statuses[503]
 		if served == 0 || served+late != len(v.took) || late > max(2, len(v.took)/10) && !starved {
 			t.Errorf("%s: a client with %s got %v, want all admitted", f.name, who, v.statuses)
@@ -375,9 +378,9 @@ func (f *floodResult) check(t *testing.T) {
 	}
 }
 
-// TestGarbageTokens: a client that sends tokens with invalid signatures is counted by address,
-// exactly. Other clients are counted as before, and served about as fast as during a flood without
-// tokens. The issuer of the keys no longer answers, which does not delay anything.
+// TestGarbageTokens tests that a client which sends tokens with invalid signatures is counted
+// exactly, by its address. Other clients are counted as before, and are served about as fast as
+// during a flood without tokens. The server of the key set no longer answers, which delays nothing.
 func TestGarbageTokens(t *testing.T) {
 	t.Parallel()
 	keys := []*signer{newP384(t, "ec"), newRSA4096(t, "rsa")}
@@ -395,7 +398,7 @@ func TestGarbageTokens(t *testing.T) {
 			t.Errorf("%s: %d of %d tokens were verified for one address", a.name, one.verified, one.requests)
 		}
 		if !waitedAlike(t, none, one) {
-			// Other work on the machine may have slowed one flood and not the other.
+			// Other work on the machine may have slowed down only one of the two floods.
 			again := a.flood(t, "no tokens", 1, garbagePace, lasting, func(*mathrand.ChaCha8) string { return "" })
 			if !waitedAlike(t, again, a.flood(t, "ES384 from one address", 1, garbagePace, lasting, forgeries[0].token)) {
 				t.Errorf("%s: clients with valid tokens wait longer beside garbage tokens", a.name)
@@ -407,7 +410,8 @@ func TestGarbageTokens(t *testing.T) {
 }
 
 // waitedAlike reports whether clients with valid tokens waited about as long during a flood of
-// garbage as during one without tokens: at most twice as long and 50 ms more, by the median.
+// garbage tokens as during a flood without tokens. Their median wait may be twice as long plus 50
+// ms.
 func waitedAlike(t *testing.T, none, garbage *floodResult) bool {
 	t.Helper()
 	all := func(f *floodResult) *visit { return &visit{took: slices.Concat(f.remembered.took, f.fresh.took)} }
@@ -416,8 +420,8 @@ func waitedAlike(t *testing.T, none, garbage *floodResult) bool {
 	return beside.at(0.5) <= 2*before.at(0.5)+50*time.Millisecond
 }
 
-// floodSigned sends many different valid tokens of one client. The client is counted by name, or by
-// address if a token could not be verified in time.
+// floodSigned sends many different valid tokens of one client. The client is counted by its name,
+// or by its address if a token could not be verified in time.
 func (a *attackedFront) floodSigned(t *testing.T) {
 	t.Helper()
 	const lasting = time.Second / 4
@@ -438,8 +442,9 @@ func (a *attackedFront) floodSigned(t *testing.T) {
 	f.check(t)
 }
 
-// TestManyNewTokensAtOnce: when many clients send new tokens at the same time, all are identified.
-// A token waits at most a second for a processor, so no other test runs in parallel with this one.
+// TestManyNewTokensAtOnce tests that if many clients send new tokens at the same time, all of them
+// are identified. A token waits at most a second for a processor, so no other test runs in parallel
+// with this one.
 func TestManyNewTokensAtOnce(t *testing.T) {
 	const clients = 100
 	a := attackedCaddy(t, []*signer{newP384(t, "ec")})

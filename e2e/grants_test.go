@@ -11,9 +11,9 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// TestGrants: a client that has used up its limit gets a grant of units. Two nodes together admit
-// exactly as many more requests as the grant has units, and the commands show the grant separately
-// from the limit.
+// TestGrants tests a grant for a client that has used up its limit. Two nodes together then admit
+// exactly as many more requests as the grant has units. The commands show the grant separately from
+// the limit.
 func TestGrants(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

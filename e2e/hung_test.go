@@ -10,8 +10,9 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// TestHungRedisHalvesNothing compares how many requests 64 connections complete in a second before
-// Redis hangs, and in the first second after it hangs, in which the first deadlines pass.
+// TestHungRedisHalvesNothing compares how many requests 64 connections complete in the last second
+// before Redis hangs and in the first second while it hangs, in which the first deadlines pass. The
+// number must not fall to less than half.
 func TestHungRedisHalvesNothing(t *testing.T) {
 	t.Parallel()
 	const span, tries = time.Second, 4
@@ -27,8 +28,8 @@ func TestHungRedisHalvesNothing(t *testing.T) {
 		<-time.After(span)
 		return answered() - before
 	}
-	// Other work on the machine can reduce the rate, but would have to halve it in every try to
-	// make the test fail.
+	// Other work on the machine may reduce the rate. But the test fails only if the rate is halved
+	// in every try.
 	healthy, hung := int64(1), int64(0)
 	for try := 0; try < tries && hung < healthy/2; try++ {
 		healthy = during()
@@ -37,7 +38,7 @@ func TestHungRedisHalvesNothing(t *testing.T) {
 		redis.Resume()
 		t.Logf("in %v: %d healthy, %d hung", span, healthy, hung)
 	}
-	// A denial shows that requests are counted again, because the limit had been used up before.
+	// A denial shows that requests are counted again, because the limit was used up before.
 	refused := got.refused.Load()
 	eventually.Until(t, patience, "limits hold again", func() bool { return got.refused.Load() > refused+100 })
 	close(done)

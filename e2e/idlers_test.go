@@ -26,7 +26,8 @@ import (
 	"github.com/penstock/penstock/internal/test/freeport"
 )
 
-// idleConns are connections that finish their handshake, answer each PING, and send no request.
+// idleConns is a set of HTTP/2 connections that complete their handshake, answer each PING, and
+// send no request.
 type idleConns struct {
 	t      *testing.T
 	open   atomic.Int64
@@ -35,7 +36,7 @@ type idleConns struct {
 	conns  []net.Conn
 }
 
-// newIdleConns returns a set of connections, which are closed when the test ends.
+// newIdleConns returns an empty set of connections. They are closed when the test ends.
 func newIdleConns(t *testing.T) *idleConns {
 	c := &idleConns{t: t}
 	t.Cleanup(func() {
@@ -47,7 +48,7 @@ func newIdleConns(t *testing.T) *idleConns {
 	return c
 }
 
-// The method add opens n connections between two addresses.
+// The method add opens n connections from one address to another.
 func (c *idleConns) add(n int, from, to string) {
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
 	for range n {
@@ -96,8 +97,8 @@ func (c *idleConns) stay(conn net.Conn) {
 	}
 }
 
-// TestPrefacesFillNoPort: clients without a token occupy only a few connection slots, for a few
-// seconds.
+// TestPrefacesFillNoPort tests that clients without a token occupy only a part of a port's
+// connection slots, and only for a few seconds.
 func TestPrefacesFillNoPort(t *testing.T) {
 	t.Parallel()
 	const many = 4096
@@ -118,7 +119,7 @@ func TestPrefacesFillNoPort(t *testing.T) {
 			end, ended := make(chan struct{}), make(chan struct{})
 			go func() {
 				defer close(ended)
-				pace := time.NewTicker(2 * time.Millisecond) // connection slots that become free are used again
+				pace := time.NewTicker(2 * time.Millisecond) // uses connection slots again that become free
 				defer pace.Stop()
 				for {
 					select {
@@ -153,7 +154,7 @@ func TestPrefacesFillNoPort(t *testing.T) {
 	}
 }
 
-// dialerFrom returns a function that connects from an address.
+// dialerFrom returns a function that connects from the given address.
 func dialerFrom(from string) func(context.Context, string) (net.Conn, error) {
 	return func(ctx context.Context, to string) (net.Conn, error) {
 		return (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}).DialContext(ctx, "tcp", to)
@@ -176,8 +177,8 @@ func asksService(t *testing.T, from, to string) error {
 	return err
 }
 
-// The function named connects returns an error unless a connection receives the server's part of
-// the handshake.
+// The function named connects opens an HTTP/2 connection. It returns an error if the server does
+// not send its part of the handshake.
 func connects(from, to string) error {
 	conn, err := dialerFrom(from)(context.Background(), to)
 	if err != nil {
@@ -195,7 +196,7 @@ func connects(from, to string) error {
 	return err
 }
 
-// asksOverHTTP requests the policy over a new connection, as a filter does.
+// asksOverHTTP requests the policy over a new connection, as the filter does.
 func asksOverHTTP(from, to string) error {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return dialerFrom(from)(ctx, to)

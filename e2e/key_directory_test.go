@@ -19,7 +19,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// directedKeys is a policy whose API keys are in the directory or in a file.
+// directedKeys is a policy that takes API keys from a file and from the directory.
 const directedKeys = `name: shop
 identify:
   - api_key: {keys_file: keys.toml, keys: directory, on_invalid: deny}
@@ -27,14 +27,14 @@ rules:
   - {name: api, limit: 50/31d fixed_window, tiers: {gold: 100/31d fixed_window}}
 `
 
-// The type keyedNodes are Caddys that share a Redis, with API keys in its directory.
+// The type keyedNodes is a group of Caddys that share a Redis, with API keys in its directory.
 type keyedNodes struct {
 	t     *testing.T
 	redis *redistest.Server
 	nodes []*process
 }
 
-// startKeyed starts Caddys. The argument fileEntries has the entries of their keys file.
+// startKeyed starts n Caddys. The argument fileEntries is the text of their keys file.
 func startKeyed(t *testing.T, n int, text, fileEntries string) *keyedNodes {
 	t.Helper()
 	k := &keyedNodes{t: t, redis: redistest.Start(t)}
@@ -55,7 +55,7 @@ func startKeyed(t *testing.T, n int, text, fileEntries string) *keyedNodes {
 	return k
 }
 
-// keysMade is the output of a command that makes or shows keys, with --json.
+// keysMade is the output, with --json, of a command that creates or shows keys.
 type keysMade struct {
 	Key   string
 	After string
@@ -65,7 +65,7 @@ type keysMade struct {
 	}
 }
 
-// The method run runs "penstock key" at a node, or over Redis if node is nil.
+// The method run runs "penstock key", which calls the node, or Redis if node is nil.
 func (k *keyedNodes) run(node *process, args ...string) commandResult {
 	args = append([]string{"key"}, args...)
 	if node == nil {
@@ -74,15 +74,15 @@ func (k *keyedNodes) run(node *process, args ...string) commandResult {
 	return penstock(k.t, append(args, "--admin", node.admin)...)
 }
 
-// The method change does what the method run does, for a change that must succeed.
+// The method change is like the method run, for a change that must succeed.
 func (k *keyedNodes) change(node *process, args ...string) (shown keysMade) {
 	k.t.Helper()
 	k.run(node, append(args, "--json", "--reason", "a test", "--actor", "ops")...).read(k.t, &shown)
 	return shown
 }
 
-// The method awaitStatus waits until every node answers a key with a status. The promise is one
-// second, but a busy machine may take longer.
+// The method awaitStatus waits until every node answers a request with the key with the given
+// status. This should take a second at most, but a busy machine may take longer.
 func (k *keyedNodes) awaitStatus(what, key string, status int) {
 	k.t.Helper()
 	began := time.Now()
@@ -94,9 +94,9 @@ func (k *keyedNodes) awaitStatus(what, key string, status int) {
 	}
 }
 
-// TestKeysAsData tests that a key that a command creates is valid at once on every node. A rotated
-// key is valid beside its successor until the overlap ends. A revoked key is denied on every node.
-// No key is in Redis or in a log.
+// TestKeysAsData tests that a new key is valid at once on every node. A rotated key stays valid
+// beside its successor until the overlap ends, and a revoked key is denied on every node. Neither
+// Redis nor a log contains a key itself.
 func TestKeysAsData(t *testing.T) {
 	t.Parallel()
 	k := startKeyed(t, 2, directedKeys, "")
@@ -132,7 +132,7 @@ func TestKeysAsData(t *testing.T) {
 	k.checkCommands()
 }
 
-// holdsNoKey fails the test if a key is in Redis, in a log or in the metrics.
+// holdsNoKey fails the test if Redis, a log or the metrics contain one of the keys.
 func (k *keyedNodes) holdsNoKey(keys ...string) {
 	k.t.Helper()
 	texts := []string{k.nodes[0].log.String(), k.nodes[1].log.String(), k.nodes[0].scrape()}
@@ -155,7 +155,7 @@ func (k *keyedNodes) holdsNoKey(keys ...string) {
 	}
 }
 
-// The method checkCommands checks the output of the commands, and the arguments that they reject.
+// The method checkCommands checks the output of commands, and which arguments they reject.
 func (k *keyedNodes) checkCommands() {
 	t := k.t
 	var page keysMade
@@ -201,9 +201,9 @@ func (k *keyedNodes) checkCommands() {
 	k.run(nil, append([]string{"rotate", "acme"}, why...)...).mustFail(t, "--overlap is missing")
 }
 
-// TestKeysOfAFileAndOfTheDirectory tests keys of a file and of the directory. For a key that is in
-// both, the file takes precedence. An import copies the entries of the file to the directory, and
-// may be repeated.
+// TestKeysOfAFileAndOfTheDirectory tests keys in a file and in the directory. If a key is in both,
+// the file takes precedence. An import copies the entries of the file to the directory, and may be
+// repeated.
 func TestKeysOfAFileAndOfTheDirectory(t *testing.T) {
 	t.Parallel()
 	sum := func(name string) string {
@@ -238,8 +238,8 @@ func TestKeysOfAFileAndOfTheDirectory(t *testing.T) {
 }
 
 // TestKeysWhileRedisIsAway tests keys while Redis does not answer. A key that a node has read
-// before stays valid. Any other key is invalid: on_invalid determines whether the request is denied
-// or counted by its address.
+// before stays valid. Any other key counts as invalid, so on_invalid determines whether the request
+// is denied or counted by its address.
 func TestKeysWhileRedisIsAway(t *testing.T) {
 	t.Parallel()
 	for _, onInvalid := range []string{"deny", "next"} {
@@ -263,9 +263,9 @@ func TestKeysWhileRedisIsAway(t *testing.T) {
 	}
 }
 
-// TestAFloodOfMadeUpKeys tests a flood of keys that do not exist. They take bounded memory, and
-// cause a bounded number of reads of Redis. A request with a valid key is served meanwhile, or
-// answered 503.
+// TestAFloodOfMadeUpKeys tests a flood of keys that do not exist. It takes bounded memory, and
+// causes a bounded number of reads from Redis. Meanwhile a request with a valid key is served, or
+// answered with 503.
 func TestAFloodOfMadeUpKeys(t *testing.T) {
 	t.Parallel()
 	k := startKeyed(t, 1, strings.Replace(directedKeys, "limit: 50/31d", "limit: 1000000/31d", 1), "")
@@ -294,8 +294,8 @@ func TestAFloodOfMadeUpKeys(t *testing.T) {
 	}
 }
 
-// TestKeysNeedADirectory tests that a front without a directory rejects a policy whose keys are in
-// the directory.
+// TestKeysNeedADirectory tests that a front without a directory rejects a policy that takes keys
+// from the directory.
 func TestKeysNeedADirectory(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()

@@ -10,8 +10,8 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// keyedEnvoyPolicy is a policy whose API keys are in the directory. A client of the tier free has
-// no limit, so a filter decides its requests itself.
+// keyedEnvoyPolicy is a policy that takes API keys from the directory. A client of the tier free
+// has no limit, so the filter itself decides the client's requests.
 const keyedEnvoyPolicy = `name: shop
 identify: [{api_key: {keys: directory, on_invalid: deny}}]
 rules:
@@ -19,8 +19,7 @@ rules:
 `
 
 // TestKeysBehindEnvoy tests keys behind Envoy, with the filter and with the rate limit service. A
-// key that a command creates is valid, with its client and tier, and is denied after it was
-// revoked.
+// new key is valid, and its client and tier apply. After it is revoked, it is denied.
 func TestKeysBehindEnvoy(t *testing.T) {
 	t.Parallel()
 	filtered, served := newDirectedEnvoy(t, false, "x-api-key", http.StatusUnauthorized), newDirectedEnvoy(t, true, "x-api-key", 0)
@@ -35,7 +34,7 @@ func TestKeysBehindEnvoy(t *testing.T) {
 	}
 }
 
-// key changes keys of the directory.
+// key runs "penstock key", which changes keys in the directory.
 func (d *directedEnvoy) key(t *testing.T, args ...string) (shown keysMade) {
 	t.Helper()
 	args = append(append([]string{"key"}, args...), "--json", "--reason", "a test", "--redis", d.redis.URL())
@@ -43,7 +42,8 @@ func (d *directedEnvoy) key(t *testing.T, args ...string) (shown keysMade) {
 	return shown
 }
 
-// The method awaitLimit waits until the response to a client shows a limit.
+// The method awaitLimit waits until a request with the key is admitted and the response shows the
+// given limit.
 func (d *directedEnvoy) awaitLimit(t *testing.T, what, key, limit string) {
 	t.Helper()
 	eventually.Until(t, patience, what, func() bool {
@@ -52,7 +52,8 @@ func (d *directedEnvoy) awaitLimit(t *testing.T, what, key, limit string) {
 	})
 }
 
-// keysHold creates keys, rotates, switches off and revokes them, and kills Redis at the end.
+// keysHold creates, rotates, disables and revokes keys, and checks each time whether they are
+// valid. At the end it kills Redis.
 func (d *directedEnvoy) keysHold(t *testing.T) {
 	d.awaitStatus(t, "a key that does not exist is denied", "/api", keyOf("nobody"), d.denied)
 	gold := d.key(t, "create", "--client", "api_key:acme", "--tier", "gold").Key

@@ -30,13 +30,13 @@ const byKey = shared + `:SITE {
 }
 `
 
-// keyHolder is the owner of an API key, and sends requests without a pause.
+// keyHolder is the owner of an API key, who sends requests without a pause.
 type keyHolder struct {
 	name             string
 	asked, refused   atomic.Int64
 	limit            atomic.Int64 // of the last answer
 	lastGood         atomic.Int64 // when the last admitted request was sent, in Unix microseconds
-	tiers            sync.Map     // every limit in an answer
+	tiers            sync.Map     // all limits that answers have reported
 	body, challenged atomic.Pointer[string]
 }
 
@@ -67,13 +67,13 @@ func (h *keyHolder) askUntil(p *process, done <-chan struct{}) {
 	}
 }
 
-// editWithin bounds the time until an edit of a keys file is in force: two polls, on a busy
-// machine.
+// editWithin bounds the time until an edit of a keys file is in force. It allows for two polls on a
+// busy machine.
 const editWithin = 6 * time.Second
 
-// TestKeysAreEditedUnderLoad edits the keys file of two running Caddys: one key is revoked, and one
-// gets another tier. A broken edit changes nothing and is logged. The unchanged key is served
-// throughout, and no request is lost or counted twice.
+// TestKeysAreEditedUnderLoad edits the keys file of two running Caddys. One key is revoked, and
+// another gets another tier. A broken edit changes nothing and is logged. Requests with the
+// unchanged key are served all the time, and no request is lost or counted twice.
 func TestKeysAreEditedUnderLoad(t *testing.T) {
 	t.Parallel()
 	entries := map[string]string{"steady": `tier = "gold"`, "revoked": `tier = "gold"`, "moved": ""}

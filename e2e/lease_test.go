@@ -48,14 +48,15 @@ func (p *process) figure(name string) float64 {
 	return n
 }
 
-// awaitReturned waits until no units are held.
+// awaitReturned waits until the node holds no units.
 func (p *process) awaitReturned() {
 	p.t.Helper()
 	eventually.Until(p.t, patience, "nothing is in hand", func() bool { return p.figure("penstock_lease_units_in_hand") == 0 })
 }
 
 // The function useUpLimit waits until unused units are returned, and then sends requests until the
-// limit is used up. useUpLimit returns how many requests were admitted in total.
+// limit is used up. It returns how many requests were admitted in total, including those before the
+// call.
 func useUpLimit(t *testing.T, got *tally, nodes ...*process) int64 {
 	t.Helper()
 	for _, p := range nodes {
@@ -68,10 +69,10 @@ func useUpLimit(t *testing.T, got *tally, nodes ...*process) int64 {
 	return got.admitted.Load()
 }
 
-// useUp sends requests until the limit is used up. A node remembers a denial for a while, and
-// another node may return units meanwhile. So the limit is used up only when all requests have been
-// denied for longer than that. The test's patience applies to rounds that admit nothing, since
-// using up a large limit can take long on a busy machine.
+// useUp sends requests until the limit is used up. A node remembers a denial for rememberedMax, and
+// another node may return units meanwhile. So the limit is used up when all requests have been
+// denied for longer than this time. The test's patience applies to rounds that admit nothing,
+// because it may take long to use up a large limit on a busy machine.
 func (p *process) useUp(t *testing.T, got *tally) {
 	t.Helper()
 	const connections, round = 8, 100
@@ -97,8 +98,8 @@ func (p *process) useUp(t *testing.T, got *tally) {
 	}
 }
 
-// TestLeasesAdmitTheLimit: two Caddys use up one limit, without leases and then with them. Both
-// times they admit exactly the limit. With leases, at most a tenth of the Redis calls are made.
+// TestLeasesAdmitTheLimit tests that two Caddys together admit exactly one limit, without leases
+// and with leases. With leases, they make at most a tenth of the Redis calls.
 func TestLeasesAdmitTheLimit(t *testing.T) {
 	t.Parallel()
 	calls := map[string]int64{}
@@ -129,8 +130,8 @@ func TestLeasesAdmitTheLimit(t *testing.T) {
 	}
 }
 
-// TestLeasesFarOverTheLimit: two Caddys get several times more requests than a short-lived limit
-// admits. Few of the requests cause a Redis call, and no window admits more than its limit.
+// TestLeasesFarOverTheLimit tests two Caddys that get several times as many requests as a limit per
+// second admits. Few of the requests cause a Redis call, and no window admits more than the limit.
 func TestLeasesFarOverTheLimit(t *testing.T) {
 	t.Parallel()
 	const limit = 1000 // a second
@@ -160,14 +161,15 @@ func TestLeasesFarOverTheLimit(t *testing.T) {
 	}
 }
 
-// TestLeasesLostWithANode: when a Caddy is killed, its held units are lost for the window, and
-// nothing is admitted in their place. A Caddy that is stopped or reloaded returns its units.
+// TestLeasesLostWithANode tests that if a Caddy is killed, the units that it held are lost for the
+// rest of the window, and nothing is admitted in their place. A Caddy that is stopped or reloaded
+// returns its units.
 func TestLeasesLostWithANode(t *testing.T) {
 	t.Parallel()
 	for _, how := range []struct {
 		name  string
 		end   func(p *process, file *policyFile)
-		short int64 // units of the limit that can be lost
+		short int64 // units of the limit that may be lost
 	}{
 		{name: "killed", end: func(p *process, _ *policyFile) { p.kill() }, short: hotLimit / 10},
 		{name: "stopped", end: func(p *process, _ *policyFile) { p.signal(syscall.SIGTERM) }},
@@ -207,7 +209,7 @@ func TestLeasesLostWithANode(t *testing.T) {
 			}
 			admitted, broken := useUpLimit(t, &got, nodes...), got.broken.Load()
 			t.Logf("%d admitted of %d, %d broken", admitted, hotLimit, broken)
-			// A request whose connection was closed might have been charged without an answer.
+			// A request whose connection was closed may have been charged.
 			if admitted > hotLimit || admitted+broken+how.short < hotLimit {
 				t.Errorf("%d admitted with %d broken, want %d and no more, and at most %d lost", admitted, broken, hotLimit, how.short)
 			}
@@ -227,9 +229,9 @@ func untilClosed(done <-chan struct{}) func() bool {
 	}
 }
 
-// TestLeasedCostsAreRefunded: a rule with leases refunds the cost that a response reports as
-// unused, and the limit is enforced. This also applies to a token bucket, although such a rule then
-// does not lease units.
+// TestLeasedCostsAreRefunded tests that a rule with leases refunds a request whose response has the
+// status 404, and that the limit is still enforced. It also tests a token bucket, although a rule
+// with a token bucket and refunds does not lease units.
 func TestLeasedCostsAreRefunded(t *testing.T) {
 	t.Parallel()
 	const policy = "name: shop\non_error: deny\nrules: [{name: all, per: [], limit: 1000/31d LIMIT, lease: auto, refund_on: {status: 404}}]\n"
@@ -243,8 +245,8 @@ func TestLeasedCostsAreRefunded(t *testing.T) {
 				"PENSTOCK_REDIS="+redis.URL(), "POLICY="+file.path)
 			var nothing tally
 			client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: hotConnections, MaxConnsPerHost: hotConnections}}
-			// Refunds take effect only after the store has answered, so each round charges less
-			// than half of the limit.
+			// A refund takes effect when the store has answered, so each round charges less than
+			// half of the limit.
 			for round := range 4 {
 				more := times(400)
 				var group sync.WaitGroup
@@ -273,8 +275,8 @@ func TestLeasedCostsAreRefunded(t *testing.T) {
 	}
 }
 
-// TestALookDoesNotTakeLeases: the client command and explain do not affect held units, and count
-// them as used.
+// TestALookDoesNotTakeLeases tests that penstock client and penstock explain do not affect held
+// units, and count them as used.
 func TestALookDoesNotTakeLeases(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -284,8 +286,8 @@ func TestALookDoesNotTakeLeases(t *testing.T) {
 	group := startLoad(p, hotConnections, &got, untilClosed(done))
 	eventually.Until(t, 20*time.Second, "units are in hand", func() bool { return p.figure("penstock_lease_units_in_hand") > 0 })
 	for range 2 {
-		// The report can include requests admitted while it is made, and must include all earlier
-		// ones.
+		// The report must include all requests that were admitted before it was made, and may
+		// include later ones.
 		before := got.admitted.Load()
 		var reported clientReport
 		penstock(t, "client", "--json", "--admin", p.admin, "--client", "ip:127.0.0.1").read(t, &reported)

@@ -23,20 +23,21 @@ type tally struct {
 
 	mu   sync.Mutex
 	each []*atomic.Int64 // answers per client
-	// answers that were neither admitted nor denied, for the message of a failed test
+	// other counts the answers that were neither admitted nor denied, for the message of a failed
+	// test.
 	other map[string]int
 }
 
 // The constant patience is how long a test waits for events that happen quickly on an idle machine.
 const patience = 30 * time.Second
 
-// answerWithin bounds every answer, whatever happens to Redis and the bridge. answerWithin far
-// exceeds the deadlines, because the load and other tests share the machine. To show that no client
-// waits for the end of an outage, the tests end an outage only after every client has been
-// answered.
+// answerWithin bounds the time until any request is answered, whatever happens to Redis and the
+// bridge. It is much longer than the deadlines, because the load and other tests share the machine.
+// To show that no client waits until an outage ends, the tests end an outage only after every
+// client has been answered.
 const answerWithin = 8 * time.Second
 
-// startLoad sends requests over a number of connections until more() returns false, and counts the
+// startLoad sends requests over several connections until more() returns false, and counts the
 // answers.
 func startLoad(p *process, connections int, got *tally, more func() bool) *sync.WaitGroup {
 	return startLoadOn(p.address, connections, got, more)
@@ -68,8 +69,8 @@ func (got *tally) client() *atomic.Int64 {
 	return got.each[len(got.each)-1]
 }
 
-// eachIsAnswered waits until each client has received two more answers. The second one is to a
-// request that was sent after eachIsAnswered was called.
+// eachIsAnswered waits until each client has received two more answers. The second answer is to a
+// request that was sent after the call of eachIsAnswered.
 func (got *tally) eachIsAnswered(t testing.TB) {
 	t.Helper()
 	got.mu.Lock()
@@ -115,7 +116,7 @@ func (got *tally) ask(client *http.Client, url string) {
 	}
 }
 
-// The method note counts an answer that was neither admitted nor denied.
+// The method note counts an answer that is neither an admission nor a denial.
 func (got *tally) note(what string) {
 	got.mu.Lock()
 	defer got.mu.Unlock()
@@ -125,7 +126,7 @@ func (got *tally) note(what string) {
 	got.other[what]++
 }
 
-// The method summarizeOthers returns the noted answers and how often each occurred.
+// The method summarizeOthers returns the answers that were noted, with their numbers.
 func (got *tally) summarizeOthers() string {
 	got.mu.Lock()
 	defer got.mu.Unlock()

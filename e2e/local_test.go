@@ -10,11 +10,11 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// localPolicy enforces the node's share when Redis is down.
+// localPolicy makes each node enforce its share of the limit while Redis is down.
 const localPolicy = "name: own\nrules: [{name: all, limit: 100/31d, on_error: local}]\n"
 
-// TestLocalShares: while Redis is down, each of two Caddys admits half of the limit and denies the
-// rest. When Redis is back, its counters decide again.
+// TestLocalShares tests that while Redis is down, each of two Caddys admits half of the limit and
+// denies the rest. When Redis is back, its counters decide again.
 func TestLocalShares(t *testing.T) {
 	t.Parallel()
 	on := newNodeGroup(t)
@@ -22,7 +22,7 @@ func TestLocalShares(t *testing.T) {
 	checkShares(t, on)
 }
 
-// TestLocalSharesBehindEnvoy does what [TestLocalShares] does, with two bridges of one Envoy.
+// TestLocalSharesBehindEnvoy is [TestLocalShares] for two bridges of one Envoy.
 func TestLocalSharesBehindEnvoy(t *testing.T) {
 	t.Parallel()
 	on := newNodeGroup(t)
@@ -30,7 +30,7 @@ func TestLocalSharesBehindEnvoy(t *testing.T) {
 	checkShares(t, on)
 }
 
-// checkShares tests local shares on a group of two nodes.
+// checkShares tests the shares of two nodes while Redis is down.
 func checkShares(t *testing.T, on *nodeGroup) {
 	t.Helper()
 	const each, half = 80, 50
@@ -44,7 +44,7 @@ func checkShares(t *testing.T, on *nodeGroup) {
 	}
 	eventually.Until(t, 20*time.Second, "Redis decides", decided)
 	both := on.awaitRegistered(t, 0)
-	on.awaitRegistered(t, both) // from then on, each node knows of both nodes
+	on.awaitRegistered(t, both) // now each node knows of both nodes
 	for _, l := range on.links {
 		l.cut()
 	}
@@ -75,7 +75,7 @@ func checkShares(t *testing.T, on *nodeGroup) {
 	eventually.Until(t, 40*time.Second, "Redis decides again", decided)
 }
 
-// awaitRegistered waits until both nodes have registered after a given Redis time. awaitRegistered
+// awaitRegistered waits until both nodes have registered after the given time of Redis' clock. It
 // returns the time of the later registration.
 func (g *nodeGroup) awaitRegistered(t *testing.T, after float64) (last float64) {
 	t.Helper()

@@ -22,8 +22,9 @@ rules:
   - {name: deep, match: {path: [/**/a/**/b/**/c, /**/A/**]}, limit: 1000000/31d}
 `
 
-// floodLong sends requests for a path over several connections at once. floodLong returns how many
-// answers had each status (0 is no answer), and the longest wait of another client meanwhile.
+// floodLong sends requests for a path over several connections at once. It returns the number of
+// answers by status, and the longest wait of another client meanwhile. The status 0 means that
+// there was no answer.
 func floodLong(t *testing.T, address, path, user string, connections, each int) (statuses map[int]int, waited time.Duration) {
 	t.Helper()
 	statuses = make(map[int]int)
@@ -51,7 +52,8 @@ func floodLong(t *testing.T, address, path, user string, connections, each int) 
 	return statuses, waited
 }
 
-// sendRaw sends the unaltered path several times over one connection and returns the statuses.
+// sendRaw sends a request for the path several times over one connection, and returns the statuses.
+// It does not alter the path.
 func sendRaw(address, path, user string, times int) []int {
 	statuses := make([]int, times)
 	conn, err := net.Dial("tcp", address)
@@ -78,7 +80,7 @@ func sendRaw(address, path, user string, times int) []int {
 	return statuses
 }
 
-// longestPaths returns paths of about the given length that are the most expensive to parse.
+// longestPaths returns paths of about the given length that are especially expensive to parse.
 func longestPaths(length int) map[string]string {
 	all := map[string]string{}
 	for _, unit := range []string{`;\`, "a;\\%C3%89/", "/a", "%61%5C;"} {
@@ -87,8 +89,9 @@ func longestPaths(length int) map[string]string {
 	return all
 }
 
-// checkLongPaths sends long paths to a front. Paths beyond the maximum length are denied and do not
-// reach the upstream. All other paths are counted, whatever characters they consist of.
+// checkLongPaths sends requests with long paths to a front. Paths that are too long are denied and
+// do not reach the upstream. All other requests are counted, whatever characters their paths
+// consist of.
 func checkLongPaths(t *testing.T, address string, longest int) {
 	n := 0
 	for unit, path := range longestPaths(longest) {
@@ -110,8 +113,8 @@ func checkLongPaths(t *testing.T, address string, longest int) {
 	}
 }
 
-// TestLongPathsInEnvoy: even requests with the longest paths that Envoy accepts are counted,
-// however long reading them takes.
+// TestLongPathsInEnvoy tests that even requests with the longest paths that Envoy accepts are
+// counted, however long it takes to read them.
 func TestLongPathsInEnvoy(t *testing.T) {
 	t.Parallel()
 	s := &site{set: longDeadline}
@@ -127,8 +130,8 @@ func TestLongPathsInEnvoy(t *testing.T) {
 	}
 }
 
-// TestLongPathsInCaddy permits more than a mebibyte of headers, as Caddy did before its default
-// became 16 KiB.
+// TestLongPathsInCaddy tests long paths in a Caddy that permits headers of up to 2 MiB. Caddy's
+// default is 16 KiB.
 func TestLongPathsInCaddy(t *testing.T) {
 	t.Parallel()
 	file := newRenamedFile(t, t.TempDir()+"/policy.yaml")

@@ -21,19 +21,19 @@ import (
 	"github.com/penstock/penstock/internal/test/freeport"
 )
 
-// mutualTLS is the transport of a listener that demands certificates, which are in FOLDER.
+// mutualTLS is the transport of a listener that requires a certificate of the client. FOLDER stands
+// for the folder of the certificates.
 const mutualTLS = `{transport_socket: {name: envoy.transport_sockets.tls, typed_config: {
     "@type": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext, require_client_certificate: true,
     common_tls_context: {tls_certificates: [{certificate_chain: {filename: FOLDER/server.pem}, private_key: {filename: FOLDER/server.key}}],
       validation_context: {trusted_ca: {filename: FOLDER/ca.pem}}}}}, `
 
-// tlsInspector reads the name of the server that a client requests.
+// tlsInspector is a listener filter that reads the name of the server that a client requests.
 const tlsInspector = `listener_filters: [{name: tls_inspector, typed_config: {
     "@type": type.googleapis.com/envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector}}], `
 
-// TestModuleReadsAttributes tests that the module reads each attribute of Envoy by the number that
-// Envoy's interface gives it. The policy has a rule for each attribute; the rule applies if the
-// attribute has the right value.
+// TestModuleReadsAttributes tests that the module has the right number for each attribute of Envoy.
+// The policy has a rule for each attribute, which applies if the attribute has the expected value.
 func TestModuleReadsAttributes(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()

@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// moduleMeteredPolicy is the policy of meteredCaddyfile.
+// moduleMeteredPolicy has the same rules as meteredCaddyfile.
 const moduleMeteredPolicy = `name: meter
 on_error: deny
 rules:
@@ -20,7 +20,8 @@ rules:
   - {name: priced, match: {path: /priced/**}, limit: 1000000/31d fixed_window, cost_after: {header: X-Cost, estimate: 100, default: 700, max: 50000}}
 `
 
-// startMeteredModule runs an Envoy with the native module in front of an upstream.
+// startMeteredModule runs an Envoy with the native module in front of an upstream with the given
+// handler.
 func startMeteredModule(t *testing.T, h http.Handler) *meteredSite {
 	t.Helper()
 	m := &meteredSite{redis: redistest.Start(t), upstream: httptest.NewServer(h)}
@@ -31,9 +32,9 @@ func startMeteredModule(t *testing.T, h http.Handler) *meteredSite {
 	return m
 }
 
-// TestModuleCostsOfResponses does what [TestCostsOfResponses] does, in Envoy with the native
-// module. Envoy does not compress responses, and does not change Accept-Encoding. A response that
-// the upstream breaks off costs as much as one whose end the client did not wait for.
+// TestModuleCostsOfResponses is [TestCostsOfResponses] for Envoy with the native module. Envoy does
+// not compress responses, and does not change Accept-Encoding. A response that the upstream breaks
+// off costs as much as a response that the client does not read to its end.
 func TestModuleCostsOfResponses(t *testing.T) {
 	t.Parallel()
 	var cases []meteredCase
