@@ -16,10 +16,10 @@ import (
 	"github.com/penstock/penstock/internal/directory"
 )
 
-// KindPolicy is the kind under which policies are named in the list of what is not published.
+// KindPolicy is the kind of policies in the table of what is not published.
 const KindPolicy = "~policy"
 
-// errNoRecord is wrapped by the reason why the rows of a client or a key are no valid record.
+// errNoRecord is wrapped by the reason why the rows of a client or a key are not a valid record.
 var errNoRecord = errors.New("the rows are no valid record")
 
 // Problem returns the reason why the rows of a client cannot be published, or "".
@@ -55,7 +55,7 @@ func problemOf(name string, text []byte, check func() error) string {
 	return printableLine(err.Error())
 }
 
-// printableLine returns a text as one line that a row can have.
+// printableLine returns a text as one line, without control characters.
 func printableLine(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
@@ -73,7 +73,8 @@ type Unpublished struct {
 	Since   time.Time `json:"since"`
 }
 
-// Unpublished returns the next n entries after a name. Redis has their last valid state.
+// Unpublished returns the next n entries after a name. For each entry, Redis has the last valid
+// state.
 func (l *Ledger) Unpublished(ctx context.Context, after policy.ClientName, n int) ([]Unpublished, error) {
 	rows, err := l.Pool.Query(ctx, "SELECT kind, id, problem, since FROM unpublished WHERE (kind, id) > ($1, $2) ORDER BY kind, id LIMIT $3", after.Kind, after.ID, n)
 	if err != nil {
@@ -86,7 +87,7 @@ func (l *Ledger) Unpublished(ctx context.Context, after policy.ClientName, n int
 	})
 }
 
-// UnpublishedNames returns the names of all entries.
+// UnpublishedNames returns the problems of all entries, by name.
 func UnpublishedNames(ctx context.Context, c *pgx.Conn) (map[policy.ClientName]string, error) {
 	rows, err := c.Query(ctx, "SELECT kind, id, problem FROM unpublished")
 	if err != nil {
@@ -202,7 +203,7 @@ func (w *writeTx) adoptClient(ctx context.Context, by Actor, name policy.ClientN
 	return err
 }
 
-// markUnnamed records a client whose name is not in the form in which clients are named.
+// markUnnamed records a client whose name is not in the form in which the program writes names.
 func (w *writeTx) markUnnamed(ctx context.Context, name policy.ClientName) error {
 	var present bool
 	if err := w.tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM clients WHERE kind = $1 AND id = $2)", name.Kind, name.ID).Scan(&present); err != nil {
@@ -247,7 +248,8 @@ func (w *writeTx) adoptKey(ctx context.Context, by Actor, hash string) error {
 	return err
 }
 
-// lastText returns the record after the latest change of those that a condition selects, or nil.
+// lastText returns the text that a record had after the latest change that a condition selects, or
+// nil.
 func (w *writeTx) lastText(ctx context.Context, condition string, args ...any) (text *string, err error) {
 	err = w.tx.QueryRow(ctx, "SELECT after FROM changes WHERE "+condition+" ORDER BY change DESC LIMIT 1", args...).Scan(&text)
 	if errors.Is(err, pgx.ErrNoRows) {

@@ -83,8 +83,8 @@ type Changed struct {
 	Keys int `json:"keys_removed,omitempty" doc:"how many API keys of the client were removed, by forget"`
 }
 
-// Edit makes an edit of a client. Edit.Actor is the actor's name. To forget a client removes its
-// API keys as well.
+// Edit makes an edit of a client. Edit.Actor is the actor's name. Forgetting a client also removes
+// its API keys.
 func (l *Ledger) Edit(ctx context.Context, actor Actor, edit directory.Edit, require If) (*Changed, error) {
 	edit.Actor = actor.Name
 	now := l.Instant()
@@ -193,7 +193,7 @@ func (l *Ledger) change(ctx context.Context, actor Actor, client, action, reason
 	return changed, nil
 }
 
-// The method wrote adds the change of a client to the audit trail, and replaces its rows.
+// The method wrote adds the change of a client to the audit trail, and replaces the client's rows.
 func (w *writeTx) wrote(ctx context.Context, actor Actor, name policy.ClientName, action, reason string, changed *Changed) error {
 	if err := w.note(ctx, Change{Actor: actor.Name, Origin: actor.Origin, What: WhatClient, Subject: changed.Client, Action: action,
 		Reason: reason, Before: textOf(changed.Before), After: textOf(changed.After)}); err != nil {

@@ -47,8 +47,8 @@ const (
 
 // Forget removes the name of a client from usage and events, and the notices about it. The record
 // of the client and the history of its changes stay. Batches that nodes have not sent yet still
-// contain the name. Months that are only in the archive keep the name: a month that is restored is
-// archived again without the name.
+// contain the name. Months that are only in the archive keep the name. A month that is restored
+// when Forget is called is later archived again without the name.
 func (l *Ledger) Forget(ctx context.Context, actor Actor, name policy.ClientName, reason string) (f Forgotten, err error) {
 	if err := checkReason(reason); err != nil {
 		return f, err
@@ -66,7 +66,7 @@ func (l *Ledger) Forget(ctx context.Context, actor Actor, name policy.ClientName
 			return err
 		}
 		// No batch may add to the rows between their move and their removal, and no notice may be
-		// made of usage as it was before.
+		// made from the former usage.
 		if _, err := w.tx.Exec(ctx, "LOCK TABLE client_minutes, client_usage, client_usage_regions, client_denials, notices IN SHARE ROW EXCLUSIVE MODE"); err != nil {
 			return err
 		}

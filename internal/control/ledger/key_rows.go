@@ -22,7 +22,7 @@ type Key struct {
 	CreatedBy string               `json:"created_by"`
 	Revision  int64                `json:"revision" doc:"the number of the latest change"`
 	UpdatedAt time.Time            `json:"updated_at"`
-	// LastUsedAt is read by the methods of [Ledger] only.
+	// Only the methods of [Ledger] fill in LastUsedAt.
 	LastUsedAt *time.Time `json:"last_used_at,omitempty" doc:"when a node last saw a request with the key, while it was valid; it may have been used in the ten minutes after; absent if no node has reported a use"`
 }
 

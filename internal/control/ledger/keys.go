@@ -91,8 +91,8 @@ func checkKeyName(name string) error {
 	return nil
 }
 
-// EditKeys makes an edit of the keys of a name. KeyEdit.Actor is the actor's name, also in a
-// revocation that is imported.
+// EditKeys makes an edit of the keys of a name. The actor's name becomes KeyEdit.Actor, and also
+// the revoker in an imported revocation.
 func (l *Ledger) EditKeys(ctx context.Context, actor Actor, edit directory.KeyEdit) (*KeysChanged, error) {
 	if err := errors.Join(checkKeyName(edit.Name), checkReason(edit.Reason)); err != nil {
 		return nil, firstInvalid(err)
@@ -163,7 +163,7 @@ func prepareRecord(edit *directory.KeyEdit) error {
 	return nil
 }
 
-// The method edited makes an edit of a copy of the keys in memory, by the same rules as in every
+// The method edited makes an edit of a copy of the keys in memory, by the same rules as in a
 // directory. The method returns the records that result.
 func (w *writeTx) edited(ctx context.Context, edit directory.KeyEdit, present []Key) (map[string]*directory.KeyRecord, error) {
 	source := new(directory.Memory)
@@ -241,7 +241,7 @@ func keyText(hash string, r *directory.KeyRecord) *string {
 	return &text
 }
 
-// keysOfClientMax is how many keys are removed together with a client.
+// keysOfClientMax is the greatest number of keys that can be removed together with a client.
 const keysOfClientMax = 1000
 
 // dropKeys removes the keys that identify a client, or that belong to it, and returns how many.

@@ -20,7 +20,7 @@ type Policy struct {
 	Policy      string `json:"policy"`
 	Head        int64  `json:"head" doc:"the latest revision"`
 	Publication `json:"publication"`
-	// Promotion is only filled in by [Ledger.Promotion].
+	// Only [Ledger.Promotion] fills in Promotion.
 	Promotion *Promotion `json:"promotion,omitempty" doc:"of a candidate that is published to all by itself"`
 
 	promoteHead int64 // the latest revision when the candidate was published; 0 without a promotion
@@ -33,11 +33,11 @@ type Publication struct {
 	Candidate  int64 `json:"candidate,omitempty" doc:"in shadow, or in force for a share of the nodes or of the clients"`
 	Step       Step  `json:"step,omitempty" enum:"shadow,share"`
 	Share      Parts `json:"share_percent,omitempty" doc:"of the nodes, for the step share"`
-	// A publication has a share of the nodes or one of the clients, never both.
+	// A publication has a share of the nodes or a share of the clients, never both.
 	ClientShare Parts `json:"client_share_percent,omitempty" doc:"of the clients on all nodes, for the step share"`
 	DenialsMax  Parts `json:"denials_max_percent,omitempty" doc:"a greater share of denials by the candidate withdraws it"`
-	// PromoteAfterSeconds is 0 for a candidate that stays one until an operator takes the next
-	// step.
+	// PromoteAfterSeconds is 0 for a candidate that remains a candidate until an operator takes the
+	// next step.
 	PromoteAfterSeconds int64 `json:"promote_after_seconds,omitempty" doc:"the candidate is published to all by itself when it has been observed for so long within its bound"`
 }
 
@@ -63,7 +63,7 @@ func Percent(p float64) Parts { return Parts(p*100 + 0.5) }
 
 func (p Parts) String() string { return fmt.Sprintf("%g%%", float64(p)/100) }
 
-// MarshalJSON writes percent.
+// MarshalJSON writes a percentage.
 func (p Parts) MarshalJSON() ([]byte, error) { return json.Marshal(float64(p) / 100) }
 
 // Schema implements [huma.SchemaProvider].
@@ -71,7 +71,7 @@ func (Parts) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{Type: "number", Format: "double"}
 }
 
-// UnmarshalJSON reads percent.
+// UnmarshalJSON reads a percentage.
 func (p *Parts) UnmarshalJSON(text []byte) error {
 	var percent float64
 	err := json.Unmarshal(text, &percent)
@@ -153,7 +153,7 @@ func (l *Ledger) Policy(ctx context.Context, name string) (*Policy, error) {
 
 const selectRevisions = `SELECT v.policy, v.revision, v.version, c.at, c.actor, c.action, c.reason, v.settings FROM policy_revisions v JOIN changes c USING (change) `
 
-// ErrRows is wrapped by the error for rows that are no valid policy.
+// ErrRows is wrapped by the error for rows that are not a valid policy.
 var ErrRows = errors.New("the rows are no valid policy")
 
 // scanRevision reads a revision with its settings, without its rules.
@@ -226,7 +226,7 @@ func revisionOf(ctx context.Context, q querier, name string, revision int64) (*R
 }
 
 // PutPolicy makes a revision of a policy. The error is [policy.Problems] if the document does not
-// compile. A document that is the latest revision already changes nothing.
+// compile. A document that equals the latest revision changes nothing.
 func (l *Ledger) PutPolicy(ctx context.Context, actor Actor, d *policyfile.Document, reason string, require If) (put *Revision, err error) {
 	if err := checkReason(reason); err != nil {
 		return nil, err
@@ -247,7 +247,7 @@ func (l *Ledger) PutPolicy(ctx context.Context, actor Actor, d *policyfile.Docum
 	return put, err
 }
 
-// LateError is the error of a write whose time has ended.
+// LateError is the error of a write that its deadline has ended.
 type LateError struct {
 	Checked time.Time // when the document had been checked, before the database was asked
 	err     error

@@ -14,7 +14,7 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// ruleRow is a row of rate_limit_rules. A nil field is one that the document does not have.
+// ruleRow is a row of rate_limit_rules. A field is nil if the document does not have it.
 type ruleRow struct {
 	name                                           string
 	priority                                       int32
@@ -54,7 +54,7 @@ func textOrNull(text string) *string {
 	return &text
 }
 
-// wordsOrNull returns nil for an empty list, which a document does not have either.
+// wordsOrNull returns nil for an empty list, because a document omits empty lists, too.
 func wordsOrNull(words policyfile.Words) []string {
 	if len(words) == 0 {
 		return nil
@@ -88,7 +88,7 @@ func rowOf(rule policyfile.Rule) (*ruleRow, error) {
 	return r, err
 }
 
-// ruleRow.matches reports whether a column has a part of the match.
+// ruleRow.matches reports whether any column contains a part of the rule's match.
 func (r *ruleRow) matches() bool {
 	return r.endpoints != nil || r.methods != nil || r.ips != nil || r.tiers != nil
 }

@@ -40,7 +40,7 @@ type Promotion struct {
 
 	due      bool
 	requests uint64
-	share    Parts // the greatest of a region
+	share    Parts // the greatest share of denials in any region
 }
 
 // Observation is what the nodes of a region have reported about a candidate until now.
@@ -53,7 +53,7 @@ type Observation struct {
 	ReportedMicros   int64
 	Denied, Admitted uint64
 	Exceeded         bool   // whether the denials exceed the bound
-	Totals           []byte // of the nodes, for a process that continues; nil keeps what is stored
+	Totals           []byte // the totals of the nodes, for another process that continues the observation; nil keeps what is stored
 }
 
 // The method share returns the fraction of requests that were denied.
@@ -109,8 +109,8 @@ func (l *Ledger) Observe(ctx context.Context, o *Observation) error {
 		"ON CONFLICT (policy, generation, region) DO UPDATE SET serves = o.serves OR excluded.serves, reporting = excluded.reporting, "+
 		"observed_micros = o.observed_micros + CASE WHEN excluded.reported_micros - o.reported_micros BETWEEN 0 AND $10 "+
 		"THEN excluded.reported_micros - o.reported_micros ELSE 0 END, "+
-		// A report that is a little older comes from a process that has read Redis before. One that
-		// is much older comes from a Redis whose clock was set back.
+		// A report that is a little older comes from a process that read Redis earlier. A report
+		// that is much older comes from a Redis whose clock was set back.
 		"reported_micros = CASE WHEN excluded.reported_micros = 0 OR o.reported_micros - excluded.reported_micros BETWEEN 0 AND $10 "+
 		"THEN o.reported_micros ELSE excluded.reported_micros END, "+
 		"denied = excluded.denied, admitted = excluded.admitted, exceeded = o.exceeded OR excluded.exceeded, looked_at = excluded.looked_at, "+

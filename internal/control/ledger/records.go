@@ -11,9 +11,9 @@ import (
 )
 
 // Records returns the records of clients and API keys, as they are published. A key's name is that
-// of its record. There is no record for a name without a row, or with a row that is not valid.
-// Neither is there one for a name that no row can have, such as a name with a NUL, which PostgreSQL
-// would not accept as an argument.
+// of its record. There is no record for a name without a row, or with a row that is not valid. Nor
+// is there a record for a name that no row can have. A name with a NUL is one: PostgreSQL would not
+// accept it as an argument.
 func (l *Ledger) Records(ctx context.Context, names []policy.ClientName) (map[policy.ClientName][]byte, error) {
 	var hashes []string
 	var clients []policy.ClientName

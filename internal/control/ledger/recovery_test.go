@@ -26,9 +26,9 @@ func openAt(t *testing.T, s *pgtest.Server) *Ledger {
 	return &Ledger{Pool: pool}
 }
 
-// TestADatabaseIsRecoveredToAnInstant is the drill of the guide: a base backup, the archive of the
-// log, a mistake, the loss of the server, and a recovery to the instant before the mistake. All
-// earlier commits are there, the mistake is not, and the audit trail is whole.
+// TestADatabaseIsRecoveredToAnInstant follows the drill of the guide: a base backup, the archive of
+// the log, a mistake, the loss of the server, and a recovery to the instant before the mistake. The
+// recovered database has all earlier commits and a whole audit trail, and lacks the mistake.
 func TestADatabaseIsRecoveredToAnInstant(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Start(t)

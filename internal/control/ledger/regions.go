@@ -47,7 +47,7 @@ const (
 )
 
 // Regions returns what the Redis of each region has. The result includes a region that no process
-// publishes to any more, because its nodes still enforce what it has.
+// publishes to any more, because the region's nodes still enforce what its Redis has.
 func (l *Ledger) Regions(ctx context.Context) ([]Region, error) {
 	rows, err := l.Pool.Query(ctx, "SELECT r.region, r.generation <> '', r.change, greatest(c.change - r.change, 0), r.trouble, r.since, "+
 		"(SELECT count(*) FROM policies p JOIN region_policies h USING (policy) WHERE h.region = r.region AND p.generation > 0 AND h.generation >= p.generation), "+

@@ -110,7 +110,7 @@ func (w *writeTx) threshold(ctx context.Context, name string) (t *Threshold, all
 }
 
 // The method text returns the form of a threshold in the audit trail; nil if there is none. Viewers
-// read it, so it has only the host of the receiver.
+// can read the audit trail, so this form has only the host of the receiver.
 func (t *Threshold) text() *string {
 	if t == nil {
 		return nil
@@ -187,8 +187,8 @@ func checkThreshold(t *Threshold) error {
 	return checkURL(t.URL)
 }
 
-// checkURL returns an [Invalid] if the URL of a receiver is invalid. Its addresses are checked when
-// the receiver is called.
+// checkURL returns an [Invalid] if the URL of a receiver is invalid. The addresses of the receiver
+// are checked when it is called.
 func checkURL(text string) error {
 	u, err := url.Parse(text)
 	if err != nil || len(text) > urlBytesMax || u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "" || u.User != nil || u.Fragment != "" ||

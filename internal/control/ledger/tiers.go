@@ -29,7 +29,7 @@ type Tier struct {
 	UpdatedAt time.Time `json:"updated_at"`
 }
 
-// Sold is what a tier is sold as. It has no effect on limits.
+// Sold says how a tier is sold. It has no effect on limits.
 type Sold struct {
 	DisplayName string `json:"display_name,omitempty" doc:"for people"`
 	PriceCents  int64  `json:"price_cents" required:"false" minimum:"0" doc:"a month, in hundredths of the currency"`
@@ -54,7 +54,7 @@ func scanTier(row pgx.CollectableRow) (t Tier, err error) {
 	return t, err
 }
 
-// PutTier makes a tier, or replaces its note and what it is sold as.
+// PutTier makes a tier, or replaces its note and how it is sold.
 func (l *Ledger) PutTier(ctx context.Context, actor Actor, tier Tier, reason string) (put Tier, err error) {
 	if err := checkReason(reason); err != nil {
 		return put, err

@@ -20,7 +20,7 @@ import (
 )
 
 // Role determines what a token may do. Each role of people includes the permissions of the roles
-// before it. The role of nodes permits nothing but to send what happened, which no other role
+// before it. The role of nodes permits only two things: to send what happened, which no other role
 // permits, and to read published policies.
 type Role string
 
@@ -51,7 +51,7 @@ func (r Role) OfPeople() bool { return r != Node && slices.Contains(Roles, r) }
 const PersonPrefix = "oidc:"
 
 // PersonName returns the name that a person has in the history. The parameter name is the issuer's
-// name for the person. The error is [Invalid] if that cannot be a name.
+// name for the person. The error is [Invalid] if this name cannot be in the history.
 func PersonName(name string) (string, error) {
 	if err := checkName("name", name, "the issuer's name for this person"); err != nil {
 		return "", err
@@ -59,7 +59,7 @@ func PersonName(name string) (string, error) {
 	return PersonPrefix + name, nil
 }
 
-// checkName checks a name of the history.
+// checkName returns an [Invalid] if a name cannot be in the history.
 func checkName(place, name, what string) error {
 	if name == "" || len(name) > policy.ValueBytesMax || !utf8.ValidString(name) || strings.ContainsFunc(name, unprintable) {
 		return &Invalid{Place: place, Value: name, Text: fmt.Sprintf("%s, %.40q, is empty, has a character that cannot be printed, or more than %d bytes",
@@ -68,8 +68,8 @@ func checkName(place, name, what string) error {
 	return nil
 }
 
-// unprintable reports whether a character is not shown as it is: a control character, or one that
-// changes how others are shown.
+// unprintable reports whether a character is not shown as it is: a control character, or a
+// character that changes how others are shown.
 func unprintable(r rune) bool { return r != ' ' && !unicode.IsPrint(r) }
 
 // Token is a token of the API, without its secret.
@@ -110,7 +110,7 @@ func (l *Ledger) NewToken(ctx context.Context, actor Actor, name string, role Ro
 	return secret, t, err
 }
 
-// FirstToken makes an admin's token if there has never been a token. The secret is "" if there has.
+// FirstToken makes an admin's token if there has never been a token. Otherwise the secret is "".
 func (l *Ledger) FirstToken(ctx context.Context, actor Actor) (secret string, t Token, err error) {
 	err = l.write(ctx, func(w *writeTx) error {
 		var some bool
