@@ -42,8 +42,8 @@ type Options struct {
 	Ready func(context.Context) Readiness
 	// Encode returns the reason why a publication of a policy cannot be published, or nil.
 	Encode func(p *ledger.Publication, now, candidate *ledger.Revision) error
-	// ByClient returns an error that names the nodes that enforce a policy but cannot enforce it
-	// for a share of the clients.
+	// ByClient returns an error if nodes enforce a policy but cannot enforce it for a share of the
+	// clients. The error names such nodes.
 	ByClient func(ctx context.Context, policy string) error
 	// Notifies says that the process signs and sends notices of usage.
 	Notifies bool
@@ -67,9 +67,9 @@ type API struct {
 	mux        *http.ServeMux
 }
 
-// The function init requires that bodies name fields in the case of the document. The package
-// encoding/json accepts any case. So a body with a name in two cases could pass the validation with
-// one value and be used with the other.
+// The function init requires that bodies spell the names of fields exactly as the document does.
+// Package encoding/json ignores upper and lower case. So a body with two spellings of a name could
+// pass the validation with one value and be used with the other.
 func init() { huma.ValidateStrictCasing = true }
 
 // New returns the handler.
@@ -136,8 +136,8 @@ type refusal struct {
 	text   string
 }
 
-// refuse answers before the body is read. The method closes the connection, whose next bytes are
-// the body.
+// refuse answers before the body is read. The method closes the connection, because the next bytes
+// on it are the body.
 func (a *API) refuse(w http.ResponseWriter, no *refusal) {
 	h := w.Header()
 	switch no.status {
@@ -162,8 +162,8 @@ const (
 	nodesKey = "nodes"
 )
 
-// The function operation returns the description of an operation. Each operation may also be
-// answered 401, 403, 422, 429 and 503, and if it has a body, 400, 408, 413 and 415.
+// The function operation returns the description of an operation. Each operation may also answer
+// 401, 403, 422, 429 and 503. An operation with a body may also answer 400, 408, 413 and 415.
 func operation(method, path, id, summary string, role ledger.Role, statuses ...int) huma.Operation {
 	statuses = append(statuses, http.StatusUnauthorized, http.StatusForbidden, http.StatusUnprocessableEntity, http.StatusTooManyRequests,
 		http.StatusServiceUnavailable)
@@ -176,7 +176,7 @@ func operation(method, path, id, summary string, role ledger.Role, statuses ...i
 		Metadata: map[string]any{roleKey: role}}
 }
 
-// The function needs describes who may call an operation.
+// The function named needs returns a text that says who may call an operation.
 func needs(role ledger.Role) string {
 	if role == ledger.Node {
 		return "Needs a token of the role node."
@@ -206,7 +206,7 @@ func callerOf(ctx context.Context) requester {
 	return c
 }
 
-// authorize admits a request of a caller with the role that the operation needs.
+// authorize admits a request if its caller has the role that the operation needs.
 func (a *API) authorize(ctx huma.Context, next func(huma.Context)) {
 	needed, _ := ctx.Operation().Metadata[roleKey].(ledger.Role)
 	nodes, _ := ctx.Operation().Metadata[nodesKey].(bool)
@@ -217,7 +217,7 @@ func (a *API) authorize(ctx huma.Context, next func(huma.Context)) {
 	next(ctx)
 }
 
-// identify returns the caller who sends a value of the header Authorization.
+// identify returns the caller that a value of the header Authorization identifies.
 func (a *API) identify(ctx context.Context, remote, authorization string) (by requester, no *refusal) {
 	host, _, err := net.SplitHostPort(remote)
 	if err != nil { // a Unix socket

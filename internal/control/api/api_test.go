@@ -150,7 +150,7 @@ func (s *served) checkAnswer(a answer, status int, texts ...string) answer {
 	return a
 }
 
-// The method described compares an answer with the document.
+// The method named described compares an answer with the document.
 func (s *served) described(method, path string, a answer) {
 	s.t.Helper()
 	r := httptest.NewRequest(method, path, http.NoBody)
@@ -321,7 +321,8 @@ func until(days int) string {
 }
 
 // TestWideNetworksNeedAnAdmin tests that only an admin may block or exempt a network that is wider
-// than /8 or /19, whether by an edit or as a whole record, and that the error names the bound.
+// than /8 (IPv4) or /19 (IPv6), whether by an edit or as a whole record. The error must name the
+// bound.
 func TestWideNetworksNeedAnAdmin(t *testing.T) {
 	t.Parallel()
 	s := serve(t)

@@ -211,10 +211,10 @@ type editClient struct {
 	}
 }
 
-// supportSpan is how far ahead the role support may set the end of an exemption or a limit.
+// supportSpan is how far ahead the support role may set the end of an exemption or a limit.
 const supportSpan = 31 * 24 * time.Hour
 
-// The edits that the role support may make. Those in the second list need an end within
+// The edits that the support role may make. Those in the second list need an end within
 // supportSpan.
 var (
 	supported = []directory.Action{directory.ActionBlock, directory.ActionUnblock, directory.ActionUnexempt, directory.ActionUnsetLimits,
@@ -246,7 +246,7 @@ func (a *API) editClient(ctx context.Context, in *editClient) (*changedAnswer, e
 	return a.answerChange(a.o.Ledger.Edit(ctx, by.actor, edit, require))
 }
 
-// supportProblem returns the reason why the role support may not make an edit, or "" if it may.
+// supportProblem returns the reason why the support role may not make an edit, or "" if it may.
 func supportProblem(action directory.Action, until, now time.Time) string {
 	for _, may := range supported {
 		if action == may {

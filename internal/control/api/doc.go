@@ -8,8 +8,8 @@
 // of this package. A caller sends a token, whose role determines what the caller may do. An error
 // is a problem document (RFC 9457). An invalid write is answered 422 with the place, the value and
 // the remedy, and changes nothing. A write whose If-Match does not name the present revision is
-// answered 412. Lists are paged by key. A body has at most 64 KiB, except those with policies and
-// batches. At most 64 requests are served at a time, and at most half of them are of nodes, which
+// answered 412. Lists are paged by key. A body has at most 64 KiB, unless it contains a policy or a
+// batch. At most 64 requests are served at a time. At most half of these come from nodes, which
 // send batches and read published policies. All callers within a second share one read of a
 // published policy.
 //
@@ -22,5 +22,6 @@
 //
 // # When not to use it
 //
-// Proxies with Redis read records and policies there. Those without Redis read their policy here.
+// Proxies with Redis do not use it: they read records and policies in Redis. Proxies without Redis
+// read their policy here.
 package api

@@ -122,7 +122,7 @@ func (a *API) explain(ctx context.Context, in *explainRequest) (*explanationAnsw
 	return answer, nil
 }
 
-// The method explained returns a revision of a policy; 0 stands for the one in force.
+// The method named explained returns a revision of a policy; 0 stands for the one in force.
 func (a *API) explained(ctx context.Context, name string, revision int64) (*ledger.Revision, error) {
 	if revision == 0 {
 		p, err := a.o.Ledger.Policy(ctx, name)
@@ -194,9 +194,9 @@ func invalidQuery(location, value, text string) error {
 	return huma.Error422UnprocessableEntity("the question is not valid", &huma.ErrorDetail{Message: text, Location: location, Value: value})
 }
 
-// compile compiles a policy. API keys of the directory are verified. The control plane has no other
-// credentials, so a client who has one must be named. unknown says what cannot be known of a named
-// client.
+// compile compiles a policy. Of credentials, it can verify only API keys of the directory, so the
+// question must name a client that has another credential. The result unknown says what cannot be
+// known of a named client.
 func (a *API) compile(ctx context.Context, d *policyfile.Document, in *explainRequest, asked *explain.Request, records *recordSource) (
 	p *operator.Policy, unknown []string, err error) {
 	words := operator.Words{Client: in.Body.Client, User: in.Body.User, Tier: in.Body.Tier, Tenant: in.Body.Tenant}
@@ -258,7 +258,7 @@ func verifiersOf(d *policyfile.Document) ([]policy.Verifier, error) {
 	return verifiers, nil
 }
 
-// policyOf returns a policy whose clients are asked about.
+// policyOf returns the policy of a document, for questions about its clients.
 func policyOf(d *policyfile.Document) (*operator.Policy, error) {
 	verifiers, err := verifiersOf(d)
 	if err != nil {
@@ -285,7 +285,7 @@ func describeUnverified(d *policyfile.Document, told *explain.Explanation) {
 }
 
 // chooseRegion selects the parts of the limits that belong to a region, and returns the region. If
-// its counters are to be read, this process must have its Redis.
+// the region's counters are to be read, this process must be able to read the region's Redis.
 func (a *API) chooseRegion(d *policyfile.Document, name string, counters bool) (region Region, err error) {
 	names := d.RegionNames()
 	if len(names) > 0 && name == "" {

@@ -34,8 +34,8 @@ func newExplaining() *explaining {
 		seed: maphash.MakeSeed(), callers: sources.New()}
 }
 
-// The method enter waits until an explanation may be made. After that, the caller calls the
-// function leave. The error is the answer to the request.
+// The method enter waits until an explanation may be made. The caller must call leave when the
+// explanation is done. An error is the answer to the request.
 func (e *explaining) enter(ctx context.Context) (leave func(), err error) {
 	dequeue, ok := e.enqueue(callerOf(ctx).actor.Name)
 	if !ok {
@@ -50,7 +50,7 @@ func (e *explaining) enter(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-// countOf returns the count of a caller's places. Several callers can share one.
+// countOf returns the count of a caller's places. Several callers can share a count.
 func (e *explaining) countOf(name string) sources.Source {
 	return e.callers.Of(maphash.String(e.seed, name))
 }

@@ -19,12 +19,12 @@ import (
 
 // Bounds of callers whose token is not known to be valid.
 const (
-	// checksMax bounds the checks of unknown tokens at once, each a query. checksMax is less than
-	// half of the connections to the database.
+	// checksMax bounds the checks of unknown tokens that run at the same time. Each check is a
+	// query, and checksMax is less than half of the connections to the database.
 	checksMax = 4
 	checkTime = 3 * time.Second
-	// waitersMax and waitersEach bound the callers that wait for such a check: all, and those of an
-	// address.
+	// waitersMax bounds the callers that wait for such a check, and waitersEach those of them that
+	// come from one address.
 	waitersMax  = 256
 	waitersEach = 64
 	// An address may show failuresMax invalid tokens, and one more each failureEvery.
@@ -134,7 +134,7 @@ func (g *gate) turnOf(hash [sha256.Size]byte, node bool) (leave func(), no *refu
 	}, nil
 }
 
-// countOf returns the count of a token's turns. Several tokens can share one.
+// countOf returns the count of a token's turns. Several tokens can share a count.
 func (g *gate) countOf(hash [sha256.Size]byte) sources.Source {
 	return g.byToken.Of(binary.BigEndian.Uint64(hash[:]))
 }

@@ -61,9 +61,9 @@ func (g *testGate) statusOf(from, authorization string) int {
 	return http.StatusOK
 }
 
-// TestAnAddressHasABudgetOfInvalidTokens tests that an address that has used up its budget asks the
-// database nothing more, and that neither other addresses nor known tokens are affected. A token
-// that is revoked is forgotten.
+// TestAnAddressHasABudgetOfInvalidTokens tests that an address that has used up its budget causes
+// no more queries, and that neither other addresses nor known tokens are affected. It also tests
+// that a revoked token is forgotten.
 func TestAnAddressHasABudgetOfInvalidTokens(t *testing.T) {
 	t.Parallel()
 	g := newTested()

@@ -31,7 +31,7 @@ func readJSON(text []byte, to any) error {
 	return fmt.Errorf("%s: %s is not %s", field, wrong.Value, nameType(wrong.Type.Kind()))
 }
 
-// nameType tells the author of a request which JSON values fit a Go type.
+// nameType returns a text that says, to the author of a request, which JSON values fit a Go type.
 func nameType(kind reflect.Kind) string {
 	if kind >= reflect.Int && kind <= reflect.Uint64 {
 		return "a whole number that fits: write fewer digits, without a fraction"

@@ -68,7 +68,7 @@ type editKeys struct {
 	}
 }
 
-// supportedKeys are the edits of keys that the role support may make: those that can be undone and
+// supportedKeys are the edits of keys that the support role may make: those that can be undone and
 // make no key.
 var supportedKeys = []directory.KeyAction{directory.KeyDisable, directory.KeyEnable}
 

@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/credential"
 )
 
-// testKeys asks for every operation on API keys.
+// testKeys calls every operation on API keys.
 func (s *served) testKeys() {
 	t := s.t
 	t.Helper()
@@ -56,8 +56,9 @@ func (s *served) testKeys() {
 	s.checkAnswer(s.ask("nobody", "GET", "/metrics", ""), 200, "penstock_control_ready 1\n", "# TYPE penstock_control_invalid_rows gauge\npenstock_control_invalid_rows 0\n")
 }
 
-// TestKeysAreForEditors tests that the role support can switch keys off and on, and can neither
-// make nor end any, and that hostile names and bodies are answered below 500.
+// TestKeysAreForEditors tests that the support role can switch keys off and on, but can neither
+// make nor end any. It also tests that hostile names and bodies are answered with a status below
+// 500.
 func TestKeysAreForEditors(t *testing.T) {
 	t.Parallel()
 	s := serve(t)

@@ -118,8 +118,8 @@ func (s *served) ready() {
 // addresses is the number of addresses that newAddressClient has used.
 var addresses atomic.Uint32
 
-// newAddressClient returns a client with an address of its own. The time for tokens is bounded for
-// each address, for all tests of the process together.
+// newAddressClient returns a client with an address of its own. The time for verifying tokens is
+// bounded for each address, and all tests of the process share that bound.
 func newAddressClient(t *testing.T) *http.Client {
 	n := addresses.Add(1)
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 7, byte(n>>8), byte(n))}}
@@ -256,9 +256,10 @@ func TestTokensOfPeopleAreChecked(t *testing.T) {
 	}
 }
 
-// TestAnIssuerThatIsAway tests that tokens of people wait for no issuer: before its first answer
-// they are answered 503, and afterwards they are accepted while it is away. Meanwhile, tokens of
-// the control plane work. Keys that the issuer removes are no longer accepted.
+// TestAnIssuerThatIsAway tests that requests with tokens of people never wait for the issuer.
+// Before the issuer's first answer, such requests get 503. Afterwards, the tokens are accepted even
+// while the issuer is away. Meanwhile, tokens of the control plane work. Keys that the issuer
+// removes are no longer accepted.
 func TestAnIssuerThatIsAway(t *testing.T) {
 	t.Parallel()
 	first, second := signer.EC(t, "one", elliptic.P256()), signer.EC(t, "two", elliptic.P256())

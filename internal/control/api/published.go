@@ -29,7 +29,7 @@ const (
 	publishedFor = time.Second
 	// publishedTime bounds a read.
 	publishedTime = 2 * time.Second
-	// publishedReads bounds the reads at a time, each of another policy.
+	// publishedReads bounds the reads that run at the same time, each for another policy.
 	publishedReads = 8
 	// publishedMax bounds the policies whose last read is remembered. Callers choose the names.
 	publishedMax = 1024
@@ -94,8 +94,8 @@ type publishedText struct {
 	signed     bool // by a key that the process knows
 }
 
-// The method yields reports whether another text, read from another region, is the one to give.
-// Whoever can write to the Redis of one region can name any generation, but cannot sign it.
+// The method yields reports whether t must give way to a text from another region. Whoever can
+// write to the Redis of one region can name any generation, but cannot sign it.
 func (t *publishedText) yields(to *publishedText) bool {
 	if t.text == nil || t.signed != to.signed {
 		return t.text == nil || to.signed
@@ -149,7 +149,8 @@ func (p *publishedTexts) read(ctx context.Context, policy string) (publishedText
 	}
 }
 
-// The method join returns the latest read of a policy. It reports whether the caller has to do it.
+// The method join returns the latest read of a policy. It reports whether the caller must make that
+// read.
 func (p *publishedTexts) join(policy string) (r *publishedRead, mine bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -165,9 +166,9 @@ func (p *publishedTexts) join(policy string) (r *publishedRead, mine bool) {
 	return r, true
 }
 
-// readAll reads the text in the Redis of each region, and returns that of the latest publication,
-// preferably one with a known signature. The same text is published in all regions, but not in the
-// same instant.
+// readAll reads the text in the Redis of each region, and returns the text of the latest
+// publication. Texts with a known signature come before all others. The same text is published in
+// all regions, but not at the same instant.
 func (p *publishedTexts) readAll(ctx context.Context, policy string) (latest publishedText, err error) {
 	select {
 	case p.reading <- struct{}{}:

@@ -82,9 +82,9 @@ func (s *served) walkPublished() {
 	s.checkAnswer(s.ask(ledger.Node, "GET", "/v1/policies/shop", ""), 403)
 }
 
-// TestThePublishedPolicyIsThatOfRedis tests that the text is byte for byte that of Redis, that of
-// several regions the latest publication counts unless it is forged, and what is answered while a
-// Redis is away.
+// TestThePublishedPolicyIsThatOfRedis tests that the answer is byte for byte the text in Redis, and
+// that with several regions it is the text of the latest publication, unless that is forged. It
+// also tests the answers while a Redis is away.
 func TestThePublishedPolicyIsThatOfRedis(t *testing.T) {
 	t.Parallel()
 	us, eu := new(redisText), new(redisText)
@@ -161,9 +161,9 @@ func TestAPanicOfAReadIsItsError(t *testing.T) {
 	}
 }
 
-// TestAFloodOfReadsCostsRedisOneASecond tests that all callers of a second share a read, also one
-// that fails, that a caller who leaves does not end it, and that names which callers make up are
-// not remembered without bound.
+// TestAFloodOfReadsCostsRedisOneASecond tests that all callers within a second share a read, even
+// one that fails, and that a caller who leaves does not end the read. It also tests that only a
+// bounded number of made-up names are remembered.
 func TestAFloodOfReadsCostsRedisOneASecond(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -19,7 +19,7 @@ type Readiness struct {
 	// Publisher is "publishes", "stands by", or "is interrupted; see the log". Publisher does not
 	// affect readiness, because another process may publish.
 	Publisher string `json:"publisher"`
-	// OIDC tells whether the keys of the issuer for people have arrived. OIDC does not affect
+	// OIDC says whether the keys of the issuer for people have arrived. OIDC does not affect
 	// readiness, because tokens of the control plane work without them. OIDC is "" without an
 	// issuer.
 	OIDC string `json:"oidc,omitempty"`
@@ -38,7 +38,7 @@ type looks struct {
 	now *look
 }
 
-// look is a look that is under way.
+// A look is a check of the servers that is under way.
 type look struct {
 	done  chan struct{}
 	ready Readiness

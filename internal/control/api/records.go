@@ -24,8 +24,8 @@ type foundRecord struct {
 	Record json.RawMessage `json:"record"`
 }
 
-// recordSource reads records from the tables, for one request. It reads the networks of the
-// request's addresses only.
+// recordSource reads records from the tables, for one request. Of the networks, it reads only those
+// that contain an address of the request.
 type recordSource struct {
 	directory.Memory
 	ledger    *ledger.Ledger

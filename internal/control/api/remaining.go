@@ -90,8 +90,8 @@ func (a *API) remaining(ctx context.Context, in *remainingQuery) (*remainingAnsw
 	return answer, nil
 }
 
-// inForce returns the policies that are in force on all nodes, and the region whose counters are
-// meant.
+// inForce returns the policies that are in force on all nodes, and the region whose counters are to
+// be read.
 func (a *API) inForce(ctx context.Context, in *remainingQuery) (policies []operator.Policy, region Region, err error) {
 	var published []ledger.Policy
 	if in.Policy == "" {

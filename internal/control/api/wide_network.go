@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/internal/directory"
 )
 
-// A block or an exemption of a network with a prefix shorter than these needs the role admin,
+// A block or an exemption of a network with a prefix shorter than these needs the admin role,
 // because it concerns a large part of all addresses. Networks of IPv4 in IPv6 are not valid names.
 const (
 	wideBelow4 = 8
