@@ -20,7 +20,7 @@ import (
 const (
 	// lock is the key of the advisory lock that a process holds while it works on the archive.
 	lock = 0x70656e73_0004
-	// The constant every is the pause between two rounds, and retryEvery is the pause after a
+	// The constant named every is the pause between two rounds, and retryEvery is the pause after a
 	// failure.
 	every      = time.Hour
 	retryEvery = time.Minute
@@ -145,7 +145,7 @@ func (a *Archiver) Off(ctx context.Context) error {
 	})
 }
 
-// The method alone calls do(...) while this process has the lock of the archive.
+// The method named alone calls do(...) while this process has the lock of the archive.
 func (a *Archiver) alone(ctx context.Context, do func(context.Context) error) error {
 	config := a.Pool.Config().ConnConfig.Copy()
 	config.RuntimeParams["idle_session_timeout"] = fmt.Sprint(frozenTime.Milliseconds())
@@ -172,8 +172,8 @@ func (a *Archiver) alone(ctx context.Context, do func(context.Context) error) er
 				return
 			case <-time.After(aliveEvery):
 			}
-			// A ping that ends with its context closes the connection, so this one has a context of
-			// its own.
+			// A ping whose context ends closes the connection, so this ping has a context of its
+			// own.
 			pinging, cancel := context.WithTimeout(context.WithoutCancel(ctx), pingTime)
 			err := c.Ping(pinging)
 			cancel()
@@ -244,7 +244,8 @@ func (a *Archiver) dueMonths(ctx context.Context, r *relation, now time.Time) (d
 	return due, nil
 }
 
-// The method restored returns the restored months, each with the time at which it is dropped again.
+// The method named restored returns the restored months, each with the time at which it is dropped
+// again.
 func (a *Archiver) restored(ctx context.Context) (map[string]time.Time, error) {
 	rows, err := a.Pool.Query(ctx, "SELECT partition, until FROM archives WHERE state = $1", stateRestored)
 	if err != nil {

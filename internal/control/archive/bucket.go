@@ -22,8 +22,8 @@ import (
 )
 
 const (
-	// A call of the bucket may take callTime, and a transfer also the time that its bytes take at
-	// bytesPerSecondMin.
+	// A call to the bucket may take callTime. A transfer may additionally take the time that its
+	// bytes need at bytesPerSecondMin.
 	callTime          = 30 * time.Second
 	bytesPerSecondMin = 256 << 10
 	// triesMax is how often a call is made before it fails. The next round makes it again.
@@ -90,7 +90,7 @@ func isLoopback(host string) bool {
 // String returns the place.
 func (b *Bucket) String() string { return "s3://" + b.bucket + "/" + b.prefix }
 
-// withTransferTimeout returns a context for the transfer of so many bytes.
+// withTransferTimeout returns a context for the transfer of the given number of bytes.
 func withTransferTimeout(ctx context.Context, bytes int64) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, callTime+time.Duration(bytes/bytesPerSecondMin)*time.Second)
 }

@@ -32,7 +32,8 @@ func damage(t testing.TB, path string) {
 }
 
 // TestABucketThatLies tests that an object that changes before its partition is dropped is written
-// again, that one that changes or vanishes later is found, and that neither is restored.
+// again, that an object that changes or vanishes later is detected, and that no such object is
+// restored.
 func TestABucketThatLies(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -150,8 +151,8 @@ func startSlowProxy(t testing.TB, to string) string {
 // ofThisLock is the part of a query that selects the lock of the archive in this database.
 const ofThisLock = " FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
 
-// TestOneProcessAtATime tests that a second process does nothing while one works, and that a lock
-// whose connection ends stops the work.
+// TestOneProcessAtATime tests that a second process does nothing while one works, and that the work
+// stops if the connection that holds the lock ends.
 func TestOneProcessAtATime(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -200,8 +201,8 @@ func forget(ctx context.Context, w *world, client string) error {
 }
 
 // TestForgottenClientsAreNotInTheArchive tests that a client that is forgotten while a month is
-// written is not in its archive, and that one that is forgotten in a restored month leaves the
-// archive.
+// written is not in the archive, and that a client that is forgotten while a month is restored is
+// removed from the archive.
 func TestForgottenClientsAreNotInTheArchive(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -33,7 +33,7 @@ const (
 	fetchRows = 5000
 )
 
-// Totals are the sums over rows. Sums have any size, so that no row can make them wrong.
+// Totals are the sums over rows. Sums can have any size, so that no row can make them overflow.
 type Totals struct {
 	Rows int64      `json:"rows"`
 	Sums []*big.Int `json:"sums"` // in the order of the relation's sums
@@ -50,7 +50,7 @@ func (t *Totals) addRows(rows int64, measures ...*big.Int) {
 	}
 }
 
-// The method equal reports whether totals are equal. Sums that are missing are 0.
+// The method equal reports whether totals are equal. Sums that are missing count as 0.
 func (t *Totals) equal(o *Totals) bool {
 	for i := range max(len(t.Sums), len(o.Sums)) {
 		if sumAt(t.Sums, i).Cmp(sumAt(o.Sums, i)) != 0 {

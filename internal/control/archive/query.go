@@ -20,10 +20,11 @@ func Columns(partition string) ([]string, error) {
 	return slices.Clone(m.columns), nil
 }
 
-// Query reads a month from the bucket without restoring it, and calls each with the values of each
-// row whose columns have the wanted texts, in the order of the rows. An object is compared with
-// what was written before its rows are used. An error of each ends the query. If the database does
-// not know the month, Query reads the manifest in the bucket.
+// Query reads a month from the bucket without restoring it, and calls the function each(...) with
+// the values of every row whose columns have the wanted texts, in the order of the rows. Before the
+// rows of an object are used, the object is compared with what was written. If each(...) returns an
+// error, the query ends. If the database does not know the month, Query reads the manifest in the
+// bucket.
 func (a *Archiver) Query(ctx context.Context, partition string, wanted map[string]string, each func(values []any) error) error {
 	m, err := monthOf(partition)
 	if err != nil {

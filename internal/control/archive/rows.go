@@ -59,7 +59,7 @@ type event struct {
 	Seconds  float64   `parquet:"seconds"`
 	Share    float32   `parquet:"share"`
 	Count    int64     `parquet:"count"`
-	// Both are those of the first of the decisions that the event stands for.
+	// These are the values of the first decision that the event stands for.
 	RetryAfterMS *laterRetry   `parquet:"retry_after_ms,optional"`
 	LatencyUS    *laterLatency `parquet:"latency_us,optional"`
 }

@@ -40,7 +40,7 @@ func (e *earlierEvent) targets() []any {
 }
 
 // TestFilesOfEarlierReleasesAreRead: a file without regions and waits has the digest that its
-// release wrote, and its events have neither.
+// release wrote, and its events have neither a region nor a wait.
 func TestFilesOfEarlierReleasesAreRead(t *testing.T) {
 	var file bytes.Buffer
 	w, written := parquet.NewGenericWriter[earlierEvent](&file), newSummary()

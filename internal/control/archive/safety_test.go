@@ -34,8 +34,9 @@ func (w *world) exec(query string, args ...any) {
 const bothMonths = usageMonth + " " + eventsMonth
 
 // TestTheFirstStartWithAnArchive tests that a process that is started with an archive for the first
-// time drops no month before its archiver has begun, and that the archiver waits for a process that
-// is dropping partitions, which would not notice that months are now archived.
+// time drops no month before its archiver has begun. It also tests that the archiver waits for a
+// process that is dropping partitions, because that process would not notice that months are now
+// archived.
 func TestTheFirstStartWithAnArchive(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -68,10 +69,10 @@ func TestTheFirstStartWithAnArchive(t *testing.T) {
 	}
 }
 
-// TestAFullerArchiveIsNotReplaced tests that a process that keeps months longer than the archiver
-// creates no empty partition of a month that is only in the archive, and that a database that is
-// older than the archive, and has only some rows of a month, does not replace the archive of that
-// month.
+// TestAFullerArchiveIsNotReplaced tests a process that keeps months longer than the archiver does:
+// it creates no empty partition of a month that is only in the archive. It also tests a database
+// that is older than the archive and has only some rows of a month: it does not replace the archive
+// of that month.
 func TestAFullerArchiveIsNotReplaced(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -21,7 +21,7 @@ import (
 	"github.com/penstock/penstock/internal/control/retain"
 )
 
-// The method write writes the objects of a month that are missing.
+// The method write writes the missing objects of a month.
 func (a *Archiver) write(ctx context.Context, m *month, s *status) error {
 	var last []string
 	total := new(Totals)
