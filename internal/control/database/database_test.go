@@ -97,8 +97,8 @@ func TestANewerSchemaStaysAsItIs(t *testing.T) {
 }
 
 // TestAStepThatIsKilledIsRepeated ends the connection of each step but the first before its commit.
-// It tests that the schema stays at the version before, and that the step succeeds when it is tried
-// again.
+// It tests that the schema stays at the previous version, and that the step succeeds when it is
+// tried again.
 func TestAStepThatIsKilledIsRepeated(t *testing.T) {
 	t.Parallel()
 	pool := open(t, pgtest.Database(t))

@@ -9,8 +9,8 @@
 // minute, hour and day over all clients, in the same transaction. So the sums of all levels agree,
 // even if a batch comes late.
 //
-// The times at which API keys were used are kept for the keys that are in the database, so that a
-// node cannot add rows of others.
+// The times at which API keys were used are kept only for keys that are in the database, so a node
+// cannot add rows for other keys.
 //
 // An invalid line of a batch does not affect the other lines. A line that no node would send is
 // left out and counted. A text or a number that does not fit into a row is changed, and its line is
@@ -19,7 +19,7 @@
 // sum overflows.
 //
 // A batch with more than [feed.LinesMax] lines or [feed.TextBytesMax] bytes is an [Unreadable] and
-// changes nothing. So is a batch of which no line can be read.
+// changes nothing. The same holds for a batch of which no line can be read.
 //
 // # When not to use it
 //

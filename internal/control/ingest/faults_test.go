@@ -17,9 +17,9 @@ import (
 	"github.com/penstock/penstock/internal/test/pgtest"
 )
 
-// TestADatabaseThatDoesNotWrite tests that a batch is counted exactly once although PostgreSQL is
-// read-only, hangs, has a full disk (an error of a trigger), ends its connections and is killed in
-// turn while it is sent.
+// TestADatabaseThatDoesNotWrite tests that each batch is counted exactly once although PostgreSQL
+// fails while batches are sent. One after the other, PostgreSQL is read-only, hangs, has a full
+// disk (simulated by a trigger), ends its connections, and is killed.
 func TestADatabaseThatDoesNotWrite(t *testing.T) {
 	t.Parallel()
 	server, now := pgtest.Start(t), time.Now()
@@ -84,7 +84,7 @@ func TestADatabaseThatDoesNotWrite(t *testing.T) {
 	}
 }
 
-// sender sends batches of one feed, each until it is taken.
+// sender sends batches of one feed, and repeats each until it is taken.
 type sender struct {
 	i                     *Ingester
 	now                   time.Time

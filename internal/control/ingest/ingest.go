@@ -80,8 +80,8 @@ func (i *Ingester) Take(ctx context.Context, b *Batch) (repeated bool, err error
 	return repeated, err
 }
 
-// redate replaces times that are beyond the bounds by the bounds, and returns how many times it has
-// replaced.
+// redate replaces times that are beyond the bounds by the bounds, and returns the number of
+// replaced times.
 func redate(lines []feed.Line, now time.Time) (moved int64) {
 	earliest, latest := now.Add(-AgeMax), now.Add(AheadMax)
 	for i := range lines {
@@ -99,7 +99,7 @@ func redate(lines []feed.Line, now time.Time) (moved int64) {
 	return moved
 }
 
-// The function first records the batch, and reports whether it was recorded before. Another
+// The function named first records the batch, and reports whether it was recorded before. Another
 // transaction with the same feed waits for this one.
 func first(ctx context.Context, tx pgx.Tx, b *Batch, at time.Time, redated int64) (repeated bool, err error) {
 	tag, err := tx.Exec(ctx, "INSERT INTO feeds AS f (feed, node, number, at, batches, lines, redated, unread, altered) "+
@@ -135,7 +135,7 @@ func copyEvents(ctx context.Context, tx pgx.Tx, lines []feed.Line) error {
 }
 
 // The function known returns a number as a value of a row; nil for 0, which stands for an unknown
-// one.
+// number.
 func known(n int64) any {
 	if n == 0 {
 		return nil

@@ -73,8 +73,8 @@ func someLines(random *rand.Rand, now time.Time) (lines []feed.Line, admitted, u
 	return lines, admitted, units, events
 }
 
-// TestEachBatchCountsOnce tests that feeds that send each batch several times at once, to a
-// PostgreSQL that is killed meanwhile, count exactly once on each level of sums.
+// TestEachBatchCountsOnce sends each batch of several feeds several times at once, while PostgreSQL
+// is killed. It tests that each batch counts exactly once on each level of sums.
 func TestEachBatchCountsOnce(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Start(t)
@@ -196,7 +196,7 @@ func TestHostileBatchesAreUnreadable(t *testing.T) {
 }
 
 // TestOneBadLineLosesNoOther tests that lines that cannot be read are left out and counted, that a
-// text or a number that does not fit is changed, and that neither can carry SQL or control
+// text or a number that does not fit is changed, and that no line can carry SQL or control
 // characters into rows.
 func TestOneBadLineLosesNoOther(t *testing.T) {
 	t.Parallel()

@@ -46,8 +46,8 @@ func used(at time.Time, keys ...string) feed.Line {
 }
 
 // TestUsesOfKeys tests that the latest use of each key counts, whatever the order in which batches
-// arrive, that made-up keys get no rows and add no usage, and that a clock that is ahead cannot set
-// the last use of a key to more than a minute from now.
+// arrive, and that made-up keys get no rows and add no usage. It also tests that a clock that is
+// ahead cannot set the last use of a key to more than a minute from now.
 func TestUsesOfKeys(t *testing.T) {
 	t.Parallel()
 	now := time.Now().UTC().Truncate(time.Second)

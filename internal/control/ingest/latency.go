@@ -56,7 +56,7 @@ var (
 	addLatencyRows = "INSERT INTO rate_limit_latencies AS t (granularity, at, policy, rule, endpoint, region, bucket, admitted, denied) " +
 		"SELECT * FROM unnest($1::text[], $2::timestamptz[], $3::text[], $4::text[], $5::text[], $6::text[], $7::smallint[], $8::bigint[], $9::bigint[]) " +
 		"ON CONFLICT (granularity, at, policy, rule, endpoint, region, bucket) DO UPDATE SET " + plus("admitted") + ", " + plus("denied")
-	// The row of a changed minute is locked before its other rows, as where a minute is folded.
+	// The row of a changed minute is locked before the minute's other rows, as Fold does.
 	addMinutesChanged = "INSERT INTO minutes_changed AS t (at) SELECT DISTINCT at FROM unnest($1::timestamptz[]) AS n (at) ORDER BY at " +
 		"ON CONFLICT (at) DO UPDATE SET at = excluded.at"
 	addClientMinutes = "INSERT INTO client_minutes AS t (at, client, policy, rule, admitted, denied, units) " +
@@ -89,7 +89,7 @@ func queueMinutes(batch *pgx.Batch, of map[name]sum) {
 	batch.Queue(addClientMinutes, c.ats, c.clients, c.policies, c.rules, c.admitted, c.denied, c.units)
 }
 
-// ClientsOfAMinute is how many clients keep rows by name in a minute.
+// ClientsOfAMinute is how many clients of a minute keep rows under their own names.
 const ClientsOfAMinute = 1000
 
 // Bounds of folding.
@@ -112,7 +112,7 @@ var foldMinute = "WITH others AS (SELECT client FROM client_minutes WHERE at = $
 
 // Fold adds up the usage of all but the [ClientsOfAMinute] most active clients of each minute that
 // has changed and is over. Usage that comes later changes the minute again. Fold returns the number
-// of these minutes.
+// of minutes that it has folded.
 func (i *Ingester) Fold(ctx context.Context) (folded int, err error) {
 	now := time.Now
 	if i.Now != nil {
@@ -146,8 +146,8 @@ func (i *Ingester) Fold(ctx context.Context) (folded int, err error) {
 // foldEvery is the pause between two looks for minutes to fold.
 const foldEvery = 20 * time.Second
 
-// Run folds minutes until the context is done. Run reports an error to the function failed, and
-// tries the minutes again. Several processes may call Run over one database.
+// Run folds minutes until the context is done. Run passes an error to failed(...), and tries the
+// minutes again. Several processes may call Run over one database.
 func (i *Ingester) Run(ctx context.Context, failed func(error)) {
 	for ctx.Err() == nil {
 		n, err := i.Fold(ctx)

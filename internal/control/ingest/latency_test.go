@@ -74,7 +74,7 @@ func TestLatenciesAddUp(t *testing.T) {
 }
 
 // someLatencies returns lines with 4,000 latencies of the 36 hours before an instant, the latencies
-// by day, and how many decisions denied.
+// by day, and how many decisions were denials.
 func someLatencies(random *rand.Rand, end time.Time) (lines []feed.Line, truth map[time.Time][]int64, denied int64) {
 	truth = map[time.Time][]int64{}
 	for range 200 {

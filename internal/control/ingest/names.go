@@ -17,8 +17,9 @@ import (
 )
 
 // NamesMax bounds the clients without a record that get rows of their own from one process. The
-// usage of further ones is in the row with an empty client. Minute bounds new clients, and Day
-// bounds the new clients and, separately, those with usage of the day before.
+// usage of further clients is in the row with an empty client. Minute bounds the new clients of a
+// minute. Day bounds the new clients of a day and, separately, the clients with usage of the day
+// before.
 //
 // A new client that gets rows takes a place of the minute and one of the day. Half of the places of
 // a day are available when the day begins, and the others become available evenly until it ends. So

@@ -12,9 +12,9 @@ import (
 	"github.com/penstock/penstock/internal/test/pgtest"
 )
 
-// TestAFloodOfMadeUpNames tests that clients that nobody has recorded get a bounded number of rows,
-// that no request is lost with their names, and that customers with a record are exact by name. The
-// most active client of a batch keeps its name while there are places.
+// TestAFloodOfMadeUpNames tests that clients without a record get a bounded number of rows, that no
+// request is lost with their names, and that customers with a record have exact numbers under their
+// names. The most active client of a batch keeps its name while there are places.
 func TestAFloodOfMadeUpNames(t *testing.T) {
 	t.Parallel()
 	now := time.Now().UTC().Truncate(24 * time.Hour).Add(12 * time.Hour)

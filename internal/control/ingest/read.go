@@ -23,7 +23,7 @@ const countMax = 1 << 50
 
 // Unreadable is the error for a batch that no node would send. Sending it again cannot succeed.
 type Unreadable struct {
-	Line int // counted from 1; 0 stands for the whole
+	Line int // counted from 1; 0 stands for the whole batch
 	Text string
 }
 
@@ -37,7 +37,8 @@ func (e *Unreadable) Error() string {
 // Content is what a batch contains.
 type Content struct {
 	Lines []feed.Line
-	// Unread counts the lines that no node would send, and First is the error of the first.
+	// Unread counts the lines that no node would send, and First is the error of the first such
+	// line.
 	Unread int64
 	First  *Unreadable
 	// Altered counts the lines with a text or a number that was changed to fit into a row.

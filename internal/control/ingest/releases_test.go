@@ -36,7 +36,8 @@ import (
 
 var updateLines = flag.Bool("update", false, "write the lines that this release sends to testdata/releases/lines.ndjson")
 
-// releasesFolder has what earlier releases sent and stored, by their commits.
+// releasesFolder has a folder for each earlier release, named by its commit, with what it sent and
+// stored.
 const releasesFolder = "testdata/releases"
 
 // recordedAt is after all lines of the recorded batches.
@@ -75,8 +76,9 @@ func releases(t *testing.T) (commits []string) {
 	return commits
 }
 
-// stored returns the rows of the tables of want, with its columns, as texts. Rows without a number
-// are left out: a release that does not know what a line says stores zeros.
+// stored returns, as texts, the rows of the tables that want has, with the columns that want has.
+// Rows whose numbers are all 0 are left out, because a release stores zeros for a line that it does
+// not understand.
 func stored(t *testing.T, pool *pgxpool.Pool, want recorded) map[string][]string {
 	t.Helper()
 	have := map[string][]string{}
@@ -105,7 +107,7 @@ func textsOf(rows []map[string]any, example map[string]any) (texts []string) {
 			value := row[column]
 			number, isNumber := value.(float64)
 			numbers = numbers || isNumber && number != 0 && column != "bucket"
-			if column == "at" { // PostgreSQL writes fractions of a second only where they are
+			if column == "at" { // PostgreSQL writes fractions of a second only if there are any
 				at, err := time.Parse("2006-01-02T15:04:05.999999-07:00", fmt.Sprint(value))
 				if err == nil {
 					value = at.UnixMicro()
@@ -135,7 +137,7 @@ func expectRows(t *testing.T, pool *pgxpool.Pool, commit string, want recorded) 
 	}
 }
 
-// nodeOf is a control plane for a feed: it stores what the feed sends.
+// nodeOf starts a control plane for a feed, which stores what the feed sends.
 func nodeOf(t *testing.T, i *Ingester) (url string, taken *atomic.Int64) {
 	t.Helper()
 	taken = new(atomic.Int64)
@@ -261,9 +263,10 @@ func linesSent(t *testing.T) string {
 	return regexp.MustCompile(`"time":"[^"]*"`).ReplaceAllString(strings.Join(lines, ""), `"time":"`+at.Format(time.RFC3339)+`"`)
 }
 
-// TestEarlierReleasesReadTheseLines tests that this release sends the lines that the control planes
-// of earlier releases were recorded with, and that these stored the rows that this release stores,
-// but for columns and tables that they did not know.
+// TestEarlierReleasesReadTheseLines tests that this release sends the same lines as those with
+// which the control planes of earlier releases were recorded. It also tests that those control
+// planes stored the same rows as this release, except for columns and tables that they did not
+// know.
 func TestEarlierReleasesReadTheseLines(t *testing.T) {
 	t.Parallel()
 	lines, file := linesSent(t), filepath.Join(releasesFolder, "lines.ndjson")

@@ -20,8 +20,8 @@ const (
 	User = "penstock"
 	Name = "penstock"
 
-	// startTime is how long the server may take to accept connections, because it may have to
-	// recover from a crash.
+	// startTime is how long the server may take to accept connections. It is long, because the
+	// server may have to recover from a crash.
 	startTime = 60 * time.Second
 	// stopTime is how long the server may take to end.
 	stopTime = 20 * time.Second

@@ -109,7 +109,7 @@ func mayCall(ctx context.Context, address string, allowed []netip.Prefix) error 
 	return nil
 }
 
-// The variable reserved are networks that are not public, or through which such networks can be
+// The variable reserved holds networks that are not public, or through which such networks can be
 // reached.
 var reserved = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("192.0.0.0/24"), netip.MustParsePrefix("198.18.0.0/15"),
@@ -177,7 +177,7 @@ func withoutURL(err error) error {
 	return err
 }
 
-// The method sign returns the signatures of a message, by each secret.
+// The method sign returns the signatures of a message, one for each secret.
 func (c *Caller) sign(id, at string, body []byte) string {
 	var all []string
 	for _, secret := range c.secrets {
@@ -188,7 +188,8 @@ func (c *Caller) sign(id, at string, body []byte) string {
 	return strings.Join(all, " ")
 }
 
-// The function makeStorable returns a text that a row may contain and a terminal shows.
+// The function makeStorable replaces control characters, so that a row can contain the text and a
+// terminal can show it.
 func makeStorable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {

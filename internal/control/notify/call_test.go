@@ -92,9 +92,9 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// TestAReplayIsDenied tests that, with the checks of the guide, a message that somebody sends again
-// counts once, and that an old message and one whose body, time or identifier was changed are
-// rejected.
+// TestAReplayIsDenied tests the checks that the guide recommends to receivers. A message that
+// somebody sends again counts once. An old message is rejected, and so is a message whose body,
+// time or identifier was changed.
 func TestAReplayIsDenied(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t)

@@ -14,10 +14,10 @@
 // the attempt and the body. A receiver that rejects old times, and identifiers that it has seen
 // before, cannot be deceived by a copy of a message.
 //
-// A receiver is called over https, at a public address. Addresses of other networks and of this
-// machine must be allowed by an option; they are called with or without TLS. A redirection counts
-// as a failure. While fewer than 16 receivers fail or hang, each delays the notices to the others
-// by at most one call, which is 10 s.
+// A receiver is called over https, at a public address. Any other address, such as one of this
+// machine, must be allowed by an option, and is called with or without TLS. A redirection counts as
+// a failure. While fewer than 16 receivers fail or hang, each of them delays the notices to other
+// receivers by at most one call, which takes up to 10 s.
 //
 // # When not to use it
 //

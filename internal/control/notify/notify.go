@@ -17,9 +17,9 @@ import (
 const (
 	// lock is the key of the advisory lock that a process holds while it sends notices.
 	lock = 0x70656e73_0005
-	// The constant every is the shortest pause between two rounds. If making the notices of a round
-	// takes long, the next pause is ten times as long as that took, so that adding up usage takes
-	// at most a tenth of the time of a connection.
+	// The constant named every is the shortest pause between two rounds. If it takes long to make
+	// the notices of a round, the next pause is pauseTimes as long. So adding up usage occupies a
+	// connection for at most a tenth of the time.
 	every      = 10 * time.Second
 	pauseTimes = 10
 	roundTime  = 10 * time.Minute
@@ -36,8 +36,8 @@ const (
 	sentMax    = 1000
 	// receiversMax is the maximum number of receivers that are called at a time.
 	receiversMax = 16
-	// firstPause is the pause after the first failure. Each further one is twice as long, up to
-	// pauseMax.
+	// firstPause is the pause after the first failure. After each further failure, the pause is
+	// twice as long, up to pauseMax.
 	firstPause = 10 * time.Second
 	pauseMax   = time.Hour
 	// giveUpAfter is the time after which a notice is not sent any more.

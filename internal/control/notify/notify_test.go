@@ -361,7 +361,8 @@ func TestAReceiverThatIsAway(t *testing.T) {
 }
 
 // TestKilledBetween tests that a process that is killed at any step of a round neither loses a
-// notice nor makes it a second time: a copy has the identifier of the first.
+// notice nor makes it a second time. If a notice is sent twice, both messages have the same
+// identifier.
 func TestKilledBetween(t *testing.T) {
 	t.Parallel()
 	w, r := newWorld(t), newReceiver(t)

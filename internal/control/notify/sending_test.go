@@ -108,7 +108,7 @@ func TestASlowReceiverWithManyNotices(t *testing.T) {
 }
 
 // TestTheTimeOfAMessageIsThatOfItsCall tests that a message is signed with the time at which it is
-// sent, even if its round began long before: a receiver rejects an old time.
+// sent, even if its round began long before, because receivers reject an old time.
 func TestTheTimeOfAMessageIsThatOfItsCall(t *testing.T) {
 	t.Parallel()
 	w, r := newWorld(t), newReceiver(t)
@@ -120,7 +120,7 @@ func TestTheTimeOfAMessageIsThatOfItsCall(t *testing.T) {
 			pass(6 * time.Minute)
 		}
 	}
-	r.now = start.Add(18 * time.Minute) // two months are made, then there is one attempt
+	r.now = start.Add(18 * time.Minute) // the notices of two months are made, and then there is one attempt
 	w.round(start)
 	r.awaitMessages("user:ann 2026-11 80%")
 }

@@ -37,7 +37,7 @@ func BenchmarkChange(b *testing.B) {
 	}
 }
 
-// BenchmarkFill measures how fast an emptied Redis is filled, with its pauses.
+// BenchmarkFill measures how fast an emptied Redis is filled, including the publisher's pauses.
 func BenchmarkFill(b *testing.B) {
 	const clients = 200_000
 	p := newPlane(b)

@@ -37,8 +37,8 @@ func (p *plane) listUnpublished() string {
 }
 
 // TestRowsChangedByHandArePublished tests that what operators change by SQL reaches Redis and the
-// audit trail, and that rows that are not valid leave the record in Redis as it was, with a reason,
-// even if all records are written again.
+// audit trail, and that rows that are not valid leave the record in Redis as it was, even if all
+// records are written again. The reason must then be listed.
 func TestRowsChangedByHandArePublished(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t)

@@ -177,8 +177,8 @@ func TestOldRecordsInARedisWithoutAGeneration(t *testing.T) {
 	}
 }
 
-// TestAPageThatCannotBeWrittenEndsTheReading tests that all pages are written, and that no more
-// than the next one is read when Redis does not answer.
+// TestAPageThatCannotBeWrittenEndsTheReading tests that all pages are written, and that at most one
+// more page is read after Redis has stopped answering.
 func TestAPageThatCannotBeWrittenEndsTheReading(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t)

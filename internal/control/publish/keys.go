@@ -28,8 +28,9 @@ func recordConcerned(c *ledger.Change) (name policy.ClientName, key directory.Ke
 	return name, key, err
 }
 
-// settleKeys makes the records of keys and their names equal to the rows. A key of which only the
-// SHA-256 is known has no name. If announce is true, it also announces records that were equal.
+// settleKeys makes the records of keys and their names equal to the rows. The name may be "" if
+// only the SHA-256 of a key is known. If announce is true, it also announces records that were
+// equal.
 func (l *lockedPublisher) settleKeys(ctx context.Context, keys []directory.KeyName, entryOf func(policy.ClientName) directory.Entry, announce bool) error {
 	if len(keys) == 0 {
 		return nil
@@ -52,7 +53,7 @@ func (l *lockedPublisher) settleKeys(ctx context.Context, keys []directory.KeyNa
 	swaps := make([]directory.Swap, 0, len(keys))
 	for i, key := range keys {
 		entry, want, problem := entryOf(names[i]), []byte(nil), ""
-		// nil if there is none, or if it is not valid
+		// old is nil if there is no record, or if the record is not valid
 		old, _ := directory.ParseKeyRecord(present[i])
 		switch row := rows[key.Hash]; {
 		case row != nil:

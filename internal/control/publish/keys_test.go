@@ -20,7 +20,7 @@ func hashed(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// newKey is the edit that creates a key of a user of the same name.
+// newKey returns the edit that creates a key of a user of the same name.
 func newKey(name string) directory.KeyEdit {
 	return directory.KeyEdit{Action: directory.KeyCreate, Name: name, Hash: hashed(name), Actor: "x", Reason: "a test",
 		Record: &directory.KeyRecord{Name: name, Client: "user:" + name}}
@@ -103,8 +103,8 @@ func TestKeysReachRedis(t *testing.T) {
 	})
 }
 
-// TestKeysOfAnEarlierReleaseAreImported tests that the keys of a Redis whose control plane had
-// clients only are imported once, with their tiers, and that others are removed.
+// TestKeysOfAnEarlierReleaseAreImported tests that keys are imported, with their tiers, from a
+// Redis whose control plane had only clients, and that unreadable keys are removed.
 func TestKeysOfAnEarlierReleaseAreImported(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t)

@@ -69,7 +69,7 @@ func (p *plane) runKilled(step string) {
 
 // TestKilledAtEachStep tests that a process that is killed at any step, while it writes all records
 // or publishes a change, leaves no generation in a Redis that lacks records, and that the next
-// process brings Redis to the state of the rows, which change between the two.
+// process brings Redis to the state of the rows. The rows change between the two processes.
 func TestKilledAtEachStep(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t)

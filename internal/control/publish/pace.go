@@ -11,19 +11,19 @@ const (
 	// shareMin and shareMax bound the pause after a part, as multiples of the time of its writing.
 	shareMin = 0.5
 	shareMax = 4
-	// shareDecay is by how much the share is multiplied after an answer in time. A late answer
-	// doubles the share, so the share grows if more than a quarter of the answers are late.
+	// shareDecay is the factor by which the share is multiplied after an answer in time. A late
+	// answer doubles the share, so the share grows if more than a quarter of the answers are late.
 	shareDecay = 0.8
 	// pauseMax bounds the pause after a part, because the next page must be written before it is
-	// old.
+	// too old.
 	pauseMax = 100 * time.Millisecond
 )
 
 // pace determines the pauses between parts of pages, in which Redis and its machine have time for
-// checks. Pauses are half as long as the writing. When Redis answers late, they double, and then
-// they become shorter slowly. The zero pace is ready to use.
+// checks. Usually, a pause is half as long as the writing. A late answer doubles the pauses. After
+// answers in time, they slowly become shorter. The zero pace is ready to use.
 type pace struct {
-	share float64       // of the last pause, as a multiple of the time of the writing
+	share float64       // the last pause, as a multiple of the time of the writing
 	least time.Duration // the shortest time of an answer, which depends on how far away Redis is
 }
 

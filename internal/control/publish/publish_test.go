@@ -78,7 +78,8 @@ func (p *plane) start() (publisher *Publisher, end func()) {
 	return p.startWith(0)
 }
 
-// startWith is like start, for a publisher that loses the lock after the given time.
+// startWith is like start, for a publisher that loses the lock if it does not use the database for
+// the given time.
 func (p *plane) startWith(frozen time.Duration) (publisher *Publisher, end func()) {
 	p.t.Helper()
 	publisher = &Publisher{Region: p.region, Database: p.config.Copy(), Ledger: p.ledger, Source: p.source, Logger: slog.New(slog.NewTextHandler(&p.log, nil)), frozen: frozen}

@@ -23,7 +23,8 @@ type lockedPublisher struct {
 	c *pgx.Conn // the connection that holds the lock
 	// unsure is true if the next changes may already be in Redis without having been announced.
 	unsure bool
-	// recorded is the reason for an interruption that the database has, nil if that is not known.
+	// recorded is the reason for an interruption that is in the database; nil if it is not known
+	// what the database has.
 	recorded *string
 	// invalid holds what is not published because its rows are not valid, with the reasons; nil if
 	// it was not read yet.

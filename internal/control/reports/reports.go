@@ -147,7 +147,7 @@ type Event struct {
 	Seconds  float64 `json:"seconds,omitempty"`
 	Share    float32 `json:"share" doc:"of the decisions that are reported"`
 	Count    int64   `json:"count" doc:"how many decisions"`
-	// nil if the node has not reported it
+	// The next two are nil if the node has not reported them.
 	RetryAfterMS *int64 `json:"retry_after_ms,omitempty" doc:"of a denial: how many milliseconds the client was to wait, after the first of the decisions"`
 	LatencyUS    *int64 `json:"latency_us,omitempty" doc:"how many microseconds the first of the decisions took"`
 }
@@ -177,7 +177,7 @@ func (r *Reports) Events(ctx context.Context, q EventQuery) ([]Event, error) {
 	}
 	switch q.Kind {
 	case "":
-	case "admitted", "degraded", "dropped": // a parameter could not use the index of these kinds
+	case "admitted", "degraded", "dropped": // PostgreSQL could not use the index of these kinds if the kind were a parameter
 		query += " AND kind = '" + q.Kind + "'"
 	default:
 		args = append(args, q.Kind)

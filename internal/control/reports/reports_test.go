@@ -59,8 +59,9 @@ func rowsRead(t *testing.T, pool *pgxpool.Pool, table string) (rows int64) {
 	return rows
 }
 
-// TestEventsReadTheirRowsOnly tests that a page of events reads about as many rows as it has: of a
-// client under a rule that few of its events have, and of a kind that is rare.
+// TestEventsReadTheirRowsOnly tests that the query for a page of events reads about as many rows as
+// the page has. One page has the events of a client under a rule that few of the client's events
+// have, and another one the events of a rare kind.
 func TestEventsReadTheirRowsOnly(t *testing.T) {
 	t.Parallel()
 	pool := openOne(t)

@@ -17,8 +17,8 @@ import (
 // namedMax is the number of nodes that a message names.
 const namedMax = 5
 
-// ByClient returns an error that names the nodes of this Redis that enforce a policy but cannot
-// enforce it for a share of the clients.
+// ByClient returns an error if nodes of this Redis enforce a policy but cannot enforce it for a
+// share of the clients. The error names such nodes.
 func (r *Rollout) ByClient(ctx context.Context, policy string) error {
 	ctx, cancel := context.WithTimeout(ctx, roundTime)
 	defer cancel()

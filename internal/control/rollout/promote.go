@@ -123,7 +123,7 @@ func tries(record *fleet.Record, policy, version string) bool {
 	return false
 }
 
-// The method promote publishes a candidate to all nodes if its time is over.
+// The method promote publishes a candidate to all nodes if its promotion is due.
 func (r *Rollout) promote(ctx context.Context, p *ledger.Policy) error {
 	after, err := r.Ledger.Promote(ctx, p, r.Encode)
 	if err == nil && after != nil {

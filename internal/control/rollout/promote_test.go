@@ -35,7 +35,7 @@ type candidacy struct {
 	by       ledger.Publish
 }
 
-// newCandidacy publishes a candidate to a share of the nodes, or of the clients. Its revision is 2.
+// newCandidacy publishes revision 2 as a candidate, to a share of the nodes or of the clients.
 func newCandidacy(t *testing.T, clients bool, regions ...string) *candidacy {
 	t.Helper()
 	url := pgtest.Database(t)
@@ -138,8 +138,8 @@ func (c *candidacy) follows(r *Rollout, from, to int64) {
 	}
 }
 
-// The method observed fails the test unless the candidate has been observed for a time, and there
-// is an obstacle, or none if the text is "".
+// The method named observed fails the test unless the candidate has been observed for a time, and
+// there is an obstacle, or none if the text is "".
 func (c *candidacy) observed(seconds int64, obstacle string) {
 	c.t.Helper()
 	m, err := c.l.Promotion(c.t.Context(), c.policy())
@@ -154,7 +154,7 @@ func (c *candidacy) observed(seconds int64, obstacle string) {
 	}
 }
 
-// The method stands fails the test unless the policy has these revisions.
+// The method named stands fails the test unless the policy has these revisions.
 func (c *candidacy) stands(revision, candidate int64) {
 	c.t.Helper()
 	if p := c.policy(); p.Revision != revision || p.Candidate != candidate {
@@ -173,7 +173,7 @@ func (c *candidacy) promotions() (n int) {
 	return n
 }
 
-// The method forgotten makes it seem that no process reads the reports of a region any more.
+// The method named forgotten makes it seem that no process reads the reports of a region any more.
 func (c *candidacy) forgotten(region string) {
 	c.t.Helper()
 	if _, err := c.l.Pool.Exec(c.t.Context(), "UPDATE candidate_observations SET looked_at = looked_at - interval '61 s' WHERE region = $1", region); err != nil {

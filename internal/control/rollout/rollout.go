@@ -40,7 +40,7 @@ type Rollout struct {
 	Database *pgx.ConnConfig
 	Ledger   *ledger.Ledger
 	Redis    *redisstore.Store
-	Key      ed25519.PrivateKey // nil: nothing is published
+	Key      ed25519.PrivateKey // nil means that nothing is published
 	Logger   *slog.Logger
 
 	written map[string]int64 // the generation in Redis, by policy
@@ -214,8 +214,8 @@ func (r *Rollout) publishSome(ctx context.Context, policies []ledger.Policy) err
 	return errors.Join(problems...)
 }
 
-// The method publish writes a policy to Redis, unless the text in Redis, which is the parameter
-// present, has it already.
+// The method publish writes a policy to Redis, unless Redis already has this publication. The
+// parameter present is the text in Redis.
 func (r *Rollout) publish(ctx context.Context, p *ledger.Policy, present []byte) error {
 	mine := []ed25519.PublicKey{r.Key.Public().(ed25519.PublicKey)}
 	if m, err := published.Open(present, p.Policy, mine); err == nil && m.Generation >= p.Generation {

@@ -36,15 +36,15 @@ type trial struct {
 }
 
 // Share returns the fraction of requests that were denied on the nodes of a candidate. The requests
-// of a node count from the node's first report of the candidate. The requests are the denials of
-// all rules and the admissions of the rule that admitted the most. Nodes do not report how many
-// requests no rule applied to, so the true share may be smaller.
+// of a node count from the node's first report of the candidate. The number of requests is the sum
+// of the denials of all rules and the admissions of the rule that admitted the most. Nodes do not
+// report how many requests no rule applied to, so the true share may be smaller.
 func Share(denied, admitted uint64) ledger.Parts {
 	return ledger.ShareOf(denied, admitted)
 }
 
-// The method watch withdraws the candidates that deny too much, and promotes those whose time is
-// over.
+// The method watch withdraws the candidates that deny too much, and promotes those whose promotion
+// is due.
 func (r *Rollout) watch(ctx context.Context, page []ledger.Policy) error {
 	var reading *fleet.Reading
 	var problems []error
