@@ -112,8 +112,8 @@ func (d *Directory) enqueue(source uint32, names []policy.ClientName) (done <-ch
 	return done
 }
 
-// The method place returns the place of the batch that contains a client: 0 for the
-// batch that is being read, i for the i-th waiting batch, or -1 if no batch contains it.
+// The method named place returns the place of the batch that contains a client: 0 for the batch
+// that is being read, i for the i-th waiting batch, or -1 if no batch contains it.
 func (d *Directory) place(name policy.ClientName) int {
 	for i := len(d.queue); i > 0; i-- {
 		if d.queue[i-1].hasClient(name) {
@@ -126,7 +126,7 @@ func (d *Directory) place(name policy.ClientName) int {
 	return -1
 }
 
-// The method batch returns the batch at a place.
+// The method named batch returns the batch at a place.
 func (d *Directory) batch(place int) *batch {
 	if place == 0 {
 		return d.current
@@ -134,7 +134,7 @@ func (d *Directory) batch(place int) *batch {
 	return d.queue[place-1]
 }
 
-// The variable closed is a channel that is closed.
+// The variable named closed is a channel that is closed.
 var closed = func() chan struct{} {
 	c := make(chan struct{})
 	close(c)
@@ -269,8 +269,8 @@ func (d *Directory) read(names []policy.ClientName, texts [][]byte) (err error) 
 	return err
 }
 
-// The method vanished reports whether any of the clients had a record and no longer has one. This
-// is rare, and may mean that the source has lost its records.
+// The method named vanished reports whether any of the clients had a record and no longer has one.
+// This is rare, and may mean that the source has lost its records.
 func (d *Directory) vanished(names []policy.ClientName, texts [][]byte) bool {
 	for i, name := range names {
 		if e := d.peek(name); texts[i] == nil && e != nil && e.present() {
@@ -326,8 +326,8 @@ func (d *Directory) handleFailure(b *batch, err error) {
 	}
 }
 
-// The method paused reports whether the source has failed so recently that requests do not wait for
-// it.
+// The method named paused reports whether the source has failed so recently that requests do not
+// wait for it.
 func (d *Directory) paused(now counter.Micros) bool { return int64(now) < d.pausedUntil.Load() }
 
 // The method store remembers a record that was read. An invalid record has no effect.

@@ -42,10 +42,10 @@ type entry struct {
 // This does not compile if an entry takes more than two cache lines.
 const _ = uint(128 - unsafe.Sizeof(entry{}))
 
-// The method present reports whether there is a record.
+// The method named present reports whether there is a record.
 func (e *entry) present() bool { return e.record != nil || e.key != nil }
 
-// The method at returns the part of a client's record that is in force at an instant.
+// The method named at returns the part of a client's record that is in force at an instant.
 func (e *entry) at(now counter.Micros) *policy.ClientRecord {
 	if said := e.now.Load(); now < said.until {
 		return said.record
@@ -227,7 +227,7 @@ func (c *cache) len() (n int) {
 	return n
 }
 
-// The method hits returns the number of lookups that found an entry.
+// The method named hits returns the number of lookups that found an entry.
 func (c *cache) hits() (n uint64) {
 	for i := range c.shards {
 		n += c.shards[i].hits.Load()

@@ -366,8 +366,8 @@ func (d *Directory) rereadClient(name policy.ClientName) {
 	}
 }
 
-// The method missed marks every remembered record to be read again at its next use, because changes
-// may have been missed.
+// The method named missed marks every remembered record to be read again at its next use, because
+// changes may have been missed.
 func (d *Directory) missed() { d.epoch.Add(1) }
 
 // The method look reads the networks and the history at intervals.

@@ -46,7 +46,7 @@ func (g *Grant) WindowLabel() (string, error) {
 const calendarSpare = 3 * 24 * time.Hour
 
 // Ended reports whether the window of the grant has certainly ended. Time zones and the limits of
-// the client are not known here, so a grant in a calendar window counts as ended when the period's
+// the client are not known here. So a grant in a calendar window counts as ended when the period's
 // typical length and three days have passed since the grant was made. A grant without a window is
 // treated as one for a year.
 func (g *Grant) Ended(now time.Time) bool {
@@ -84,7 +84,7 @@ func (r *Record) grants() ([]policy.Grant, error) {
 	return list, nil
 }
 
-// The method grant returns the grants together with the one of an edit.
+// The method named grant returns the grants together with the one of an edit.
 func (e *Edit) grant(before []Grant, now time.Time) []Grant {
 	return append(before, Grant{Rule: e.Rule, Units: e.Units, Window: e.Window, At: now.UTC().Truncate(time.Microsecond), Reason: e.Reason})
 }

@@ -253,7 +253,7 @@ func sameName(old []byte, key *KeyRecord) bool {
 	return err != nil || r.Name == key.Name
 }
 
-// The method present returns the texts of the present records.
+// The method named present returns the texts of the present records.
 func (e *Editor) present(ctx context.Context, names []policy.ClientName) (texts [][]byte, err error) {
 	texts = make([][]byte, len(names))
 	var others []policy.ClientName

@@ -113,7 +113,7 @@ func (r *KeyRecord) checkTexts() error {
 	return nil
 }
 
-// The method client returns the client of the key.
+// The method named client returns the client of the key.
 func (r *KeyRecord) client() (policy.ClientName, error) {
 	name, err := ParseName(r.Client)
 	switch {
@@ -161,7 +161,8 @@ func micros(when time.Time) counter.Micros {
 	return counter.Micros(when.UnixMicro())
 }
 
-// The type key holds a key's record in the form that requests use. Only the atomic field changes.
+// The type named key holds a key's record in the form that requests use. Only the atomic field
+// changes.
 type key struct {
 	identity           policy.Identity
 	notBefore, expires counter.Micros // in microseconds; 0 means that there is no bound
@@ -203,8 +204,8 @@ func parseKey(text []byte) (*key, error) {
 	return k, err
 }
 
-// The method at returns the key's state at an instant, and the key's owner if that state is valid.
-// A nil key is unknown.
+// The method named at returns the key's state at an instant, and the key's owner if that state is
+// valid. A nil key is unknown.
 func (k *key) at(now counter.Micros) (*policy.Identity, policy.CredentialState) {
 	if k == nil {
 		return nil, policy.CredentialUnknown
@@ -221,8 +222,8 @@ func (k *key) isUnnoted(now counter.Micros) bool {
 	return since < 0 || since >= KeyUsedEvery.Microseconds()
 }
 
-// The method state returns the state of the key at an instant. The states have the same precedence
-// as in a keys file.
+// The method named state returns the state of the key at an instant. The states have the same
+// precedence as in a keys file.
 func (k *key) state(now counter.Micros) policy.CredentialState {
 	switch {
 	case k.revoked:

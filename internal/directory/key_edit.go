@@ -103,7 +103,7 @@ func (e *Editor) ApplyKey(ctx context.Context, edit KeyEdit) (*KeysShown, error)
 	return &KeysShown{Keys: shown, Changed: changed}, err
 }
 
-// The method now returns the time of the editor.
+// The method named now returns the time of the editor.
 func (e *Editor) now() time.Time {
 	if e.Now != nil {
 		return e.Now()
@@ -183,7 +183,7 @@ func (e *Editor) keysNamed(ctx context.Context, name string, mend bool) ([]Store
 	return keys, err
 }
 
-// The method rank returns 0 for a valid key, and 1 for any other.
+// The method named rank returns 0 for a valid key, and 1 for any other.
 func (k *StoredKey) rank() int {
 	if k.State == policy.CredentialValid.String() {
 		return 0
@@ -212,7 +212,7 @@ func (e *Editor) readKeys(ctx context.Context, names []KeyName) ([]StoredKey, er
 	return keys, nil
 }
 
-// The method stored returns a key from the text of its record.
+// The method named stored returns a key from the text of its record.
 func (e *Editor) stored(name KeyName, text []byte) StoredKey {
 	k := StoredKey{Hash: name.Hash, State: "bad", text: text}
 	if r, err := ParseKeyRecord(text); err == nil && r.Name == name.Name {
@@ -237,8 +237,8 @@ func (e *Editor) create(ctx context.Context, edit *KeyEdit, keys []StoredKey) (c
 	return 1, e.addKey(ctx, edit, edit.Record, keys, edit.String())
 }
 
-// The method known reports whether a key to import already has this record. If the key has another
-// record, the method returns an error.
+// The method named known reports whether a key to import already has this record. If the key has
+// another record, the method returns an error.
 func (e *Editor) known(ctx context.Context, name KeyName, record *KeyRecord) (bool, error) {
 	found, err := e.readKeys(ctx, []KeyName{name})
 	if err != nil || len(found) == 0 {
@@ -283,7 +283,7 @@ func (e *Editor) addKey(ctx context.Context, edit *KeyEdit, record *KeyRecord, k
 	return newEditError("others change the keys of %q at the same time; look at them and try again", edit.Name)
 }
 
-// The method entry returns the entry of the history for the change of a key.
+// The method named entry returns the entry of the history for the change of a key.
 func (e *Editor) entry(edit *KeyEdit, name KeyName, record *KeyRecord, before, after []byte, action string) Entry {
 	entry := Entry{At: e.now().UTC(), Name: "api_key:" + name.Name, Key: name.Hash, Actor: edit.Actor, Action: action, Reason: edit.Reason,
 		Before: string(before), After: string(after)}

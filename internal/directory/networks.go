@@ -32,8 +32,8 @@ const (
 // NetworkBytes returns the number of bytes that the record of a network adds to the JSON object.
 func NetworkBytes(id string, text []byte) int { return len(`"":,`) + len(id) + len(text) }
 
-// The type networks holds the records of all networks. The records are immutable, except for the
-// values that the entries cache.
+// The type named networks holds the records of all networks. The records are immutable, except for
+// the values that the entries cache.
 type networks struct {
 	four, six networkTable
 }
@@ -59,7 +59,7 @@ func newNetwork(p netip.Prefix, record *Record, now counter.Micros) *network {
 	return n
 }
 
-// The method at returns the part of the record that is in force at an instant.
+// The method named at returns the part of the record that is in force at an instant.
 func (n *network) at(now counter.Micros) *policy.ClientRecord {
 	if said := n.now.Load(); said != nil && now < said.until {
 		return said.record

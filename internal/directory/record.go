@@ -221,7 +221,7 @@ func hasEnded(until, now time.Time) bool {
 	return !until.IsZero() && now.UnixMicro() >= until.UnixMicro()
 }
 
-// The type effective is the part of a record that is in force until an instant.
+// The type named effective is the part of a record that is in force until an instant.
 type effective struct {
 	record *policy.ClientRecord // nil if nothing is in force
 	until  counter.Micros       // the instant at which the part in force changes without an edit, or never
@@ -234,8 +234,8 @@ const never = counter.Micros(1<<63 - 1)
 // The variable named nothing describes a client without a record, for which no setting is in force.
 var nothing = &effective{until: never}
 
-// The method at returns the part of the record that is in force at an instant, and the instant
-// until which that part stays in force. The record must be valid.
+// The method named at returns the part of the record that is in force at an instant, and the
+// instant until which that part stays in force. The record must be valid.
 func (r *Record) at(now counter.Micros) *effective {
 	if r == nil {
 		return nothing

@@ -31,16 +31,16 @@ func newTable(entries int) *table {
 	return &table{slots: make([]slot, n)}
 }
 
-// The method full reports whether a further entry needs a larger table.
+// The method named full reports whether a further entry needs a larger table.
 func (t *table) full(entries int) bool { return 2*(entries+1) > len(t.slots) }
 
-// The method home returns the first slot for a hash. The method ignores the lowest bits of the
-// hash, which select the shard.
+// The method named home returns the first slot for a hash. The method ignores the lowest bits of
+// the hash, which select the shard.
 func (t *table) home(hash uint64) int { return int(hash/shardCount) & (len(t.slots) - 1) }
 
-// The method place returns the slot with a hash, or the free slot at which the search ends. While
-// another goroutine changes the table, the search may find neither slot. In that case the method
-// returns nil.
+// The method named place returns the slot with a hash, or the free slot at which the search ends.
+// While another goroutine changes the table, the search may find neither slot. In that case the
+// method returns nil.
 func (t *table) place(hash uint64) *slot {
 	at := t.home(hash)
 	for range t.slots {

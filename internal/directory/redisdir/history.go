@@ -10,7 +10,7 @@ import (
 	"github.com/penstock/penstock/internal/directory"
 )
 
-// The constant beginning is the position before the first entry of a stream.
+// The constant named beginning is the position before the first entry of a stream.
 const beginning = "0-0"
 
 // pageMax is the greatest number of entries in one reply. An entry contains two records of up to
@@ -98,8 +98,8 @@ type streamEntry struct {
 	position string
 }
 
-// The method entries runs a command that returns entries of the stream. Of entries that Penstock
-// has not written, only the position is returned.
+// The method named entries runs a command that returns entries of the stream. Of entries that
+// Penstock has not written, only the position is returned.
 func (s *Source) entries(ctx context.Context, command ...any) ([]streamEntry, error) {
 	reply, err := s.store.DoFor(ctx, historyKey, command...)
 	if err != nil {

@@ -85,7 +85,7 @@ func (s *Source) Networks(ctx context.Context) (map[string][]byte, error) {
 	return all, err
 }
 
-// The method networks returns the records of all networks, and the text that holds them.
+// The method named networks returns the records of all networks, and the text that holds them.
 func (s *Source) networks(ctx context.Context) (text []byte, all map[string][]byte, err error) {
 	values := make([][]byte, 1)
 	if err := s.store.Values(ctx, []string{networksKey}, values); err != nil {
