@@ -115,9 +115,9 @@ func (a *Agent) foresee(now counter.Micros, out *Output) {
 	}
 }
 
-// The method horizon returns how many units requests will need before a question that is asked now
-// is answered. It allows for a round trip, for half of another as delay, and for twice the standard
-// deviation of the number.
+// The method named horizon returns how many units requests will need before a question that is
+// asked now is answered. It allows for a round trip, for half of another as delay, and for twice
+// the standard deviation of the number.
 func (a *Agent) horizon(now counter.Micros) int64 {
 	units := a.rate.now(now) * 1.5 * float64(a.RoundTrip) / float64(counter.Second)
 	return int64(units + 2*math.Sqrt(units))
@@ -165,7 +165,7 @@ func (a *Agent) needed() (units int64) {
 	return units
 }
 
-// The method message adds to a message the information about its sender that every message
+// The method named message adds to a message the information about its sender that every message
 // contains.
 func (a *Agent) message(now counter.Micros, m Message) Message {
 	m.From, m.Rate, m.Young, m.Has = a.Self, a.rate.now(now), a.rate.young(now), a.Share.units
@@ -221,7 +221,7 @@ func (a *Agent) learn(from int, has int64) {
 	}
 }
 
-// The method answer gives the asking region units, or tells it that there are none. The home
+// The method named answer gives the asking region units, or tells it that there are none. The home
 // forwards the question to the regions that may have units and were not asked.
 func (a *Agent) answer(now counter.Micros, m Message, out *Output) {
 	asked := m.Asked
@@ -247,8 +247,8 @@ func (a *Agent) answer(now counter.Micros, m Message, out *Output) {
 	out.Messages = append(out.Messages, a.message(now, reply))
 }
 
-// The method gift returns how many units to give: a part of the spare ones in proportion to the
-// rates of the two regions, but at least as many as the other region's waiting requests need. A
+// The method named gift returns how many units to give: a part of the spare ones in proportion to
+// the rates of the two regions, but at least as many as the other region's waiting requests need. A
 // region that is short of units itself gives only what makes the two shares proportional to the
 // rates. Otherwise two regions that are both short would pass the same units back and forth.
 func (a *Agent) gift(now counter.Micros, m Message) int64 {

@@ -6,9 +6,10 @@
 //
 // # Promise
 //
-// A limit is never exceeded over all regions, whatever the traffic and the number of regions, even
-// if messages are lost, repeated, late or out of order, agents are killed, regions are lost and
-// clocks are wrong. The whole limit can be used in any region. Four rules ensure that:
+// All regions together never exceed a limit, whatever the traffic and the number of regions. This
+// holds even if messages are lost, repeated, late or out of order, if agents are killed or regions
+// are lost, and if clocks are wrong. The whole limit can be used in any region. Four rules ensure
+// that:
 //
 //   - At each reading of a clock, the shares of all regions add up to the limit or less. A region
 //     admits what the counter's own algorithm admits under a limit of the region's share. All

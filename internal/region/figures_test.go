@@ -45,8 +45,8 @@ func exactly(s scene, seed uint64) int64 {
 	return f.admitted
 }
 
-// The function rows plays a scene with moving shares, and also with each rival if the parameter
-// rivals is true.
+// The function named rows plays a scene with moving shares, and also with each rival if the
+// parameter rivals is true.
 func rows(s scene, seed uint64, rivals bool) (names []string, all []row) {
 	exact := exactly(s, seed)
 	w := newWorld(s, seed)

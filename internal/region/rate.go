@@ -29,5 +29,6 @@ func (r *rate) now(now counter.Micros) float64 {
 	return r.perSecond * math.Exp(-float64(max(0, now-r.at))/float64(r.span))
 }
 
-// The method young reports whether requests have arrived for less time than the estimate needs.
+// The method named young reports whether requests have arrived for less time than the estimate
+// needs.
 func (r *rate) young(now counter.Micros) bool { return r.since == 0 || now-r.since < r.span }

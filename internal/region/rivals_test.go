@@ -46,8 +46,8 @@ func fixedShares(s scene) rival {
 	return rival{name: "fixed shares", decide: decide}
 }
 
-// The function gossips reports each region's count to all others at an interval, as Unkey does
-// every 10 seconds.
+// The function named gossips reports each region's count to all others at an interval, as Unkey
+// does every 10 seconds.
 func gossips(name string, s scene, every counter.Micros) rival {
 	all := make([]Gossip, s.regions)
 	for i := range all {
@@ -76,8 +76,8 @@ func gossips(name string, s scene, every counter.Micros) rival {
 		}}
 }
 
-// The function syncs lets each region count by itself and exchange its count with a central store
-// at an interval, as Kong does with sync_rate.
+// The function named syncs lets each region count by itself and exchange its count with a central
+// store at an interval, as Kong does with sync_rate.
 func syncs(s scene, every counter.Micros) rival {
 	r := gossips("sync with a central store every 10 s", s, every)
 	exchange := r.exchange

@@ -43,10 +43,10 @@ type Share struct {
 	early [RegionsMax]Transfer
 }
 
-// Forgotten is what a region keeps of all the shares that it has forgotten: for each other region
-// the greatest serial number of the transfers that these shares received from it, and for the
-// region itself the greatest serial number of those that they sent. It must be as durable as the
-// shares.
+// Forgotten is what a region keeps of all the shares that it has forgotten. For each other region,
+// it has the greatest serial number of the transfers that these shares received from that region.
+// For the region itself, it has the greatest serial number of the transfers that they sent. It must
+// be as durable as the shares.
 type Forgotten [RegionsMax]uint64
 
 // NewShare returns the share of a counter that no region has used: all of the limit at its home,
@@ -93,7 +93,7 @@ func (s *Share) Spare(now counter.Micros) int64 {
 	return max(0, s.decide(counter.OpLook, 0).Remaining-s.fraction())
 }
 
-// The method fraction returns 1 if a sliding window counts a part of the previous window, and
+// The method named fraction returns 1 if a sliding window counts a part of the previous window, and
 // otherwise 0. The algorithm rounds this part down: a single counter once, but the shares once in
 // each region. So a region keeps a unit unused unless it has the whole limit.
 func (s *Share) fraction() int64 {

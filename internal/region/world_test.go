@@ -13,7 +13,7 @@ import (
 // window of any length that divides a day begins.
 const begins = 1_700_006_400 * counter.Second
 
-// The type scene describes one run of the model. Spans are in microseconds.
+// The type named scene describes one run of the model. Spans are in microseconds.
 type scene struct {
 	limit     counter.Limit
 	regions   int
@@ -48,7 +48,7 @@ type world struct {
 	figures figures
 }
 
-// The type place is a region: its agent, its durable share and its clock.
+// The type named place is a region: its agent, its durable share and its clock.
 type place struct {
 	share   *Share
 	agent   *Agent
@@ -64,7 +64,8 @@ type waits struct {
 	cost   int64
 }
 
-// The type use records the units of an admitted request and the reading of the region's clock.
+// The type named use records the units of an admitted request and the reading of the region's
+// clock.
 type use struct {
 	at    counter.Micros
 	units int64
@@ -174,7 +175,7 @@ func (w *world) admit(p *place, cost int64) {
 	p.uses = append(p.uses, use{at: p.share.clock, units: cost})
 }
 
-// The method output returns an empty output for a call of an agent, which carryOut reads.
+// The method named output returns an empty output for a call of an agent, which carryOut reads.
 func (w *world) output() *Output {
 	o := &w.out
 	o.Messages, o.Admitted, o.Denied, o.Unanswered = o.Messages[:0], o.Admitted[:0], o.Denied[:0], o.Unanswered[:0]
@@ -318,7 +319,8 @@ func (w *world) killAgent() {
 	}
 }
 
-// The method units returns the units of all shares and of all transfers that have not been applied.
+// The method named units returns the units of all shares and of all transfers that have not been
+// applied.
 func (w *world) units() (units int64) {
 	for _, p := range w.places {
 		units += p.share.units

@@ -148,7 +148,7 @@ func (a *Agent) tell(ctx context.Context, p *Peer) error {
 	}
 }
 
-// The type prepared is a message, with the page of changes that it is about.
+// The type named prepared is a message, with the page of changes that it is about.
 type prepared struct {
 	page
 	message

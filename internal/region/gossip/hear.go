@@ -124,7 +124,7 @@ func (a *Agent) hear(ctx context.Context, m *message) (said answer, err error) {
 	return said, nil
 }
 
-// The method epoch returns the random word of this region's Redis.
+// The method named epoch returns the random word of this region's Redis.
 func (a *Agent) epoch(ctx context.Context) (string, error) {
 	reply, err := a.o.Store.Eval(ctx, lua.GossipEpoch, redisstore.ScriptCall{Keys: []string{epochKey}, Args: []any{rand.Text()}})
 	word, _ := reply.(string)

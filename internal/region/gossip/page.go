@@ -28,7 +28,7 @@ type page struct {
 	more  bool
 }
 
-// The method page reads the counters that changed after an instant.
+// The method named page reads the counters that changed after an instant.
 func (a *Agent) page(ctx context.Context, own *Policy, after int64) (p page, err error) {
 	p.last, p.more = after, true
 	for p.more && len(p.names) < pageMax && p.bytes <= pageBytesMax {

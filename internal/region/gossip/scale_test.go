@@ -151,7 +151,7 @@ func uuid() string {
 	return text[:8] + "-" + text[8:12] + "-" + text[12:16] + "-" + text[16:20] + "-" + text[20:]
 }
 
-// The method mark marks counters as the proxies do.
+// The method named mark marks counters as the proxies do.
 func (p *pair) mark(t *testing.T, names []string) {
 	t.Helper()
 	for some := range slices.Chunk(names, readMax) {

@@ -33,8 +33,8 @@ func TestRegionsCountTogether(t *testing.T) {
 	}
 }
 
-// The method skew sets the clocks of the regions: either all are right, or each is wrong by up to a
-// window.
+// The method named skew sets the clocks of the regions: either all are right, or each is wrong by
+// up to a window.
 func (w *world) skew(wrong bool) {
 	for _, p := range w.places {
 		if p.offset = 0; wrong {

@@ -178,8 +178,8 @@ func (p *place) used(start counter.Micros) int64 {
 	return sum
 }
 
-// The method take decides a request in a region as a front does, and compares the decision with the
-// oracle's.
+// The method named take decides a request in a region as a front does, and compares the decision
+// with the oracle's.
 func (w *world) take(p *place, cost int64) {
 	w.t.Helper()
 	now := w.now + p.offset

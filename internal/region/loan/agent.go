@@ -351,7 +351,7 @@ func (a *Agent) giveBack(ctx context.Context, peer *Peer, q *Question, rest Loan
 	}
 }
 
-// The method tally notes that units of a question's counter were lent, or restored.
+// The method named tally notes that units of a question's counter were lent, or restored.
 func (a *Agent) tally(q *Question, receipt counter.Micros, units int64) {
 	if whole, err := counter.ParseLimit(q.Limit); err == nil && whole.Calendar() == 0 && units != 0 {
 		a.tallies.add(a.hash(q.Key), receipt, whole.Window(), units, time.Now())

@@ -94,8 +94,8 @@ func likely(units float64) int64 {
 	return int64(min(units+2*math.Sqrt(units), float64(counter.CountMax)))
 }
 
-// The method demand returns how many more units this region needs soon, and how many more it needs
-// until the window ends.
+// The method named demand returns how many more units this region needs soon, and how many more it
+// needs until the window ends.
 func (a *Agent) demand(ctx context.Context, q *Question, s *stock) (soon, later int64, err error) {
 	part, look, err := a.lookAt(ctx, q)
 	if err != nil {
@@ -226,8 +226,8 @@ func take(ctx context.Context, store counter.Store, c counter.Check) (counter.Re
 	return results[0], err
 }
 
-// The method usable returns how many of the units that become usable later are usable at a reading
-// of a clock.
+// The method named usable returns how many of the units that become usable later are usable at a
+// reading of a clock.
 func (l *Loan) usable(at counter.Micros) int64 {
 	switch {
 	case at >= l.Full:

@@ -35,7 +35,7 @@ func (c *crowded) Take(ctx context.Context, checks []counter.Check, results []co
 	return c.Store.Take(ctx, checks, results)
 }
 
-// The method between does something else while a region's agent waits for its store.
+// The method named between does something else while a region's agent waits for its store.
 func (w *world) between(all []*office, at int) {
 	if !w.crowded || w.inside || w.rng.IntN(4) > 0 {
 		return

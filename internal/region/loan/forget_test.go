@@ -70,10 +70,10 @@ func newLosses(t *testing.T, rng *rand.Rand, l lapse) *losses {
 	return w
 }
 
-// The method clock returns the clock of a region.
+// The method named clock returns the clock of a region.
 func (w *losses) clock(s *site) counter.Micros { return w.now + s.offset }
 
-// The method sync lets the processes of a region read its Redis, and write what they know.
+// The method named sync lets the processes of a region read its Redis, and write what they know.
 func (w *losses) sync(s *site) {
 	s.redis.Merge(s.knows.Entries)
 	s.knows.Merge(s.redis.Entries)

@@ -199,7 +199,7 @@ func (s *holds) drop(h *hold, before counter.Micros) (units int64) {
 	return units
 }
 
-// The method receipts returns the windows of which a hold has units.
+// The method named receipts returns the windows of which a hold has units.
 func (s *holds) receipts(h *hold) (all []counter.Micros) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -211,8 +211,8 @@ func (s *holds) receipts(h *hold) (all []counter.Micros) {
 	return all
 }
 
-// The method sum returns how many units of a window a hold has, how many of them are usable at a
-// reading of the clock, and how many units a second were restored.
+// The method named sum returns how many units of a window a hold has, how many of them are usable
+// at a reading of the clock, and how many units a second were restored.
 func (s *holds) sum(h *hold, receipt, at counter.Micros, now time.Time) (left, usable int64, perSecond float64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -225,7 +225,7 @@ func (s *holds) sum(h *hold, receipt, at counter.Micros, now time.Time) (left, u
 	return left, usable, h.rateLocked(now)
 }
 
-// The method note adds restored units to the rate.
+// The method named note adds restored units to the rate.
 func (s *holds) note(h *hold, units int64, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -240,7 +240,7 @@ func (h *hold) rateLocked(now time.Time) float64 {
 	return h.perSecond * math.Exp(-max(0, now.Sub(h.at).Seconds())/rateSpan.Seconds())
 }
 
-// The method empty removes all loans of a hold, and returns them.
+// The method named empty removes all loans of a hold, and returns them.
 func (s *holds) empty(h *hold) []*heldLoan {
 	s.mu.Lock()
 	defer s.mu.Unlock()

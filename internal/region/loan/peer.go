@@ -26,7 +26,7 @@ const (
 	returnsPath = "/v1/returns"
 )
 
-// The type returned is what a borrower gives back of a loan. It is sent only once.
+// The type named returned is what a borrower gives back of a loan. It is sent only once.
 type returned struct {
 	Question Question `json:"question"`
 	Loan     Loan     `json:"loan"`
@@ -52,7 +52,7 @@ type Peer struct {
 	askFailure, tellFailure atomic.Pointer[string]
 }
 
-// The method failure returns why the region does not answer, or an empty string.
+// The method named failure returns why the region does not answer, or an empty string.
 func (p *Peer) failure() string {
 	for _, f := range []*atomic.Pointer[string]{&p.askFailure, &p.tellFailure} {
 		if text := f.Load(); text != nil && *text != "" {
@@ -62,7 +62,7 @@ func (p *Peer) failure() string {
 	return ""
 }
 
-// The function note stores the result of a message, and returns the previous result.
+// The function named note stores the result of a message, and returns the previous result.
 func note(at *atomic.Pointer[string], err error) (before string) {
 	text := ""
 	if err != nil {

@@ -35,7 +35,7 @@ type outcome struct {
 	windows                                          map[counter.Micros]int64 // admitted in each aligned window
 }
 
-// The method note adds a decision.
+// The method named note adds a decision.
 func (o *outcome) note(r *counter.Result, waited bool, window counter.Micros) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -53,8 +53,8 @@ func (o *outcome) note(r *counter.Result, waited bool, window counter.Micros) {
 	}
 }
 
-// The type four has four regions with equal shares. A message from one of them to another and the
-// answer together take 200 ms.
+// The type named four has four regions with equal shares. A message from one of them to another and
+// the answer together take 200 ms.
 type four struct {
 	limit  counter.Limit
 	key    []byte
@@ -145,7 +145,7 @@ func (s scene) play(t *testing.T) *outcome {
 	return o
 }
 
-// The method request decides a request, at once or in the background.
+// The method named request decides a request, at once or in the background.
 func (w *four) request(ctx context.Context, t *testing.T, region int, o *outcome, waiting *sync.WaitGroup) {
 	t.Helper()
 	front, results := w.fronts[region], make([]counter.Result, 1)

@@ -48,7 +48,7 @@ func (s *rounds) join(q *Question) *round {
 	return s.joinLocked(q)
 }
 
-// The method has reports whether a counter has a round.
+// The method named has reports whether a counter has a round.
 func (s *rounds) has(key []byte) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -22,7 +22,7 @@ import (
 	"github.com/penstock/penstock/internal/test/certtest"
 )
 
-// The type lender is an agent over a store in memory, whose clock stands still at first.
+// The type named lender is an agent over a store in memory, whose clock stands still at first.
 type lender struct {
 	*Agent
 	t     *testing.T
@@ -57,7 +57,7 @@ func newLender(t *testing.T, limit string, shares [policy.RegionsMax]uint16, sel
 	return l
 }
 
-// The function away stands for a region that does not answer.
+// The function named away stands for a region that does not answer.
 func away(context.Context, string, any) (Loan, error) {
 	return Loan{}, errors.New("the region is away")
 }
@@ -82,7 +82,7 @@ func (l *lender) post(path, text string) (answer Loan, status int) {
 	return answer, w.Code
 }
 
-// The method question returns a question as JSON.
+// The method named question returns a question as JSON.
 func (l *lender) question(want int, shares string) string {
 	key, err := json.Marshal(l.key)
 	if err != nil {

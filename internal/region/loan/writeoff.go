@@ -101,14 +101,15 @@ func (a *Agent) mergeLocked(names []string, entries map[string]writeoff.Entry) {
 	}
 }
 
-// The method entries returns a copy of all that is known.
+// The method named entries returns a copy of all that is known.
 func (a *Agent) entries() map[string]writeoff.Entry {
 	a.writeoffs.mu.Lock()
 	defer a.writeoffs.mu.Unlock()
 	return maps.Clone(a.writeoffs.state.Entries)
 }
 
-// The method entry returns who uses the part of a region, and when this region's Redis was read.
+// The method named entry returns who uses the part of a region, and when this region's Redis was
+// read.
 func (a *Agent) entry(name string) (e writeoff.Entry, read time.Time) {
 	a.writeoffs.mu.Lock()
 	defer a.writeoffs.mu.Unlock()
@@ -161,8 +162,8 @@ func (a *Agent) answerTold(text []byte) (message, error) {
 	return message{a.entries()}, nil
 }
 
-// The method lenders returns the regions that can lend units: those that are not written off, and
-// for each of the others its steward, which lends its part.
+// The method named lenders returns the regions that can lend units: those that are not written off,
+// and for each of the others its steward, which lends its part.
 func (a *Agent) lenders() []*Peer {
 	entries, names := a.entries(), a.o.Policy().Names
 	all := make([]*Peer, 0, len(a.o.Peers)+len(entries))

@@ -32,9 +32,9 @@ func Read(ctx context.Context, r Redis) ([]byte, error) {
 }
 
 // Update changes the state in Redis, and returns it. The function named change works on what Redis
-// holds, and may be called again. The state is not written if it stays the same. If the argument
-// named last is not 0, the state is not written either if the clock of Redis has passed that
-// instant, because a command can reach Redis long after its sender has given up.
+// holds, and may be called again. The state is not written if it stays the same. The argument named
+// last, if not 0, is the last instant of Redis's clock at which the state may be written. It is
+// needed because a command can reach Redis long after its sender has given up.
 func Update(ctx context.Context, r Redis, last counter.Micros, change func(s *State)) (State, error) {
 	for range writesMax {
 		old, err := Read(ctx, r)
