@@ -87,7 +87,7 @@ func newRequest(method string) *request {
 	return &request{method: method, query: url.Values{}, header: http.Header{}}
 }
 
-// The method segment appends a parameter and the text after it to the path.
+// The method named segment appends a parameter and the text after it to the path.
 func (r *request) segment(name, value, after string) {
 	if (value == "" || value == "." || value == "..") && r.err == nil {
 		r.err = fmt.Errorf("the parameter %s is %q: write the name of a %s", name, value, name)
@@ -95,42 +95,42 @@ func (r *request) segment(name, value, after string) {
 	r.path += url.PathEscape(value) + after
 }
 
-// The method text adds a parameter to the query, unless the value is empty.
+// The method named text adds a parameter to the query, unless the value is empty.
 func (r *request) text(name, value string) {
 	if value != "" {
 		r.query.Set(name, value)
 	}
 }
 
-// The method number adds a parameter to the query, unless the value is 0.
+// The method named number adds a parameter to the query, unless the value is 0.
 func (r *request) number(name string, value int64) {
 	if value != 0 {
 		r.query.Set(name, strconv.FormatInt(value, 10))
 	}
 }
 
-// The method truth adds a parameter to the query if the value is true.
+// The method named truth adds a parameter to the query if the value is true.
 func (r *request) truth(name string, value bool) {
 	if value {
 		r.query.Set(name, "true")
 	}
 }
 
-// The method instant adds a parameter to the query, unless the value is the zero time.
+// The method named instant adds a parameter to the query, unless the value is the zero time.
 func (r *request) instant(name string, value time.Time) {
 	if !value.IsZero() {
 		r.query.Set(name, value.UTC().Format(time.RFC3339Nano))
 	}
 }
 
-// The method field adds a header field, unless the value is empty.
+// The method named field adds a header field, unless the value is empty.
 func (r *request) field(name, value string) {
 	if value != "" {
 		r.header.Set(name, value)
 	}
 }
 
-// The method condition adds the header fields of a condition.
+// The method named condition adds the header fields of a condition.
 func (r *request) condition(c Condition) {
 	r.field("If-Match", string(c.Match))
 	if c.Absent {
@@ -138,7 +138,7 @@ func (r *request) condition(c Condition) {
 	}
 }
 
-// The method json makes the JSON of a value the body of the request.
+// The method named json makes the JSON of a value the body of the request.
 func (r *request) json(value any) {
 	text, err := json.Marshal(value)
 	if err != nil && r.err == nil {
@@ -226,8 +226,8 @@ func (c *Client) send(ctx context.Context, r *request) ([]byte, http.Header, err
 	return text, response.Header, nil
 }
 
-// The function pages returns the items of all pages. A call read(key) returns the items of a page
-// and the key of the next page. After the last page, this key is the zero value.
+// The function named pages returns the items of all pages. A call read(key) returns the items of a
+// page and the key of the next page. After the last page, this key is the zero value.
 func pages[T any, K comparable](key K, read func(key K) ([]T, K, error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T

@@ -254,7 +254,7 @@ func (a *API) databaseMessage(err error) string {
 	return "the database does not answer; proxies continue with the records that they have; try again"
 }
 
-// The method problem returns the answer to an error of the ledger.
+// The method named problem returns the answer to an error of the ledger.
 func (a *API) problem(err error) error {
 	invalid, problems := (*ledger.Invalid)(nil), policy.Problems(nil)
 	switch {

@@ -56,7 +56,7 @@ type gate struct {
 	waiting int
 }
 
-// The type failures limits the callers of an address that have shown no valid token.
+// The type named failures limits the callers of an address that have shown no valid token.
 type failures struct {
 	waiting int
 	full    time.Time // when the address may show failuresMax invalid tokens again
@@ -139,8 +139,7 @@ func (g *gate) countOf(hash [sha256.Size]byte) sources.Source {
 	return g.byToken.Of(binary.BigEndian.Uint64(hash[:]))
 }
 
-// The method turn takes a turn, and for a request of a node also one of the turns of
-// nodes.
+// The method named turn takes a turn, and for a request of a node also one of the turns of nodes.
 func (g *gate) turn(node bool) (leave func(), no *refusal) {
 	if node {
 		select {
@@ -225,8 +224,8 @@ func originOf(r *http.Request) netip.Prefix {
 // Callers over a Unix socket have another network, so they do not share this bound.
 var everyone = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 
-// The method wait notes a caller that waits for a check, and returns the value that counts the
-// caller's failures.
+// The method named wait notes a caller that waits for a check, and returns the value that counts
+// the caller's failures.
 func (g *gate) wait(from netip.Prefix) (*failures, *refusal) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

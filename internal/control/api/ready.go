@@ -31,8 +31,8 @@ type Readiness struct {
 	Invalid int64 `json:"-"`
 }
 
-// The type looks shares each look at the servers among the callers of /readyz and /metrics, because
-// these callers need no token.
+// The type named looks shares each look at the servers among the callers of /readyz and /metrics,
+// because these callers need no token.
 type looks struct {
 	mu  sync.Mutex
 	now *look

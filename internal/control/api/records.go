@@ -36,7 +36,7 @@ type recordSource struct {
 	failed error // the error of the last read that failed
 }
 
-// The method open returns a directory over the source. The caller closes the directory.
+// The method named open returns a directory over the source. The caller closes the directory.
 func (s *recordSource) open() (*directory.Directory, error) {
 	return directory.Open(directory.Options{Source: s, Timeout: recordsWait, Logger: slog.New(slog.DiscardHandler)})
 }
@@ -56,8 +56,8 @@ func (s *recordSource) read(ctx context.Context, names []policy.ClientName) (map
 	return found, err
 }
 
-// The method failure returns the error of the last read that failed, or nil. After a failed read, a
-// directory continues without records.
+// The method named failure returns the error of the last read that failed, or nil. After a failed
+// read, a directory continues without records.
 func (s *recordSource) failure() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

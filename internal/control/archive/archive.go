@@ -57,7 +57,7 @@ type Archiver struct {
 	step    func(string) // is called before each step; for tests
 }
 
-// The method at is called before each step at which a test may kill the process.
+// The method named at is called before each step at which a test may kill the process.
 func (a *Archiver) at(step string) {
 	if a.step != nil {
 		a.step(step)
@@ -106,8 +106,8 @@ func (a *Archiver) Round(ctx context.Context, now time.Time) (done []string, err
 	return done, err
 }
 
-// The method locked calls do(...) in a transaction that holds the lock of package retain. Meanwhile
-// no process drops or creates a partition, and none forgets a client.
+// The method named locked calls do(...) in a transaction that holds the lock of package retain.
+// Meanwhile no process drops or creates a partition, and none forgets a client.
 func (a *Archiver) locked(ctx context.Context, do func(pgx.Tx) error) error {
 	return pgx.BeginFunc(ctx, a.Pool, func(tx pgx.Tx) error {
 		if err := retain.Lock(ctx, tx); err != nil {
@@ -207,7 +207,7 @@ type month struct {
 	from      time.Time
 }
 
-// The method folder returns the folder with the objects of the month.
+// The method named folder returns the folder with the objects of the month.
 func (m *month) folder() string { return m.from.Format("2006/01/") + m.short }
 
 // monthOf returns the month of a partition.

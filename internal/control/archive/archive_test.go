@@ -53,7 +53,7 @@ func TestMain(m *testing.M) {
 	os.Exit(pgtest.Main(m))
 }
 
-// The function child archives or restores, and kills its own process at a step.
+// The function named child archives or restores, and kills its own process at a step.
 func child() int {
 	ctx := context.Background()
 	pool, err := database.Open(ctx, os.Getenv(childDatabase))
@@ -174,7 +174,7 @@ const (
 	usageMonth  = "client_usage_2019_02"
 )
 
-// The method text returns the only text in the result of a query.
+// The method named text returns the only text in the result of a query.
 func (w *world) text(query string) (text string) {
 	w.t.Helper()
 	if err := w.pool.QueryRow(context.Background(), query).Scan(&text); err != nil {
@@ -183,18 +183,18 @@ func (w *world) text(query string) (text string) {
 	return text
 }
 
-// The method contents returns all rows of the two tables, as a text.
+// The method named contents returns all rows of the two tables, as a text.
 func (w *world) contents() string {
 	return w.text("SELECT string_agg(t::text, E'\n' ORDER BY t::text) FROM rate_limit_events t") + "\n" +
 		w.text("SELECT string_agg(t::text, E'\n' ORDER BY t::text) FROM client_usage t")
 }
 
-// The method tables returns which of the two months exist as tables.
+// The method named tables returns which of the two months exist as tables.
 func (w *world) tables() string {
 	return w.text("SELECT coalesce(string_agg(relname, ' ' ORDER BY relname), '') FROM pg_class WHERE relname IN ('" + eventsMonth + "', '" + usageMonth + "')")
 }
 
-// The method round archives, and fails the test on an error.
+// The method named round archives, and fails the test on an error.
 func (w *world) round() (done []string) {
 	w.t.Helper()
 	done, err := w.archiver.Round(w.t.Context(), w.now)
@@ -214,7 +214,7 @@ func (w *world) restoreAll() {
 	}
 }
 
-// The method objects returns the files of a month's objects.
+// The method named objects returns the files of a month's objects.
 func (w *world) objects(short string) []string {
 	w.t.Helper()
 	found, err := filepath.Glob(filepath.Join(w.s3.Folder, "penstock", "2019", "02", short+"-*.parquet"))
@@ -285,8 +285,8 @@ func (w *world) pyarrow(short, values string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// TestKilledAtEachStep tests that a process that is killed at any step of an archive or a restore
-// leaves either the partition or a verified archive, and that the next process completes the work,
+// TestKilledAtEachStep kills a process at each step of an archive or a restore. The process must
+// leave either the partition or a verified archive, and the next process must complete the work,
 // with no row lost or duplicated.
 func TestKilledAtEachStep(t *testing.T) {
 	t.Parallel()

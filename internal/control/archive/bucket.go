@@ -141,7 +141,7 @@ func (b *Bucket) get(ctx context.Context, key string, max int64, to io.Writer) (
 	return size, sum, nil
 }
 
-// The method text reads a small object.
+// The method named text reads a small object.
 func (b *Bucket) text(ctx context.Context, key string) ([]byte, error) {
 	var text bytes.Buffer
 	_, _, err := b.get(ctx, key, manifestBytesMax, &text)

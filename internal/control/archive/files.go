@@ -81,7 +81,7 @@ type object struct {
 	Last   []string `json:"-"`
 }
 
-// The type files writes and reads Parquet files with the rows of a relation.
+// The type named files writes and reads Parquet files with the rows of a relation.
 type files interface {
 	// The method write writes the rows that fetch() returns, in pages of the given number of rows,
 	// until no rows are left or the file is large enough.
@@ -94,7 +94,7 @@ type files interface {
 // filesOf implements [files] for rows of the type R.
 type filesOf[R any] struct{}
 
-// The type summary adds up rows and their digest.
+// The type named summary adds up rows and their digest.
 type summary struct {
 	totals Totals
 	digest hash.Hash
@@ -172,7 +172,7 @@ func (f filesOf[R]) write(ctx context.Context, to *os.File, pageRows, rowsMax in
 	return o, nil
 }
 
-// The method scan reads the rows of a page, and returns their size.
+// The method named scan reads the rows of a page, and returns their size.
 func (filesOf[R]) scan(rows pgx.Rows, page *[]R, s *summary) (size int, err error) {
 	defer rows.Close()
 	var one R

@@ -55,7 +55,8 @@ type execer interface {
 	Exec(ctx context.Context, query string, args ...any) (pgconn.CommandTag, error)
 }
 
-// The method record records an object of an attempt, if that attempt is still the current one.
+// The method named record records an object of an attempt, if that attempt is still the current
+// one.
 func (a *Archiver) record(ctx context.Context, e execer, m *month, attempt string, o *object) error {
 	tag, err := e.Exec(ctx, "INSERT INTO archive_objects (partition, number, key, bytes, sha256, digest, totals, last) "+
 		"SELECT $1, $2, $3, $4, $5, $6, $7, $8 FROM archives WHERE partition = $1 AND attempt = $9",
@@ -184,7 +185,7 @@ func (a *Archiver) readObject(ctx context.Context, m *month, o *object, each fun
 	return err
 }
 
-// The method replaceable returns an error if the partition of a month has fewer rows than the
+// The method named replaceable returns an error if the partition of a month has fewer rows than the
 // archive.
 func (a *Archiver) replaceable(ctx context.Context, m *month) error {
 	var present *Totals

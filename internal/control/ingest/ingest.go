@@ -134,8 +134,8 @@ func copyEvents(ctx context.Context, tx pgx.Tx, lines []feed.Line) error {
 	return err
 }
 
-// The function known returns a number as a value of a row; nil for 0, which stands for an unknown
-// number.
+// The function named known returns a number as a value of a row; nil for 0, which stands for an
+// unknown number.
 func known(n int64) any {
 	if n == 0 {
 		return nil
@@ -143,7 +143,8 @@ func known(n int64) any {
 	return n
 }
 
-// The function network returns an address or a network as a value of a row; nil if there is none.
+// The function named network returns an address or a network as a value of a row; nil if there is
+// none.
 func network(text string) any {
 	if prefix, err := netip.ParsePrefix(text); err == nil {
 		return prefix

@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
 
-// The function open returns a database with the tables and the partitions.
+// The function named open returns a database with the tables and the partitions.
 func open(t testing.TB, url string, now time.Time) *pgxpool.Pool {
 	t.Helper()
 	pool, err := database.Open(t.Context(), url)
@@ -42,7 +42,7 @@ func open(t testing.TB, url string, now time.Time) *pgxpool.Pool {
 	return pool
 }
 
-// The function number returns the only number in the result of a query.
+// The function named number returns the only number in the result of a query.
 func number(t testing.TB, pool *pgxpool.Pool, query string) (n int64) {
 	t.Helper()
 	if err := pool.QueryRow(context.Background(), query).Scan(&n); err != nil {
@@ -195,9 +195,9 @@ func TestHostileBatchesAreUnreadable(t *testing.T) {
 	}
 }
 
-// TestOneBadLineLosesNoOther tests that lines that cannot be read are left out and counted, that a
-// text or a number that does not fit is changed, and that no line can carry SQL or control
-// characters into rows.
+// TestOneBadLineLosesNoOther tests that lines that cannot be read are left out and counted, and
+// that a text or a number that does not fit is changed. No line can carry SQL or control characters
+// into rows.
 func TestOneBadLineLosesNoOther(t *testing.T) {
 	t.Parallel()
 	now := time.Now().UTC()

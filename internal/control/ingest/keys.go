@@ -23,8 +23,9 @@ func addKeys(to map[string]time.Time, l *feed.Line) {
 	}
 }
 
-// addKeyUses writes those uses of existing keys that are later than the recorded ones, in the order
-// of the hashes, so that it cannot deadlock with another batch or with a change that removes keys.
+// addKeyUses writes those uses of existing keys that are later than the recorded ones. It locks
+// rows in the order of the hashes, so it cannot deadlock with another batch or with a change that
+// removes keys.
 const addKeyUses = "INSERT INTO api_key_uses AS t (hash, last_used_at) " +
 	"SELECT k.hash, n.at FROM unnest($1::bytea[], $2::timestamptz[]) AS n (hash, at) JOIN api_keys k ON k.hash = n.hash " +
 	"LEFT JOIN api_key_uses u ON u.hash = n.hash WHERE u.hash IS NULL OR u.last_used_at < n.at ORDER BY k.hash " +

@@ -42,9 +42,9 @@ func (c *cutter) TraceBatchStart(ctx context.Context, conn *pgx.Conn, _ pgx.Trac
 func (c *cutter) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
 func (c *cutter) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
 
-// TestKilledAtEachStep tests that a batch is not in any table if its process ends before any of its
-// statements, the commit included, and that it counts once when the node sends it again, also if
-// only the answer was lost.
+// TestKilledAtEachStep tests that a batch is not in any table if the process ends before one of the
+// batch's statements, the commit included. The batch must count once when the node sends it again,
+// even if only the answer was lost.
 func TestKilledAtEachStep(t *testing.T) {
 	t.Parallel()
 	url, now, cut := pgtest.Database(t), time.Now(), new(cutter)

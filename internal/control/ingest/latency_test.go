@@ -103,8 +103,8 @@ func someLatencies(random *rand.Rand, end time.Time) (lines []feed.Line, truth m
 }
 
 // TestTheMostActiveClientsKeepTheirNames tests that a minute that is over has the most active
-// clients by name and all others together, that a minute that is not over stays whole, and that
-// late usage is added exactly.
+// clients by name, and all others together. A minute that is not over stays whole, and late usage
+// is added exactly.
 func TestTheMostActiveClientsKeepTheirNames(t *testing.T) {
 	t.Parallel()
 	now := time.Now().UTC().Truncate(time.Minute)

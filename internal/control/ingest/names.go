@@ -55,8 +55,8 @@ type stranger struct {
 	Returning bool // it has usage of the day before
 }
 
-// The method take reserves places for the clients, in their order. It returns the clients for which
-// there is no place, and a function that frees the reserved places.
+// The method named take reserves places for the clients, in their order. It returns the clients for
+// which there is no place, and a function that frees the reserved places.
 func (b *budget) take(all []stranger, now time.Time, most NamesMax) (out map[string]bool, free func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -75,7 +75,7 @@ func TestAFloodOfMadeUpNames(t *testing.T) {
 }
 
 // TestPlacesComeBackDuringTheDay tests that a flood of made-up names takes only the places that are
-// there: a client with usage of the day before keeps its name, and later in the day new clients get
+// there. A client with usage of the day before keeps its name, and later in the day new clients get
 // names again. A batch that is not written returns its places.
 func TestPlacesComeBackDuringTheDay(t *testing.T) {
 	var b budget

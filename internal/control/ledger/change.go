@@ -37,8 +37,8 @@ type Change struct {
 	hash    []byte
 }
 
-// The method sum returns the hash of a change. The hash covers the previous hash, and each field
-// with its length.
+// The method named sum returns the hash of a change. The hash covers the previous hash, and each
+// field with its length.
 func (c *Change) sum(before []byte) []byte {
 	h := sha256.New()
 	field := func(text []byte) {

@@ -193,7 +193,8 @@ func (l *Ledger) change(ctx context.Context, actor Actor, client, action, reason
 	return changed, nil
 }
 
-// The method wrote adds the change of a client to the audit trail, and replaces the client's rows.
+// The method named wrote adds the change of a client to the audit trail, and replaces the client's
+// rows.
 func (w *writeTx) wrote(ctx context.Context, actor Actor, name policy.ClientName, action, reason string, changed *Changed) error {
 	if err := w.note(ctx, Change{Actor: actor.Name, Origin: actor.Origin, What: WhatClient, Subject: changed.Client, Action: action,
 		Reason: reason, Before: textOf(changed.Before), After: textOf(changed.After)}); err != nil {
@@ -232,8 +233,8 @@ func checkReason(reason string) error {
 // windowBytesMax bounds the text of a grant's window.
 const windowBytesMax = 100
 
-// The method checked returns the record in its normal form, or nil if it has no settings. The error
-// is an [Invalid] if the record is invalid.
+// The method named checked returns the record in its normal form, or nil if it has no settings. The
+// error is an [Invalid] if the record is invalid.
 func (w *writeTx) checked(ctx context.Context, r *directory.Record) (*directory.Record, error) {
 	if r == nil {
 		return nil, nil

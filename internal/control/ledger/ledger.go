@@ -88,8 +88,8 @@ type writeTx struct {
 	hash []byte
 }
 
-// The method note appends a change to the audit trail, and sets the number, the instant and the
-// hash of the change.
+// The method named note appends a change to the audit trail, and sets the number, the instant and
+// the hash of the change.
 func (w *writeTx) note(ctx context.Context, c Change) error {
 	c.Number, c.At = w.last+1, w.now
 	c.hash = c.sum(w.hash)

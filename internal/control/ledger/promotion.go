@@ -24,9 +24,9 @@ const (
 	lookedWithin = time.Minute
 )
 
-// Promotion says when a candidate will be published to all nodes automatically: as soon as each
-// region that serves the policy has observed it for the time that its publication states, provided
-// that it has never exceeded its bound of denials.
+// Promotion says when a candidate will be published to all nodes automatically. This happens as
+// soon as each region that serves the policy has observed the candidate for the time that its
+// publication states, provided that the candidate has never exceeded its bound of denials.
 //
 // A region serves the policy if one of its nodes has enforced it since the step. The time between
 // two reports of its nodes with the candidate counts as observed if it is at most 30 seconds. A
@@ -56,7 +56,7 @@ type Observation struct {
 	Totals           []byte // the totals of the nodes, for another process that continues the observation; nil keeps what is stored
 }
 
-// The method share returns the fraction of requests that were denied.
+// The method named share returns the fraction of requests that were denied.
 func (o *Observation) share() Parts { return ShareOf(o.Denied, o.Admitted) }
 
 // ShareOf returns the fraction of requests that were denied.
@@ -171,7 +171,8 @@ func promotionOf(ctx context.Context, q querier, p *Policy, now time.Time) (*Pro
 	return p.promotion(regions, now), nil
 }
 
-// The method promotion returns the promotion of a candidate about which regions have reported.
+// The method named promotion returns the promotion of a candidate about which regions have
+// reported.
 func (p *Policy) promotion(regions []observed, now time.Time) *Promotion {
 	m, after := new(Promotion), p.PromoteAfterSeconds*1e6
 	least, serving := int64(-1), 0
@@ -210,7 +211,7 @@ func (p *Policy) promotion(regions []observed, now time.Time) *Promotion {
 	return m
 }
 
-// The method obstacle returns why a region keeps a candidate from being promoted, or "".
+// The method named obstacle returns why a region keeps a candidate from being promoted, or "".
 func (p *Policy) obstacle(r *observed, after int64) string {
 	of := ""
 	if r.Region != "" {

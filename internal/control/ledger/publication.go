@@ -46,7 +46,7 @@ func (p *Publish) check() error {
 	return p.checkPromotion()
 }
 
-// The method share returns the share of the nodes or that of the clients.
+// The method named share returns the share of the nodes or that of the clients.
 func (p *Publish) share() Parts { return p.Share + p.ClientShare }
 
 // sharePlace returns the name of the field that has the share.
@@ -152,7 +152,7 @@ func (l *Ledger) publishIf(ctx context.Context, actor Actor, name string, p Publ
 	return after, err
 }
 
-// The method text returns the form of a publication in the audit trail.
+// The method named text returns the form of a publication in the audit trail.
 func (p *Publication) text() *string {
 	text := jsonText(p)
 	return &text

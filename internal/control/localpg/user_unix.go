@@ -34,7 +34,7 @@ func serverUser() (o owner, err error) {
 	return owner{}, errors.New("PostgreSQL does not run as root, and there is no user postgres or nobody: run as another user")
 }
 
-// The method take changes the owner of the folder.
+// The method named take changes the owner of the folder.
 func (o owner) take(folder string) error {
 	if o == (owner{}) {
 		return nil

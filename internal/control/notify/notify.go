@@ -59,7 +59,7 @@ type Notifier struct {
 	clock  func() time.Time // measures how long a round takes; [time.Now] unless a test sets it
 }
 
-// The method watch returns a function that returns how long ago watch was called.
+// The method named watch returns a function that returns how long ago watch was called.
 func (n *Notifier) watch() func() time.Duration {
 	clock := time.Now
 	if n.clock != nil {
@@ -176,7 +176,7 @@ func (n *Notifier) make(ctx context.Context, now time.Time) error {
 	return errors.Join(problems...)
 }
 
-// The type notice is a notice that is due.
+// The type named notice is a notice that is due.
 type notice struct {
 	id, threshold, client, policy, rule, url, month string
 	percent, attempts                               int

@@ -45,7 +45,7 @@ const (
 // The constant secrets are those of every test: the previous one and the current one.
 const secrets = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz\nwhsec_QUJDREVGR0hJSktMTU5PUFFSU1RVVldY\n"
 
-// The variable machine holds the networks of this machine, where the receivers of tests are.
+// The variable named machine holds the networks of this machine, where the receivers of tests are.
 var machine = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 
 var start = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
@@ -125,7 +125,7 @@ func (w *world) uses(at time.Time, units map[string]int64) {
 	}
 }
 
-// The method threshold makes a threshold of 1000 units, for all clients.
+// The method named threshold makes a threshold of 1000 units, for all clients.
 func (w *world) threshold(name, url string) {
 	w.t.Helper()
 	if _, err := w.ledger.PutThreshold(w.t.Context(), ledger.Actor{Name: "test"}, ledger.Threshold{Threshold: name, Policy: "shop", Rule: "api", Units: 1000,
@@ -264,8 +264,8 @@ func TestEachShareIsToldOnce(t *testing.T) {
 }
 
 // TestReceiversThatFail tests that a notice is sent again with growing pauses while its receiver
-// fails, redirects, hangs or is away, that another receiver is not delayed by this, and that a
-// notice is given up after three days.
+// fails, redirects, hangs or is away, and that it is given up after three days. Another receiver
+// must not be delayed by this.
 func TestReceiversThatFail(t *testing.T) {
 	t.Parallel()
 	w, bad, good, elsewhere := newWorld(t), newReceiver(t), newReceiver(t), newReceiver(t)

@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// The method rows returns the texts of the records of all clients, from the database.
+// The method named rows returns the texts of the records of all clients, from the database.
 func (p *plane) rows() map[policy.ClientName]string {
 	p.t.Helper()
 	pooled, err := p.ledger.Pool.Acquire(p.t.Context())
@@ -43,7 +43,7 @@ func (p *plane) rows() map[policy.ClientName]string {
 	}
 }
 
-// The method records returns the texts of all records in Redis, except those of networks.
+// The method named records returns the texts of all records in Redis, except those of networks.
 func (p *plane) records() map[policy.ClientName]string {
 	p.t.Helper()
 	all := map[policy.ClientName]string{}

@@ -28,7 +28,7 @@ const (
 	childStep     = "PENSTOCK_TEST_STEP"
 )
 
-// The function child publishes until it kills its own process.
+// The function named child publishes until it kills its own process.
 func child() int {
 	url := os.Getenv(childDatabase)
 	config, err := database.Config(url)
@@ -67,9 +67,9 @@ func (p *plane) runKilled(step string) {
 	}
 }
 
-// TestKilledAtEachStep tests that a process that is killed at any step, while it writes all records
-// or publishes a change, leaves no generation in a Redis that lacks records, and that the next
-// process brings Redis to the state of the rows. The rows change between the two processes.
+// TestKilledAtEachStep kills a process at each step, while it writes all records or publishes a
+// change. The process must leave no generation in a Redis that lacks records, and the next process
+// must bring Redis to the state of the rows. The rows change between the two processes.
 func TestKilledAtEachStep(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t)

@@ -44,8 +44,8 @@ func (l *lockedPublisher) writePages(ctx context.Context, read func(context.Cont
 	return cmp.Or(<-written, err)
 }
 
-// The method parts returns the parts of a page, which are written one at a time. Between two of
-// them, Redis and its machine answer checks.
+// The method named parts returns the parts of a page, which are written one at a time. Between two
+// of them, Redis and its machine answer checks.
 func (p *page) parts() iter.Seq[*page] {
 	return func(yield func(*page) bool) {
 		for from := 0; from < len(p.names); from += partMax {

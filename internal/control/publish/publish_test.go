@@ -110,7 +110,7 @@ func (p *plane) block(client string) {
 	p.edit(directory.Edit{Client: client, Action: directory.ActionBlock})
 }
 
-// The method text returns the text of a client's record in Redis, or "".
+// The method named text returns the text of a client's record in Redis, or "".
 func (p *plane) text(client string) string {
 	p.t.Helper()
 	editor := directory.Editor{Source: p.source}

@@ -54,7 +54,7 @@ type Publisher struct {
 	trouble atomic.Pointer[string]
 }
 
-// The method at is called before each step at which a test may kill the process.
+// The method named at is called before each step at which a test may kill the process.
 func (p *Publisher) at(step string) {
 	if p.step != nil {
 		p.step(step)
@@ -167,8 +167,8 @@ func (p *Publisher) lead(ctx context.Context, c *pgx.Conn) error {
 	}
 }
 
-// The method record writes to the database whether publishing is interrupted, for the status of all
-// regions.
+// The method named record writes to the database whether publishing is interrupted, for the status
+// of all regions.
 func (l *lockedPublisher) record(ctx context.Context, trouble string) error {
 	trouble = strings.ReplaceAll(strings.ToValidUTF8(trouble, "?"), "\x00", "?")
 	if l.recorded != nil && *l.recorded == trouble {

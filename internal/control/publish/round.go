@@ -39,8 +39,8 @@ type state struct {
 	keysImported         bool // the keys, too
 }
 
-// The method round brings Redis to the state of the rows. If look is true, it also finds records
-// that other programs wrote to Redis.
+// The method named round brings Redis to the state of the rows. If look is true, it also finds
+// records that other programs wrote to Redis.
 func (l *lockedPublisher) round(ctx context.Context, look bool) error {
 	var s state
 	if err := l.c.QueryRow(ctx, "SELECT change, generation, position, imported, EXISTS (SELECT FROM key_imports WHERE region = $1) "+
@@ -269,7 +269,7 @@ func (l *lockedPublisher) replace(ctx context.Context, swaps []directory.Swap, a
 	return err
 }
 
-// The method present returns the texts of records in Redis.
+// The method named present returns the texts of records in Redis.
 func (l *lockedPublisher) present(ctx context.Context, names []policy.ClientName) (map[policy.ClientName][]byte, error) {
 	texts := make(map[policy.ClientName][]byte, len(names))
 	var single []policy.ClientName

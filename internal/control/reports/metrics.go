@@ -68,7 +68,7 @@ func (r *Reports) Endpoints(ctx context.Context, q EndpointQuery) ([]Endpoint, e
 	})
 }
 
-// The function at inserts a share of the decisions into an expression of SQL.
+// The function named at inserts a share of the decisions into an expression of SQL.
 func at(expression, share string) string {
 	return "(" + strings.ReplaceAll(expression, "%s", share) + ")::float8"
 }

@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
 
-// The function open returns a new database with the schema.
+// The function named open returns a new database with the schema.
 func open(t *testing.T) *pgxpool.Pool {
 	t.Helper()
 	pool, err := database.Open(t.Context(), pgtest.Database(t))
@@ -31,9 +31,9 @@ func open(t *testing.T) *pgxpool.Pool {
 	return pool
 }
 
-// TestPartitionsComeAndGo simulates a year and a half: in each month there are partitions from 30
-// days ago to three months ahead, even if several processes work at once, and partitions whose
-// retention time is over are dropped.
+// TestPartitionsComeAndGo simulates a year and a half in which several processes work at once. In
+// each month, there must be partitions from 30 days ago to three months ahead, and partitions whose
+// retention time is over must be dropped.
 func TestPartitionsComeAndGo(t *testing.T) {
 	t.Parallel()
 	pool := open(t)

@@ -87,7 +87,7 @@ func (c *candidacy) publish(p ledger.Publish) {
 	}
 }
 
-// The method process returns a process that has just started in a region.
+// The method named process returns a process that has just started in a region.
 func (c *candidacy) process(region string) *Rollout {
 	return &Rollout{Region: region, Database: c.config.Copy(), Ledger: c.l, Redis: c.store, Key: key, Logger: slog.New(slog.DiscardHandler), nodes: map[string]*trial{}}
 }
@@ -162,8 +162,8 @@ func (c *candidacy) stands(revision, candidate int64) {
 	}
 }
 
-// The method promotions returns how many entries of the history say that the control plane has
-// published the candidate to all nodes.
+// The method named promotions returns how many entries of the history say that the control plane
+// has published the candidate to all nodes.
 func (c *candidacy) promotions() (n int) {
 	c.t.Helper()
 	if err := c.l.Pool.QueryRow(c.t.Context(), "SELECT count(*) FROM changes WHERE actor = 'control' AND origin = 'promotion' AND action = 'publish 2 to all' "+

@@ -15,8 +15,8 @@ import (
 // reasonBytesMax bounds the reason for which a candidate is withdrawn, which may name nodes.
 const reasonBytesMax = 500
 
-// The type counts holds the requests of a policy's rules on one node. The rule "" is the policy
-// itself.
+// The type named counts holds the requests of a policy's rules on one node. The rule "" is the
+// policy itself.
 type counts map[string]count
 
 type count struct{ admitted, denied uint64 }
@@ -43,8 +43,8 @@ func Share(denied, admitted uint64) ledger.Parts {
 	return ledger.ShareOf(denied, admitted)
 }
 
-// The method watch withdraws the candidates that deny too much, and promotes those whose promotion
-// is due.
+// The method named watch withdraws the candidates that deny too much, and promotes those whose
+// promotion is due.
 func (r *Rollout) watch(ctx context.Context, page []ledger.Policy) error {
 	var reading *fleet.Reading
 	var problems []error
@@ -119,8 +119,8 @@ func (r *Rollout) withdraw(ctx context.Context, p *ledger.Policy, origin, reason
 	return err
 }
 
-// The method sum returns how many requests the nodes of a version have decided. The requests of a
-// node count from the node's first report of the version.
+// The method named sum returns how many requests the nodes of a version have decided. The requests
+// of a node count from the node's first report of the version.
 func (t *trial) sum(policy, version string, records []*fleet.Record) (nodes int, denied, admitted uint64) {
 	byRule, present := map[string]uint64{}, map[string]bool{}
 	for _, record := range records {
