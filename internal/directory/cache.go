@@ -77,8 +77,8 @@ func (e *entry) keepName() {
 	}
 }
 
-// usedMax is the greatest use count of an entry. A made-up client is used once, so its entry is
-// evicted before that of a client that has returned.
+// usedMax is the greatest use count of an entry. A made-up client is used only once, so its entry
+// is evicted before that of a client that has returned.
 const usedMax = 3
 
 // cache holds the entries of the clients that have been used recently. A cache is safe for

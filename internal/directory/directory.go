@@ -57,7 +57,8 @@ type Options struct {
 	Now    func() time.Time
 	Logger *slog.Logger // nil means none
 	// KeyUsed is called when a request has a valid API key, about once in KeyUsedEvery for each
-	// key. If KeyUsed returns false, it is called for the next request, too. Nil means none.
+	// key. If KeyUsed returns false, it is called for the next request with the key, too. Nil means
+	// none.
 	KeyUsed func(hash [32]byte, micros int64) (noted bool)
 }
 
@@ -289,7 +290,7 @@ func (d *Directory) Prepare(ctx context.Context, p *core.Plan, counters iter.Seq
 	}
 }
 
-// Resolve reads the clients and keys that a plan needs, and adds its request to the plan again. If
+// Resolve reads the clients and keys that a plan needs, and adds the request to the plan again. If
 // the clients or keys remain unknown although the source works, the plan denies the request.
 // Resolve is called when [core.Plan.Unresolved] is not empty.
 func (d *Directory) Resolve(ctx context.Context, p *core.Plan, add func()) {

@@ -16,8 +16,8 @@ import (
 type Grant struct {
 	Rule  string `json:"rule"`
 	Units int64  `json:"units"`
-	// Window is the window of the limit, as in a limit: "1h" or "month". "" stands for the longest
-	// fixed or calendar window that the client has under the rule.
+	// Window is the window of the limit, written as in a limit: "1h" or "month". "" stands for the
+	// longest fixed or calendar window that the client has under the rule.
 	Window string    `json:"window,omitempty"`
 	At     time.Time `json:"at"`
 	Reason string    `json:"reason,omitempty"`

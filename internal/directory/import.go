@@ -40,8 +40,8 @@ type Import struct {
 	Check bool `json:"check,omitempty"`
 	// With Replace, records replace other records of the same client or key.
 	Replace bool `json:"replace,omitempty"`
-	// Last is set in the last part. If the source has lost its records, an imported record of a
-	// client that a process remembers has no force before the last part is written.
+	// Last is set in the last part. If the source has lost its records, processes use the records
+	// that they remember, in place of imported ones, until the last part is written.
 	Last  bool   `json:"last,omitempty"`
 	Lines []Line `json:"lines"`
 }
@@ -225,7 +225,7 @@ func (e *Editor) compare(ctx context.Context, in *Import, done *Imported) (lines
 			problem(i, "the key %.12s… is in the directory under another name; forget it there first", in.Lines[i].Key)
 		default:
 			if same {
-				old = one.text // this is a key whose name may be missing
+				old = one.text // the key may be missing from its name
 			}
 			lines, swaps = append(lines, one), append(swaps, Swap{one.name, old, one.text, e.importEntry(in, one, old)})
 		}

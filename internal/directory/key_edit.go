@@ -246,7 +246,7 @@ func (e *Editor) known(ctx context.Context, name KeyName, record *KeyRecord) (bo
 	}
 	same := *record
 	if present := found[0].Record; present != nil && present.Revoked != nil && same.Revoked != nil {
-		same.Revoked = present.Revoked // because the file does not contain the time
+		same.Revoked = present.Revoked // because the imported file does not contain the time
 	}
 	if string(same.Text()) != string(found[0].text) {
 		return false, newEditError("the key %.12s… of %q is in the directory with another record; rotate or revoke it there, or take it out of the file",

@@ -19,7 +19,7 @@ import (
 )
 
 // listAll returns the clients of all pages, and how many pages there are. No page may have more
-// clients than requested, except those that share one place in Redis.
+// clients than requested, unless several clients share one place in Redis.
 func listAll(t *testing.T, source directory.Source, query directory.ListQuery) (clients map[string]directory.Listed, pages int) {
 	t.Helper()
 	clients = map[string]directory.Listed{}
@@ -170,8 +170,8 @@ func TestListInACluster(t *testing.T) {
 	}
 }
 
-// TestListNeedsItsRight tests that a list works with the documented rights, and that its error
-// names a missing right.
+// TestListNeedsItsRight tests that a list works with the documented rights, and that the error
+// names a right that is missing.
 func TestListNeedsItsRight(t *testing.T) {
 	server := redistest.StartTCP(t)
 	list := func(name, rights string) error {

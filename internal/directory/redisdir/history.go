@@ -58,8 +58,8 @@ func (s *Source) Changes(ctx context.Context, after string) (directory.Changes, 
 	}
 }
 
-// lostPosition returns the present position. It is called if the previous one is no longer in the
-// stream.
+// lostPosition returns the present position. It is called if the previous position is no longer in
+// the stream.
 func (s *Source) lostPosition(ctx context.Context) (directory.Changes, error) {
 	c, err := s.Changes(ctx, "")
 	c.Whole = false
@@ -98,8 +98,8 @@ type streamEntry struct {
 	position string
 }
 
-// The method named entries runs a command that returns entries of the stream. Of entries that
-// Penstock has not written, only the position is returned.
+// The method named entries runs a command that returns entries of the stream. For an entry that
+// Penstock has not written, it returns only the position.
 func (s *Source) entries(ctx context.Context, command ...any) ([]streamEntry, error) {
 	reply, err := s.store.DoFor(ctx, historyKey, command...)
 	if err != nil {

@@ -38,7 +38,7 @@ const (
 //go:embed swap.lua
 var swapScript string
 
-// followAgain is the pause before a lost subscription is renewed, with a variation of a half.
+// followAgain is the pause before a lost subscription is renewed. It varies by a half.
 const followAgain = 200 * time.Millisecond
 
 // Source implements [directory.Source]. A Source is safe for concurrent use.
