@@ -10,8 +10,8 @@ import (
 )
 
 // TestGossipIsOverByWhatItHasNotHeard plays random traffic in regions that report at random times.
-// In no window do the regions admit more than the limit plus what the region that admitted the last
-// request had not heard of at that moment.
+// In no window do the regions exceed the limit by more than the units of which the region that
+// admitted the last request had not heard at that moment.
 func TestGossipIsOverByWhatItHasNotHeard(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

@@ -94,7 +94,7 @@ func (s *Share) Spare(now counter.Micros) int64 {
 }
 
 // The method named fraction returns 1 if a sliding window counts a part of the previous window, and
-// otherwise 0. The algorithm rounds this part down: a single counter once, but the shares once in
+// otherwise 0. A single counter rounds this part down once, but the shares round it down once in
 // each region. So a region keeps a unit unused unless it has the whole limit.
 func (s *Share) fraction() int64 {
 	if s.whole.Algorithm() != counter.SlidingWindow || s.units == s.whole.Capacity() {

@@ -9,8 +9,8 @@ import (
 	"github.com/penstock/penstock/internal/test/regiontest"
 )
 
-// The constant named begins is the true time at which every scene begins: midnight in UTC, where a
-// window of any length that divides a day begins.
+// The constant named begins is the true time at which every scene begins: midnight in UTC, when
+// each window begins whose length divides a day.
 const begins = 1_700_006_400 * counter.Second
 
 // The type named scene describes one run of the model. Spans are in microseconds.

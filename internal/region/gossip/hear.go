@@ -82,7 +82,8 @@ func (a *Agent) hear(ctx context.Context, m *message) (said answer, err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, tellTime)
 	defer cancel()
-	// The word is read first: if Redis loses its data after that, the next answer has another word.
+	// The epoch is read first. If Redis loses its data after that, the next answer has another
+	// epoch.
 	if said.Epoch, err = a.epoch(ctx); err != nil {
 		return said, err
 	}

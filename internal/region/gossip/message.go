@@ -16,7 +16,7 @@ import (
 // Bounds of a message.
 const (
 	pageMax        = 4 * readMax                   // counters
-	pageBytesMax   = 1 << 20                       // of their names; a single name may be longer
+	pageBytesMax   = 1 << 20                       // the bytes of all their names; a single name may be longer
 	nameBytesMax   = regionstore.KeyBytesMax + 256 // of a name: the key, and the limit
 	regionBytesMax = 64
 	messageMax     = pageBytesMax + 2*nameBytesMax + pageMax*40
@@ -25,7 +25,7 @@ const (
 // version begins each message.
 const version = 1
 
-// Told is what a region has counted under one counter.
+// Told holds a region's own units of one counter.
 type Told struct {
 	Name         string         // the text of a [regionstore.Changed]
 	Start        counter.Micros // the start of the window
@@ -40,8 +40,8 @@ type message struct {
 
 var errMessage = errors.New("the message is cut off, or out of bounds")
 
-// The method encode sorts the counters, and returns the message as bytes. Of each name, the message
-// has only the part that differs from the previous name.
+// The method encode sorts the counters, and returns the message as bytes. For each name, the
+// message contains only the part that differs from the previous name.
 func (m *message) encode() []byte {
 	slices.SortFunc(m.counters, func(a, b Told) int { return strings.Compare(a.Name, b.Name) })
 	b := append([]byte{version}, byte(len(m.from)))

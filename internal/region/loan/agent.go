@@ -117,7 +117,7 @@ type pause struct {
 	moves     int           // questions in a row that brought too little
 }
 
-// ofLocked makes the pause that of a counter.
+// ofLocked assigns the pause to a counter.
 func (p *pause) ofLocked(key uint64) {
 	if p.key == key {
 		return
@@ -255,8 +255,8 @@ func (a *Agent) pauseOf(q *Question) (p *pause, key uint64) {
 	return &a.pauses[key%uint64(len(a.pauses))], key
 }
 
-// The method start asks a question of a round in the background. It returns false if too many are
-// being asked, or too many of the same source.
+// The method start asks a question of a round in the background. It returns false if too many
+// questions are being asked, in all or of the same source.
 func (a *Agent) start(ctx context.Context, q *Question, r *round) bool {
 	leave, ok := a.enter(q)
 	if !ok {
@@ -383,13 +383,13 @@ func (a *Agent) takeBack(ctx context.Context, r *returned) (Loan, error) {
 }
 
 // removeLent removes a loan, of which l is the rest, from all that is remembered of loans. It
-// returns an error if there is none. Of several calls at the same time, one succeeds.
+// returns an error if there is none. Of several calls at the same time, only one succeeds.
 func (a *Agent) removeLent(key uint64, l Loan) error {
 	a.returning.Lock()
 	defer a.returning.Unlock()
 	err := a.lent.remove(key, l)
 	if a.recalls.remove(key, l) {
-		return nil // even if the book has dropped it because it was full
+		return nil // even if the full book has dropped the loan
 	}
 	return err
 }

@@ -57,7 +57,7 @@ func (t tally) own(part *counter.Limit, look *counter.Result) float64 {
 	if part.Algorithm() == counter.SlidingWindow {
 		weighted = float64(t.before) * float64(look.Reset) / float64(window)
 		if t.since < t.receipt {
-			scale = 1 // what the region has counted is that of a whole window
+			scale = 1 // the region's count is that of a whole window
 		}
 	}
 	own := max(0, float64(part.Count()-look.Remaining-t.lent)-weighted)
@@ -89,7 +89,7 @@ func soonSpan(part *counter.Limit, look *counter.Result) counter.Micros {
 }
 
 // likely returns a number of units that is rarely exceeded if the given number is expected. The
-// result is bounded, because no limit has more units.
+// result is at most counter.CountMax, because no limit has more units.
 func likely(units float64) int64 {
 	return int64(min(units+2*math.Sqrt(units), float64(counter.CountMax)))
 }

@@ -15,7 +15,7 @@ import (
 // Bounds of the loans that a lender remembers.
 const (
 	lentMax  = 1 << 14
-	lentTime = 24 * time.Hour // an agent that ends later than that returns nothing of a loan that it holds
+	lentTime = 24 * time.Hour // an agent that ends later than this after a loan returns none of its units
 )
 
 // errNoLoan reports that a region returns units that it was not lent, or returns units twice.

@@ -48,9 +48,9 @@ func (a *Agent) borrow(ctx context.Context, q *Question, r *round) int64 {
 	return s.restored + units.Load()
 }
 
-// isShut reports whether this region was written off, or taken back, and must not use its part of a
-// question's limit in the present window. Units of other regions would be of no use to it, and the
-// other regions would lose them.
+// isShut reports whether this region must not use its part of a question's limit in the present
+// window, because it was written off, or taken back a short time ago. Units of other regions would
+// be of no use to it, and the other regions would lose them.
 func (a *Agent) isShut(ctx context.Context, q *Question) bool {
 	e, _ := a.entry(a.o.Name)
 	if a.o.Writeoffs == nil || e.Generation == 0 {

@@ -15,8 +15,8 @@ import (
 // alternative names of the agent's certificate. The name of the region follows: penstock:region:eu.
 const CertificatePrefix = "penstock:region:"
 
-// SpeaksFor reports whether a certificate names a region. The caller has verified that an authority
-// of the regions signed it.
+// SpeaksFor reports whether a certificate names a region. The caller must have verified that an
+// authority of the regions signed it.
 func SpeaksFor(certificate *x509.Certificate, region string) bool {
 	return slices.ContainsFunc(certificate.URIs, func(u *url.URL) bool { return u.String() == CertificatePrefix+region })
 }

@@ -45,13 +45,13 @@
 //
 // # Price
 //
-// In a region whose units have run out, requests wait for a loan where the front allows it, and are
-// denied otherwise, although other regions have units. After the other regions had too few units,
-// requests are denied at once, for a twentieth of the window but at most two seconds, while the
-// agent asks in the background. A loan costs one call of the lender's Redis, one of the borrower's,
-// and a round trip between the regions. While requests wait for it, it is restored in parts,
-// because a counter takes no more units than it has counted: each part costs a call, and a message
-// to the proxies.
+// If the units of a region have run out, its requests wait for a loan where the front allows it.
+// Elsewhere they are denied, although other regions have units. After the other regions had too few
+// units, requests are denied at once, for a twentieth of the window but at most two seconds, while
+// the agent asks in the background. A loan costs one call of the lender's Redis, one of the
+// borrower's, and a round trip between the regions. While requests wait for it, it is restored in
+// parts, because a counter takes no more units than it has counted: each part costs a call, and a
+// message to the proxies.
 //
 // # When not to use it
 //

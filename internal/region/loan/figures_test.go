@@ -153,9 +153,9 @@ func taken(t *testing.T, store counter.Store, c counter.Check) int {
 	return 1
 }
 
-// TestFigures checks and prints the cost of loans: how many requests are denied that one counter
-// would have admitted. No request waits. All other requests are decided as one counter would,
-// without leaving their region.
+// TestFigures checks and prints the cost of loans: how many requests are denied although one
+// counter would have admitted them. No request waits. All other requests are decided as one counter
+// would decide them, without a call to another region.
 func TestFigures(t *testing.T) {
 	for _, c := range []struct {
 		traffic

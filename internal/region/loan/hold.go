@@ -24,7 +24,7 @@ const (
 	returnTime = 8 * time.Second
 	// An agent asks other regions again when what it holds lasts for less than this time.
 	lowTime = time.Second
-	// A counter of which nothing is held is forgotten after emptyTime, which is more than a
+	// A counter of which nothing is held is forgotten after emptyTime, which is longer than a
 	// restoration takes.
 	emptyTime = 8 * callTime
 )

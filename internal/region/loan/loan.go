@@ -108,7 +108,7 @@ func Lend(ctx context.Context, store counter.Store, here policy.Division, namesp
 	return Loan{Units: r.Granted, Receipt: r.Receipt, At: r.At}, nil
 }
 
-// Restore restores a loan to the counter of this region. It returns the number of units that count.
+// Restore restores a loan to the counter of this region. It returns the number of restored units.
 // The caller may call it again for the rest of a loan, which has fewer units, and after an
 // [*EarlyError], but not after any other error.
 func Restore(ctx context.Context, store counter.Store, here policy.Division, namespace string, q *Question, l Loan) (int64, error) {

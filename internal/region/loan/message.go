@@ -32,7 +32,7 @@ func Exchange(client *http.Client, message *http.Request, region string, bytesMa
 
 // Receive reads a message of another region, which has at most bytesMax bytes, and then occupies a
 // place until the caller calls leave. If the message is too long, or all places are occupied,
-// Receive answers, and ok is false.
+// Receive answers the request itself, and ok is false.
 func Receive(w http.ResponseWriter, r *http.Request, places chan struct{}, bytesMax int64) (text []byte, leave func(), ok bool) {
 	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, bytesMax))
 	if err != nil {

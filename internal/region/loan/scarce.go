@@ -15,8 +15,8 @@ const (
 	scarceParts = 20
 	scarceMin   = 250 * time.Millisecond
 	scarceMax   = 2 * time.Second
-	// A question of a region that denies requests brought too little if it brought less than
-	// 1/littleParts of the region's part.
+	// If a region that denies requests asks a question, the answers bring too little if they bring
+	// less than 1/littleParts of the region's part.
 	littleParts = 64
 	// pullEvery is how often the other regions are asked in advance while they lend.
 	pullEvery = 500 * time.Millisecond
@@ -61,8 +61,8 @@ func (p *pause) farBegins(key uint64, now time.Time, lent, short bool) {
 	p.far = now.Add(p.farLength)
 }
 
-// isScarce reports whether units of a counter are scarce in this region, and requests have been
-// denied a moment ago.
+// isScarce reports whether units of a counter are scarce in this region and requests were denied a
+// moment ago.
 func (a *Agent) isScarce(q *Question) bool {
 	p, key := a.pauseOf(q)
 	p.mu.Lock()

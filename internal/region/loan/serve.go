@@ -16,8 +16,8 @@ import (
 	"github.com/penstock/penstock/internal/region/writeoff"
 )
 
-// lendsMax bounds the questions of other regions that are answered at the same time. Half of them
-// may be of one source. Further ones get 503.
+// lendsMax bounds the questions of other regions that are answered at the same time. At most half
+// of them may be of one source. Further ones get 503.
 const lendsMax = 256
 
 // errCrowded reports that too many questions of one source are being answered.
