@@ -124,8 +124,9 @@ func SetUnpublished(ctx context.Context, c *pgx.Conn, name policy.ClientName, pr
 // touchedMax is how many clients and keys one call of AdoptEdits takes.
 const touchedMax = 500
 
-// takeTouched removes and returns what was changed by SQL. Entries that an operator's transaction
-// has locked stay for the next call: waiting for them would delay all writers, and could deadlock.
+// takeTouched takes entries out of the table touched, which lists what was changed by SQL. Entries
+// that an operator's transaction has locked stay for the next call: waiting for them would delay
+// all writers, and could deadlock.
 const takeTouched = `WITH o AS MATERIALIZED (SELECT DISTINCT kind, id FROM touched ORDER BY kind, id LIMIT $1),
 	c AS MATERIALIZED (SELECT c.kind, c.id FROM clients c JOIN o USING (kind, id) FOR NO KEY UPDATE OF c SKIP LOCKED),
 	h AS MATERIALIZED (SELECT decode(id, 'hex') AS hash, id FROM o WHERE kind = $2 AND id ~ '^([0-9a-f]{2})+$'),

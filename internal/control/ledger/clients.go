@@ -218,7 +218,7 @@ func textOf(r *directory.Record) *string {
 	return nil
 }
 
-// checkReason returns a description of the error in a reason, or nil if the reason is valid.
+// checkReason returns an [Invalid] if a reason is not valid.
 func checkReason(reason string) error {
 	switch {
 	case reason == "":

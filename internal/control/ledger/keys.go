@@ -223,7 +223,8 @@ func (w *writeTx) putKeys(ctx context.Context, actor Actor, action, reason strin
 	return changed, nil
 }
 
-// replaceKey writes a key and its change. One of the records may be nil, for none.
+// replaceKey writes a key and its change. One of the records may be nil, which means that there is
+// none.
 func (w *writeTx) replaceKey(ctx context.Context, actor Actor, action, reason, hash string, old, next *directory.KeyRecord) error {
 	if err := w.note(ctx, Change{Actor: actor.Name, Origin: actor.Origin, What: WhatKey, Subject: cmp.Or(next, old).Name, Action: action, Reason: reason,
 		Before: keyText(hash, old), After: keyText(hash, next)}); err != nil {

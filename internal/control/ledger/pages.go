@@ -47,7 +47,7 @@ func clientsOnly(ctx context.Context, tx pgx.Tx, after policy.ClientName, n int)
 }
 
 // addParts adds what the other tables have of clients. The parameter clients must contain all
-// clients that follow the name after, up to the last of them.
+// clients that follow the name in the parameter after, up to the last of them.
 func addParts(ctx context.Context, tx pgx.Tx, after policy.ClientName, clients []Client) error {
 	batch := new(pgx.Batch)
 	for from := 0; from < len(clients); {
@@ -88,7 +88,7 @@ func queueParts(batch *pgx.Batch, after policy.ClientName, clients []Client) {
 	}
 }
 
-// cursor finds the client of each row. The rows and the clients are sorted by the same names.
+// cursor finds the client of each row. Both the rows and the clients are sorted by name.
 type cursor struct {
 	clients []Client
 	name    policy.ClientName // of the present row

@@ -247,7 +247,7 @@ func (l *Ledger) PutPolicy(ctx context.Context, actor Actor, d *policyfile.Docum
 	return put, err
 }
 
-// LateError is the error of a write that its deadline has ended.
+// LateError is the error of a write that did not finish before its deadline.
 type LateError struct {
 	Checked time.Time // when the document had been checked, before the database was asked
 	err     error

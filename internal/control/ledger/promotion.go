@@ -15,12 +15,12 @@ import (
 const (
 	// promoteMin and promoteMax bound the time for which a candidate is observed, in seconds.
 	promoteMin, promoteMax = 60, 31 * 24 * 60 * 60
-	// RequestsMin is the number of requests that nodes must have decided by a candidate before it
-	// is withdrawn or promoted because of their denials.
+	// RequestsMin is the number of requests that a candidate must have decided before its denials
+	// can withdraw or promote it.
 	RequestsMin = 100
-	// reportGap is the longest time between two reports that counts as observed.
+	// reportGap is the longest time between two reports that still counts as time of observation.
 	reportGap = 30 * time.Second
-	// lookedWithin is the time after which a region counts as one that no process looks at.
+	// A region counts as observed only if a process has looked at it within the time lookedWithin.
 	lookedWithin = time.Minute
 )
 
@@ -30,8 +30,8 @@ const (
 //
 // A region serves the policy if one of its nodes has enforced it since the step. The time between
 // two reports of its nodes with the candidate counts as observed if it is at most 30 seconds. A
-// candidate is not promoted if it has another step, if it has decided fewer than [RequestsMin]
-// requests, or if the policy has a later revision.
+// candidate is not promoted if an operator has taken another step, if it has decided fewer than
+// [RequestsMin] requests, or if the policy has a later revision.
 type Promotion struct {
 	ObservedSeconds int64 `json:"observed_seconds" doc:"how long the region that has observed it least has done so"`
 	// At is nil if there is an obstacle.
@@ -67,7 +67,8 @@ func ShareOf(denied, admitted uint64) Parts {
 	return Percent(100 * float64(denied) / float64(denied+admitted))
 }
 
-// The method checkPromotion returns a description of the error in the time until a promotion.
+// The method checkPromotion returns an [Invalid] if PromoteAfterSeconds is not valid, or does not
+// fit the other fields.
 func (p *Publish) checkPromotion() error {
 	const place = "promote_after_seconds"
 	switch {

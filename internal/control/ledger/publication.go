@@ -21,7 +21,7 @@ type Publish struct {
 	Generation int64
 }
 
-// The method check returns a description of the error in the step itself.
+// The method check returns an [Invalid] if the step itself is not valid.
 func (p *Publish) check() error {
 	switch {
 	case p.Step != StepShadow && p.Step != StepShare && p.Step != StepAll && p.Step != StepWithdraw:

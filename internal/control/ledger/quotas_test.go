@@ -14,7 +14,7 @@ import (
 func TestTheViewOfQuotas(t *testing.T) {
 	t.Parallel()
 	l := open(t)
-	l.Now = nil // the view has the database's time
+	l.Now = nil // because the view uses the database's clock
 	text := "name: shop\nidentify: [{api_key: {keys_file: keys.toml}}, ip]\nrules:\n" +
 		"  - {name: api, limit: 5/1m, tiers: {gold: [50/1m, 500/1h], free: 1/1m, inf: unlimited}}\n" +
 		"  - {name: search, limit: 7/1m, match: {tier: gold}}\n  - {name: off, limit: 1/1m, enabled: false}\n  - {name: all, per: [], limit: 9/1m}\n"

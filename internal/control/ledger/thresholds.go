@@ -211,7 +211,7 @@ func Host(receiver string) string {
 	return u.Scheme + "://" + u.Host
 }
 
-// Notice is a message that a client has used a share of a quota.
+// Notice is a message which says that a client has used a share of a quota.
 type Notice struct {
 	Notice    string     `json:"notice" doc:"the identifier of the message: its header webhook-id"`
 	Threshold string     `json:"threshold"`

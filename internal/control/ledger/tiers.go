@@ -124,7 +124,7 @@ func (t *Tier) text() *string {
 // currency is the pattern of a currency, which a tier without a price may lack.
 var currency = regexp.MustCompile(`^([A-Z]{3})?$`)
 
-// checkTier returns a description of the error in a tier, or nil.
+// checkTier returns an [Invalid] if a tier is not valid.
 func checkTier(t Tier) error {
 	for _, field := range []struct {
 		place, value string
