@@ -351,8 +351,8 @@ func (a *Archiver) load(ctx context.Context, m *month) (*status, error) {
 var errOther = errors.New("another process has changed the month meanwhile")
 
 // The method restartMonth begins to write a month again, from its first object, unless another
-// process has changed the month. The new objects do not have the names of those that were written
-// before.
+// process has changed the month. The new objects have other names than the objects that were
+// written before.
 func (a *Archiver) restartMonth(ctx context.Context, m *month, s *status) error {
 	a.at("anew")
 	return a.locked(ctx, func(tx pgx.Tx) error {
@@ -369,8 +369,8 @@ func (a *Archiver) restartMonth(ctx context.Context, m *month, s *status) error 
 	})
 }
 
-// The method pass moves a month to its next state, unless its rows have changed or another process
-// has started it again.
+// The method pass moves a month to its next state, unless the month's rows have changed or another
+// process has begun to write the month again.
 func (a *Archiver) pass(ctx context.Context, m *month, s *status, to string, totals *Totals, at *time.Time) error {
 	_, err := a.Pool.Exec(ctx, "UPDATE archives SET state = $3, totals = $4, verified_at = coalesce($5, verified_at) "+
 		"WHERE partition = $1 AND state = $2 AND attempt = $6 AND NOT stale", m.partition, s.state, to, totals, at, s.attempt)

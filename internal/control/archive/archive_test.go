@@ -335,7 +335,7 @@ func TestKilledAtEachStep(t *testing.T) {
 	}
 }
 
-// stepsOfArchive are the steps of a month, some of them at its first object and at its second.
+// stepsOfArchive are the steps of a month. Some of them occur once for each of its two objects.
 var stepsOfArchive = []string{"object", "put", "record", "put", "record", "object", "written", "verify", "manifest", "clean", "verified", "drop", "commit"}
 
 // The method runKilled runs a process that is killed at a step of an archive, or of the restore of

@@ -21,13 +21,13 @@ import (
 )
 
 const (
-	// objectBytesMax is the size from which an object gets no further row group. S3 accepts 5 GB in
+	// objectBytesMax is the size at which an object gets no further row group. S3 accepts 5 GB in
 	// one call, but if the bucket cannot be reached, the work on one object is lost.
 	objectBytesMax = 64 << 20
 	// groupRows and groupBytesMax bound a row group, because the whole group is kept in memory.
 	groupRows     = 200_000
 	groupBytesMax = 64 << 20
-	// objectRowsMax is the number of rows from which an object gets no further rows.
+	// objectRowsMax is the number of rows at which an object gets no further rows.
 	objectRowsMax = 2_000_000
 	// fetchRows is how many rows are read from the database or from a file at a time.
 	fetchRows = 5000
@@ -230,8 +230,8 @@ func (filesOf[R]) read(from io.ReaderAt, size int64, each func(values []any) err
 	}
 }
 
-// The method compare compares an object that was read with the one that was written, which is o. It
-// returns nil if they are equal, and otherwise an error that says how they differ.
+// The method compare compares o, the object that was written, with the object that was read back.
+// It returns nil if they are equal, and otherwise an error that says how they differ.
 func (o *object) compare(read *object) error {
 	switch {
 	case o.Bytes != read.Bytes:

@@ -156,7 +156,7 @@ type manifestObject struct {
 	Key    string   `json:"key"` // without the prefix of the archive
 	Bytes  int64    `json:"bytes"`
 	SHA256 string   `json:"sha256"`
-	Digest string   `json:"digest"` // of the rows, in the form of this program
+	Digest string   `json:"digest"` // the digest of the rows, in the form of this program
 	Totals Totals   `json:"totals"`
 	Last   []string `json:"last"`
 }

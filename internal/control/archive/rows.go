@@ -90,7 +90,7 @@ type usage struct {
 	Policy   string `parquet:"policy,dict"`
 	Rule     string `parquet:"rule,dict"`
 	Tier     string `parquet:"tier,dict"`
-	Day      int32  `parquet:"day,date"` // since 1970; the library reads a date wrongly into a time.Time
+	Day      int32  `parquet:"day,date"` // in days since 1970; the library reads a date wrongly into a time.Time
 	Admitted int64  `parquet:"admitted"`
 	Denied   int64  `parquet:"denied"`
 	Units    int64  `parquet:"units"`
