@@ -247,7 +247,8 @@ func (a *API) putPolicy(ctx context.Context, in *putPolicy) (*revisionAnswer, er
 }
 
 // lateProblem is like the method problem, for a write of a policy. If the time of the request has
-// ended, and at least half of it had passed before the database was asked, the answer says so.
+// ended, and at least half of that time had passed before the database was asked, the answer says
+// so.
 func (a *API) lateProblem(ctx context.Context, err error) error {
 	late, isLate := errors.AsType[*ledger.LateError](err)
 	deadline, has := ctx.Deadline()

@@ -24,8 +24,8 @@ import (
 
 // Bounds for reads of published policies.
 const (
-	// publishedFor is how long a text that was read is given to all callers. So the calls of any
-	// number of nodes cost each Redis one read for each policy and second.
+	// publishedFor is how long a text that was read is given to all callers. So any number of nodes
+	// cause at most one read of each policy per second in each Redis.
 	publishedFor = time.Second
 	// publishedTime bounds a read.
 	publishedTime = 2 * time.Second

@@ -31,7 +31,7 @@ type Readiness struct {
 	Invalid int64 `json:"-"`
 }
 
-// The type named looks shares each look at the servers among the callers of /readyz and /metrics,
+// The type named looks lets the callers of /readyz and /metrics share a check of the servers,
 // because these callers need no token.
 type looks struct {
 	mu  sync.Mutex

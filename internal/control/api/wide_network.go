@@ -12,7 +12,8 @@ import (
 )
 
 // A block or an exemption of a network with a prefix shorter than these needs the admin role,
-// because it concerns a large part of all addresses. Networks of IPv4 in IPv6 are not valid names.
+// because it concerns a large part of all addresses. A network of IPv4 addresses in IPv6 form is
+// not a valid name.
 const (
 	wideBelow4 = 8
 	wideBelow6 = 19

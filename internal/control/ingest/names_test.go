@@ -55,7 +55,7 @@ func TestAFloodOfMadeUpNames(t *testing.T) {
 		t.Errorf("%d made-up names have rows, want %d", named, day)
 	}
 	const all = 4 * feeds * batches
-	// The first batches may find the places of a minute taken before the row is there.
+	// The first batches may find that the places of a minute are taken before the client has a row.
 	busy := number(t, pool, "SELECT admitted FROM client_usage WHERE client = 'user:busy'")
 	if busy < all*9/2 || busy > all*9 {
 		t.Errorf("the most active client has %d requests, want %d", busy, all*9)

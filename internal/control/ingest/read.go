@@ -46,7 +46,7 @@ type Content struct {
 }
 
 // Read reads a batch, which may be compressed by gzip. A line that cannot be read is left out and
-// counted. A batch without a line that can be read is an [Unreadable].
+// counted. If no line of the batch can be read, the error is an [Unreadable].
 func Read(body []byte, compressed bool) (*Content, error) {
 	from := io.Reader(bytes.NewReader(body))
 	if compressed {

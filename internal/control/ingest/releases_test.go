@@ -137,7 +137,7 @@ func expectRows(t *testing.T, pool *pgxpool.Pool, commit string, want recorded) 
 	}
 }
 
-// nodeOf starts a control plane for a feed, which stores what the feed sends.
+// nodeOf starts a server that stores what a feed sends, as a control plane does.
 func nodeOf(t *testing.T, i *Ingester) (url string, taken *atomic.Int64) {
 	t.Helper()
 	taken = new(atomic.Int64)

@@ -40,7 +40,8 @@ type Options struct {
 	Volatile bool
 }
 
-// Server is a running server. A Server's methods are for one goroutine, except URL.
+// Server is a running server. Only the method URL may be called by several goroutines at the same
+// time.
 type Server struct {
 	folder   string
 	programs string

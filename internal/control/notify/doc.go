@@ -6,9 +6,10 @@
 // # Promise
 //
 // For each threshold, client, month and share there is exactly one notice, no matter how many
-// processes work and when they are killed. An advisory lock of PostgreSQL lets one process work at
-// a time. A notice is sent again, with growing pauses, until the receiver answers 2xx or three days
-// have passed. So each notice arrives at least once, and each copy has the same identifier.
+// processes work and when they are killed. An advisory lock of PostgreSQL ensures that only one
+// process works at a time. A notice is sent again, with growing pauses, until the receiver answers
+// 2xx or three days have passed. So each notice arrives at least once, and each copy has the same
+// identifier.
 //
 // A message is signed as Standard Webhooks describes: HMAC-SHA256 over the identifier, the time of
 // the attempt and the body. A receiver that rejects old times, and identifiers that it has seen

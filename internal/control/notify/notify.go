@@ -18,8 +18,8 @@ const (
 	// lock is the key of the advisory lock that a process holds while it sends notices.
 	lock = 0x70656e73_0005
 	// The constant named every is the shortest pause between two rounds. If it takes long to make
-	// the notices of a round, the next pause is pauseTimes as long. So adding up usage occupies a
-	// connection for at most a tenth of the time.
+	// the notices of a round, the next pause is pauseTimes that duration. So adding up usage
+	// occupies a connection for at most a tenth of the time.
 	every      = 10 * time.Second
 	pauseTimes = 10
 	roundTime  = 10 * time.Minute
@@ -28,7 +28,7 @@ const (
 	// the next round.
 	makeTime = roundTime / 2
 	sendTime = 30 * time.Second
-	// makeErrorsMax is the maximum number of errors of thresholds that a round reports.
+	// makeErrorsMax is the maximum number of failed thresholds whose errors a round reports.
 	makeErrorsMax = 5
 	// noticesMax is the maximum number of notices that a round makes for one threshold and month.
 	// sentMax is the maximum number of notices that a round sends, for all thresholds together.
@@ -109,7 +109,7 @@ func (n *Notifier) Round(ctx context.Context, now time.Time) error {
 	if err := c.QueryRow(ctx, "SELECT pg_try_advisory_lock($1)", int64(lock)).Scan(&got); err != nil || !got {
 		return err
 	}
-	// A connection that is only closed keeps the lock until the server notices.
+	// If the connection were only closed, the server would hold the lock until it detects that.
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTime)
 		defer cancel()

@@ -50,8 +50,8 @@ func (p *plane) awaitsCurrent(region string) {
 	})
 }
 
-// TestARegionThatIsCutOff tests that a region whose Redis does not answer delays no other, that the
-// status says so, and that the region has all changes when its Redis answers again.
+// TestARegionThatIsCutOff tests a region whose Redis does not answer. It delays no other region,
+// the status reports it, and it has all changes when its Redis answers again.
 func TestARegionThatIsCutOff(t *testing.T) {
 	t.Parallel()
 	us := newPlane(t)

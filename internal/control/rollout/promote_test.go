@@ -101,10 +101,11 @@ func (c *candidacy) policy() *ledger.Policy {
 	return p
 }
 
-// candidacy.reads makes a process read reports at the instant second. The given number of nodes
-// have the candidate. Each node sent its last report at the instant reported. The parameter total
-// is the number of requests that the candidate has decided according to that report, and denied is
-// the number of these that it has denied. If nodes is 0, only a node without the candidate reports.
+// candidacy.reads makes a process read reports at the instant in the parameter second. The given
+// number of nodes have the candidate. Each node sent its last report at the instant in the
+// parameter reported. The parameter total is the number of requests that the candidate has decided
+// according to that report, and denied is the number of these that it has denied. If nodes is 0,
+// only a node without the candidate reports.
 func (c *candidacy) reads(r *Rollout, second, reported int64, nodes int, total, denied uint64) {
 	c.t.Helper()
 	const epoch = 1_795_000_000
@@ -138,8 +139,8 @@ func (c *candidacy) follows(r *Rollout, from, to int64) {
 	}
 }
 
-// The method named observed fails the test unless the candidate has been observed for a time, and
-// there is an obstacle, or none if the text is "".
+// The method named observed fails the test unless the candidate has been observed for the given
+// number of seconds and the obstacle is the given one; "" stands for no obstacle.
 func (c *candidacy) observed(seconds int64, obstacle string) {
 	c.t.Helper()
 	m, err := c.l.Promotion(c.t.Context(), c.policy())
@@ -307,8 +308,8 @@ func TestACandidateIsNotPromoted(t *testing.T) {
 	}
 }
 
-// TestAPromotionNeedsRequests tests that a candidate that has hardly decided any requests is not
-// promoted, nor one that has denied too many of them.
+// TestAPromotionNeedsRequests tests that a candidate is not promoted if it has hardly decided any
+// requests, or if it has denied too many of them.
 func TestAPromotionNeedsRequests(t *testing.T) {
 	t.Parallel()
 	c := newCandidacy(t, true, "eu", "us")

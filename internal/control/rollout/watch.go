@@ -67,8 +67,8 @@ func (r *Rollout) watch(ctx context.Context, page []ledger.Policy) error {
 	return errors.Join(problems...)
 }
 
-// The method weigh withdraws a candidate if it denies too much, or if it is one for a share of the
-// clients and a node cannot decide by the client.
+// The method weigh withdraws a candidate if it denies too much, or if it is for a share of the
+// clients and some node cannot decide by the client.
 func (r *Rollout) weigh(ctx context.Context, p *ledger.Policy, reading *fleet.Reading) error {
 	if unable := unableNodes(p.Policy, reading); p.ClientShare > 0 && unable != "" {
 		return r.withdraw(ctx, p, "kinds of nodes", unable)
