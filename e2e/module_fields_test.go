@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestModuleMergesFields tests that the module's fields about limits replace those of the upstream
-// or stand beside them, and that a response has each field once, whether or not the charge depends
+// TestModuleMergesFields tests that the module merges its fields about limits with those of the
+// upstream, and that a response has each field once. This holds whether or not the charge depends
 // on the response.
 func TestModuleMergesFields(t *testing.T) {
 	t.Parallel()
@@ -22,7 +22,7 @@ func TestModuleMergesFields(t *testing.T) {
 			path            string
 			limit, left, of []string
 		}{
-			{"/merged", []string{"10"}, []string{"2"}, both}, // the upstream allows fewer
+			{"/merged", []string{"10"}, []string{"2"}, both}, // the upstream's limit leaves fewer units
 			{"/merged", []string{"4"}, []string{"2"}, both},
 			{"/", []string{"4"}, []string{"1"}, []string{`"ours";q=4;w=2678400`}},
 			{"/merged", []string{"4"}, []string{"0"}, both},

@@ -16,9 +16,9 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// TestModuleMakesNoGarbage tests that requests that the hook decides allocate nothing in Envoy's
-// process, cgo included: 12,000 of them cause no collection. With GOGC=25, two small allocations
-// for each request would cause several collections.
+// TestModuleMakesNoGarbage tests that the module allocates no memory of Go for a request that it
+// decides at once. The test sends 12,000 such requests, and counts the garbage collections. With
+// GOGC=25, two small allocations for each request would cause several collections.
 func TestModuleMakesNoGarbage(t *testing.T) {
 	t.Parallel()
 	const connections, each = 16, 750
@@ -30,18 +30,18 @@ func TestModuleMakesNoGarbage(t *testing.T) {
 	s.sendRequests(t, connections, each)
 	after := e.collections()
 	t.Logf("%d collections at the start, %d after %d requests more", before, after, connections*each)
-	if after > before+1 { // Go collects at least once in two minutes
+	if after > before+1 { // Go collects garbage at least every two minutes
 		t.Errorf("%d collections during the requests", after-before)
 	}
-	// Calls of Redis allocate memory, and so cause a collection. This shows that the log reports
-	// collections.
+	// Calls of Redis allocate memory, and so cause a collection. If one is counted, the log does
+	// report collections.
 	eventually.Until(t, patience, "calls of Redis cause a collection", func() bool {
 		asking.sendRequests(t, connections, each/10)
 		return e.collections() > after
 	})
 }
 
-// The method collections returns how many collections of garbage Go has reported in the log.
+// The method collections returns the number of garbage collections that Go has reported in the log.
 func (e *envoy) collections() (n int) {
 	for line := range strings.Lines(e.log.String()) {
 		if strings.HasPrefix(line, "gc ") {
@@ -51,8 +51,8 @@ func (e *envoy) collections() (n int) {
 	return n
 }
 
-// The method sendRequests sends requests over each connection, one at a time. sendRequests writes
-// them itself, since net/http's client would take most of the time.
+// The method sendRequests sends requests over each connection, one at a time. It does not use
+// net/http's client, which would take most of the time.
 func (s *site) sendRequests(t *testing.T, connections, each int) {
 	t.Helper()
 	var group sync.WaitGroup
@@ -66,7 +66,7 @@ func (s *site) sendRequests(t *testing.T, connections, each int) {
 	group.Wait()
 }
 
-// askOver sends requests over one connection. Each request must be admitted by a limit.
+// askOver sends n requests over one connection. It fails unless a limit admits each of them.
 func (s *site) askOver(n int) error {
 	c, err := net.Dial("tcp", s.address)
 	if err != nil {

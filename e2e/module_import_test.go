@@ -14,12 +14,13 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// recorded is the folder with answers of envoyproxy/ratelimit that were recorded with its own
-// configurations.
+// recorded is the folder with recorded answers of envoyproxy/ratelimit. They were recorded with
+// example configurations of that project.
 const recorded = "../internal/envoy/rlsimport/testdata/service"
 
-// importedSites lists recorded configurations. Each has a recorded sequence whose requests have all
-// of its descriptors. The entries map the keys of the descriptors to parts of requests.
+// importedSites lists recorded configurations. For each of them, a sequence was recorded whose
+// requests have all descriptors of the configuration. The field entries maps the keys of the
+// descriptors to parts of requests.
 var importedSites = []struct {
 	domain, sequence string
 	requests         int
@@ -35,7 +36,7 @@ var importedSites = []struct {
 	{"example10", "10", 64, []string{"route=header:X-Route", "http_method=method", "subject_id=header:X-Subject"}},
 }
 
-// recordedRequest is a request of a recording.
+// recordedRequest is a request to the service, from a recording.
 type recordedRequest struct {
 	domain, text string
 	entries      map[string]string
@@ -49,7 +50,7 @@ var (
 	recordedHits  = regexp.MustCompile(`\] hits ([0-9]+)$`)
 )
 
-// readRecorded returns the requests of a sequence, up to the first wait.
+// readRecorded returns the requests of a recorded sequence that precede its first wait.
 func readRecorded(t *testing.T, name string) (all []recordedRequest) {
 	t.Helper()
 	_, text, found := strings.Cut(readFile(t, filepath.Join(recorded, "readme.txt")), "\n== "+name+"\n")
@@ -80,7 +81,7 @@ func readRecorded(t *testing.T, name string) (all []recordedRequest) {
 	return all
 }
 
-// The method request returns a request from which Envoy's actions would make the descriptors.
+// The method request returns an HTTP request with the values of the recorded descriptors.
 func (r *recordedRequest) request(t *testing.T, address string, entries []string) *http.Request {
 	t.Helper()
 	request, err := http.NewRequest("GET", "http://"+address+"/", nil)
@@ -106,7 +107,8 @@ func (r *recordedRequest) request(t *testing.T, address string, entries []string
 	return request
 }
 
-// The function importPolicy returns a policy that `penstock import-envoy-ratelimit` has written.
+// The function importPolicy returns the policy that "penstock import-envoy-ratelimit" writes for a
+// recorded configuration.
 func importPolicy(t *testing.T, name, domain string, entries []string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), domain+".yaml")
@@ -125,9 +127,10 @@ func importPolicy(t *testing.T, name, domain string, entries []string) string {
 	return got.out
 }
 
-// TestModuleServesImportedConfigurations tests that an Envoy with the module and with imported
-// configurations of envoyproxy/ratelimit decides as that service did when its answers were
-// recorded. The windows are a month each, so that no answer depends on the time.
+// TestModuleServesImportedConfigurations tests that the module decides like envoyproxy/ratelimit.
+// The module has imported configurations of that service, and receives requests for which the
+// answers of the service are recorded. Every window is a month long, so that no answer depends on
+// the time.
 func TestModuleServesImportedConfigurations(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)

@@ -20,10 +20,10 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// adminAt returns the line of a configuration that serves operators at an address.
+// adminAt returns the line of a configuration that makes the module serve operators at an address.
 func adminAt(address string) string { return "admin: {listen: \"" + address + "\"}\n" }
 
-// scrapeAt returns the metrics at an address; "" if nobody listens.
+// scrapeAt returns the metrics at an address, or "" if no process listens there.
 func scrapeAt(address string) string {
 	a, err := ask(&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, "http://"+address+"/metrics")
 	if err != nil {
@@ -32,9 +32,9 @@ func scrapeAt(address string) string {
 	return a.body
 }
 
-// TestModuleServesOperatorsOnce: Envoy makes a configuration of the filter for each listener. The
-// listeners share one address for operators, with the metrics of all. A check of the configuration
-// by another Envoy takes nothing from the running one.
+// TestModuleServesOperatorsOnce tests that several configurations of the filter in one Envoy share
+// one address for operators, which serves the metrics of all of them. If another Envoy process
+// checks the same configuration, the running Envoy keeps the address.
 func TestModuleServesOperatorsOnce(t *testing.T) {
 	t.Parallel()
 	address := freeport.Address(t)
@@ -81,9 +81,9 @@ func TestModuleServesOperatorsOnce(t *testing.T) {
 	e.mustRun()
 }
 
-// TestModuleAdminAddressInUse: if another process has the address for operators, Envoy starts and
-// decides requests, and its log names the address. Operators are served as soon as the address is
-// free.
+// TestModuleAdminAddressInUse tests an Envoy whose address for operators is in use by another
+// process. Envoy starts and decides requests, and its log names the address. Operators are served
+// as soon as the address is free.
 func TestModuleAdminAddressInUse(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
@@ -102,8 +102,9 @@ func TestModuleAdminAddressInUse(t *testing.T) {
 	eventually.Until(t, patience, "operators are served", func() bool { return strings.Contains(scrapeAt(address), "penstock_requests_total") })
 }
 
-// TestModuleAdminFollowsUpdates: while Envoy replaces the configuration of the filter, operators
-// are served as the latest configuration says, and nowhere after a configuration without admin.
+// TestModuleAdminFollowsUpdates tests updates of the filter's configuration. Operators are always
+// served at the address and with the token of the latest configuration. They are not served if that
+// configuration has no admin section.
 func TestModuleAdminFollowsUpdates(t *testing.T) {
 	t.Parallel()
 	redis, one, two := redistest.Start(t), freeport.Address(t), freeport.Address(t)
@@ -156,8 +157,8 @@ func TestModuleAdminFollowsUpdates(t *testing.T) {
 	e.mustRun()
 }
 
-// TestModuleReportsDenials: every denial is in the events, and requests are decided even if the
-// events cannot be written.
+// TestModuleReportsDenials tests that the module writes an event for every denial, and that it
+// decides requests even if it cannot write the events.
 func TestModuleReportsDenials(t *testing.T) {
 	t.Parallel()
 	const limit, denials = 5, 150
@@ -193,8 +194,8 @@ func TestModuleReportsDenials(t *testing.T) {
 	})
 }
 
-// TestModuleTellsAControlPlane: what the module admitted and denied is in PostgreSQL, exactly, with
-// the units that responses cost.
+// TestModuleTellsAControlPlane tests that the control plane has the exact numbers of requests that
+// the module admitted and denied, and of the units that responses cost.
 func TestModuleTellsAControlPlane(t *testing.T) {
 	t.Parallel()
 	database, redis := pgtest.Database(t), redistest.Start(t)
@@ -223,8 +224,8 @@ func TestModuleTellsAControlPlane(t *testing.T) {
 	})
 }
 
-// TestModuleClientsSeeTheirLimits: each client sees the limits that its next request will meet,
-// however it is identified, and is not charged.
+// TestModuleClientsSeeTheirLimits tests that a client can read the limits that its next request
+// will meet, and is not charged for that. This holds for every kind of identity.
 func TestModuleClientsSeeTheirLimits(t *testing.T) {
 	t.Parallel()
 	const key = "pk_of_the_test_of_own_limits"
@@ -259,9 +260,10 @@ func TestModuleClientsSeeTheirLimits(t *testing.T) {
 	eventually.Until(t, patience, "limits cannot be read without Redis", func() bool { return s.get(t, "/limits").status == http.StatusServiceUnavailable })
 }
 
-// TestModuleTriesAPolicyOut: a candidate changes no answer, and its decisions are counted. The
-// candidate is stricter for one path and looser for another, reads a header that the policy in
-// force does not read, and charges by the response.
+// TestModuleTriesAPolicyOut tests that a candidate policy changes no answer, and that its decisions
+// are counted. The candidate is stricter than the policy in force for one path and looser for
+// another. It also reads a header that the policy in force does not read, and charges a cost that
+// responses report.
 func TestModuleTriesAPolicyOut(t *testing.T) {
 	t.Parallel()
 	const policy = `name: shop
@@ -314,8 +316,8 @@ rules:
 	}
 }
 
-// TestModuleCountsInEnvoy: Envoy's own statistics show what the module has decided. While Redis is
-// down, on_error: allow admits the limit and no more.
+// TestModuleCountsInEnvoy tests that Envoy's own statistics count the decisions of the module.
+// While Redis is down, "on_error: allow" admits no more requests than the limit.
 func TestModuleCountsInEnvoy(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -335,8 +337,8 @@ func TestModuleCountsInEnvoy(t *testing.T) {
 	}
 }
 
-// TestModuleLearnsOfClients: a client that an operator blocks anywhere is denied by the module
-// within about a second.
+// TestModuleLearnsOfClients tests that the module soon denies a client that an operator has blocked
+// through Redis, and soon admits it again after it was unblocked.
 func TestModuleLearnsOfClients(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)

@@ -21,7 +21,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// startModuleWith runs an Envoy with one site, with the given flags in place of the usual ones.
+// startModuleWith runs an Envoy with one site, and with the given flags in place of the usual
+// flags.
 func startModuleWith(t testing.TB, s *site, upstream http.Handler, flags ...string) *envoy {
 	t.Helper()
 	e := &envoy{admin: freeport.Address(t)}
@@ -48,9 +49,9 @@ func (e *envoy) run(t testing.TB, file string, flags ...string) {
 	})
 }
 
-// TestModuleWorkers tests that the limit is exact with one, two and eight workers, from memory and
-// with units that all workers share. SIGPROF ends Envoy with the module, as it ends Envoy without
-// it.
+// TestModuleWorkers tests that exactly the limit is admitted with one, two and eight workers,
+// whether the units are counted in memory or in Redis. SIGPROF ends an Envoy with the module, as it
+// ends an Envoy without the module.
 func TestModuleWorkers(t *testing.T) {
 	t.Parallel()
 	const asked, limit = 2_000, 1_000
@@ -74,8 +75,8 @@ func TestModuleWorkers(t *testing.T) {
 	}
 }
 
-// TestModuleSignals tests that the signals that Envoy handles have their usual effect with the
-// module: Envoy goes on after SIGHUP and SIGUSR1, and ends at SIGTERM under load.
+// TestModuleSignals tests that signals have their usual effect on an Envoy with the module. Under
+// load, Envoy goes on after SIGHUP and SIGUSR1, and ends at SIGTERM.
 func TestModuleSignals(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -98,9 +99,9 @@ func TestModuleSignals(t *testing.T) {
 	group.Wait()
 }
 
-// TestModuleHotRestart tests that under load, a second Envoy takes over the listener of the first
-// one, and its address for operators. No request fails, and the units that the first Envoy held are
-// returned.
+// TestModuleHotRestart tests a hot restart under load: a second Envoy takes over the listener and
+// the address for operators from the first Envoy. Every request that is answered is admitted, and
+// the first Envoy returns the units that it held.
 func TestModuleHotRestart(t *testing.T) {
 	t.Parallel()
 	redis, operators := redistest.Start(t), freeport.Address(t)
@@ -145,8 +146,9 @@ func TestModuleHotRestart(t *testing.T) {
 	}
 }
 
-// TestModuleOutlivesItsStandardOutput tests that Envoy goes on if nobody reads its standard output
-// any more. By default, the module writes events there. They are counted as dropped.
+// TestModuleOutlivesItsStandardOutput tests that Envoy goes on if the reader of its standard output
+// has gone. By default, the module writes its events to the standard output. Now it counts these
+// events as dropped.
 func TestModuleOutlivesItsStandardOutput(t *testing.T) {
 	t.Parallel()
 	operators := freeport.Address(t)
@@ -175,8 +177,8 @@ func TestModuleOutlivesItsStandardOutput(t *testing.T) {
 	}
 }
 
-// TestModuleDrains tests a graceful drain under load: each request that Envoy accepts is decided,
-// and all unused units have been returned to Redis when Envoy has ended.
+// TestModuleDrains tests a graceful drain under load. Each request that Envoy accepts is admitted,
+// and all unused units are back in Redis when Envoy has ended.
 func TestModuleDrains(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -209,11 +211,11 @@ func (e *envoy) post(t testing.TB, path string) {
 	response.Body.Close()
 }
 
-// TestModuleEndsBesideAHungRedis tests that Envoy ends soon at SIGTERM, even if Redis hangs,
-// requests wait for Redis, and held units cannot be returned.
+// TestModuleEndsBesideAHungRedis tests that Envoy ends soon after SIGTERM while Redis hangs. At
+// that time, requests wait for Redis, and held units cannot be returned.
 func TestModuleEndsBesideAHungRedis(t *testing.T) {
 	t.Parallel()
-	const most = 5 * time.Second // a second in the module, on a busy machine
+	const most = 5 * time.Second // the module waits a second, and the machine is busy
 	redis := redistest.Start(t)
 	e, sites := startModule(t, module(t), nil, leasedShop+inRedis(redis), strings.Replace(threeADay, "3/31d", "1000/31d", 1)+inRedis(redis))
 	var got tally

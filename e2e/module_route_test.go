@@ -11,7 +11,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// routeOf returns a route for paths below a prefix, with settings of its own for the module.
+// routeOf returns a route for paths below a prefix. The module has the given settings on this
+// route.
 func routeOf(prefix, settings string) string {
 	return `{match: {prefix: ` + prefix + `}, route: {cluster: upstream}, typed_per_filter_config: {penstock: {
     "@type": type.googleapis.com/envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilterPerRoute,
@@ -25,8 +26,8 @@ func routeWithout(prefix string) string {
     "@type": type.googleapis.com/envoy.config.route.v3.FilterConfig, disabled: true}}},`
 }
 
-// TestModuleRoutes tests that a route can have another policy than the filter, share the filter's
-// counters, have its own counters, or have no limits.
+// TestModuleRoutes tests that a route can have another policy than the filter, and that it can
+// share the filter's counters, have its own counters, or have no limits.
 func TestModuleRoutes(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -65,8 +66,8 @@ func TestModuleRejectsRoutes(t *testing.T) {
 	}
 }
 
-// TestModuleServesOnRoutesWithBodies tests that the policy of a route holds for a request with a
-// body, which waits for Redis.
+// TestModuleServesOnRoutesWithBodies tests that the policy of a route applies to requests with a
+// body that wait for Redis.
 func TestModuleServesOnRoutesWithBodies(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)

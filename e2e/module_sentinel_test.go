@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// loadedSite is a site that counts what it admits under load.
+// loadedSite is a site under load, with the counts of its answers.
 type loadedSite struct {
 	*site
 	tally
@@ -19,7 +19,7 @@ type loadedSite struct {
 	group *sync.WaitGroup
 }
 
-// awaitRedis sends requests until Redis decides one.
+// awaitRedis sends requests until one is decided by Redis.
 func (s *loadedSite) awaitRedis(t testing.TB, what string) {
 	t.Helper()
 	eventually.Until(t, patience, what, func() bool {
@@ -31,24 +31,25 @@ func (s *loadedSite) awaitRedis(t testing.TB, what string) {
 	})
 }
 
-// awaitAdmitted waits until the load has as many more requests admitted.
+// awaitAdmitted waits until the given number of further requests of the load have been admitted.
 func (s *loadedSite) awaitAdmitted(t testing.TB, more int64) {
 	t.Helper()
 	before := s.admitted.Load()
 	eventually.Until(t, patience, "requests are admitted", func() bool { return s.admitted.Load() >= before+more })
 }
 
-// The method used returns how many units of a limit of a million are used, without its own request.
+// The method used returns the number of used units of a limit of a million. The request that it
+// sends for this is not included.
 func (s *loadedSite) used(t testing.TB) int64 {
 	t.Helper()
 	return 1_000_000 - s.get(t, "/").number("X-RateLimit-Remaining") - 1
 }
 
 // TestModuleFollowsSentinels tests that the module continues on the replica when sentinels replace
-// a master that dies under load. Meanwhile on_error decides each request in time. Afterwards
-// exactly the units are used that were admitted, except for requests under way when the master
-// died: their charge, or the answer to it, may be lost. What was replicated before is not admitted
-// again, nor after the old master has returned.
+// a master that dies under load. Until then, on_error decides each request in time. Afterwards the
+// number of used units is that of the admitted requests. Only for requests that were under way when
+// the master died, the charge or the answer to it may be lost. Units whose use was replicated
+// before are not admitted again, even after the old master has returned.
 func TestModuleFollowsSentinels(t *testing.T) {
 	t.Parallel()
 	const connections, clients, enough = 8, 8, 200

@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// sharedCaddyfile configures a Caddy over several Redis servers.
+// sharedCaddyfile configures a Caddy that counts on several Redis servers.
 const sharedCaddyfile = `{
 	admin ADMIN
 	penstock {
@@ -31,11 +31,11 @@ const sharedCaddyfile = `{
 }
 `
 
-// fourEach are rules with a limit of four for each client, at /each.
+// fourEach holds a rule that limits each client to four requests to /each.
 const fourEach = "rules:\n- {name: each, match: {path: /each}, per: [\"header:X-Client\"], unverified: true, limit: 4/31d}\n"
 
-// askInTurn sends requests of one client to the addresses in turn, at /each. The answers must have
-// the statuses.
+// askInTurn sends requests of one client for /each to the addresses in turn. It fails the test
+// unless the answers have the given statuses.
 func askInTurn(t testing.TB, addresses []string, client int, statuses ...int) {
 	t.Helper()
 	for n, want := range statuses {
@@ -47,9 +47,9 @@ func askInTurn(t testing.TB, addresses []string, client int, statuses ...int) {
 	}
 }
 
-// TestModuleCountsOnSeveralServers tests that the module counts on all servers of a ring and of a
-// cluster, that it counts each client on the same server as Caddy does, and that leases are exact
-// there.
+// TestModuleCountsOnSeveralServers tests that the module uses all servers of a ring and of a
+// cluster, and that it counts each client on the same server as Caddy. With leases, no more
+// requests are admitted than the limit.
 func TestModuleCountsOnSeveralServers(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t)

@@ -24,13 +24,13 @@ func startModule(t testing.TB, library string, upstream http.Handler, settings .
 	return startEnvoyIn(t, []string{searchPath + filepath.Dir(library)}, "", upstream, sites...), sites
 }
 
-// searchPath is the environment variable that tells Envoy where modules are.
+// searchPath begins the environment variable that names the folder of Envoy's modules.
 const searchPath = "ENVOY_DYNAMIC_MODULES_SEARCH_PATH="
 
-// modulePath returns the environment variable for the module that this run builds.
+// modulePath returns that variable for the module that this run of the tests builds.
 func modulePath(t testing.TB) string { return searchPath + filepath.Dir(module(t)) }
 
-// moduleFilter returns the filter in YAML, with its configuration.
+// moduleFilter returns Envoy's configuration of the module, in YAML, with the given settings.
 func moduleFilter(settings string) string {
 	return `{name: penstock, typed_config: {
         "@type": type.googleapis.com/envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilter,
@@ -46,8 +46,9 @@ func inRedis(redis *redistest.Server) string {
 
 const threeADay = "name: shop\non_error: deny\nrules: [{name: all, limit: 3/31d}]\n"
 
-// TestModule: the native module admits a limit and denies what exceeds it, both in memory and over
-// Redis. The responses have the same fields as those of the other fronts.
+// TestModule tests that the native module admits as many requests as the limit and denies all
+// others, both in memory and with Redis. The responses have the same header fields as those of the
+// other fronts.
 func TestModule(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -69,8 +70,8 @@ func TestModule(t *testing.T) {
 	}
 }
 
-// TestModuleHoldsBodies: a request with a body waits for the store's answer, and no part of it
-// reaches the upstream before the decision.
+// TestModuleHoldsBodies tests that a request with a body waits for the store's answer, and that no
+// part of the request reaches the upstream before the decision.
 func TestModuleHoldsBodies(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -109,10 +110,10 @@ func TestModuleHoldsBodies(t *testing.T) {
 	}
 }
 
-// TestModuleNeverOver: two Envoys with the module and a Caddy share one policy and one Redis. One
-// of the Envoys has two configurations of the module. Under concurrent load they admit exactly the
-// limit together. The memory of Go in one Envoy exceeds its limit all the time, so that garbage is
-// collected continually.
+// TestModuleNeverOver tests that two Envoys with the module and a Caddy, which share one policy and
+// one Redis, together admit exactly the limit under concurrent load. One of the Envoys has two
+// configurations of the module. In the other one, Go's memory limit is always exceeded, so that Go
+// collects garbage continually.
 func TestModuleNeverOver(t *testing.T) {
 	t.Parallel()
 	const policy = "name: shop\non_error: deny\nrules: [{name: all, per: [], limit: 1000/31d}]\n"
@@ -141,8 +142,8 @@ func TestModuleNeverOver(t *testing.T) {
 	}
 }
 
-// TestModuleLeases: with leases, most requests are decided in the process, by units that all
-// workers share, and the limit holds.
+// TestModuleLeases tests that with leases, most requests are decided without a call of Redis, and
+// that exactly the limit is admitted.
 func TestModuleLeases(t *testing.T) {
 	t.Parallel()
 	const total = 4_000
@@ -154,7 +155,8 @@ func TestModuleLeases(t *testing.T) {
 	startLoadOn(sites[0].address, 64, &got, times(total)).Wait()
 	calls := redis.Calls("evalsha") - before
 	t.Logf("%d requests, %d calls, %d admitted", total, calls, got.admitted.Load())
-	// A process may still hold units while another already denies; it returns them.
+	// The process may still hold units when Redis already denies requests. It returns these units,
+	// and they can be used.
 	eventually.Until(t, patience, "the limit is used up", func() bool {
 		startLoadOn(sites[0].address, 1, &got, times(20)).Wait()
 		return got.admitted.Load() >= 3_000
@@ -168,8 +170,8 @@ func TestModuleLeases(t *testing.T) {
 	}
 }
 
-// TestModuleRejectsConfigurations: Envoy does not start with an invalid configuration, and its log
-// names the mistake.
+// TestModuleRejectsConfigurations tests that Envoy does not start with an invalid configuration of
+// the module, and that its log names the mistake.
 func TestModuleRejectsConfigurations(t *testing.T) {
 	t.Parallel()
 	for settings, want := range map[string]string{
@@ -184,14 +186,14 @@ func TestModuleRejectsConfigurations(t *testing.T) {
 	}
 }
 
-// envoyRejects returns the log of an Envoy that does not start, because of the module's settings.
+// envoyRejects returns the log of an Envoy that does not start because of the module's settings.
 func envoyRejects(t testing.TB, settings string) string {
 	t.Helper()
 	return startRejected(t, &site{filter: moduleFilter(settings)})
 }
 
-// The function startRejected returns the log of an Envoy that does not start with a site with the
-// module.
+// The function startRejected returns the log of an Envoy that does not start because of the
+// module's settings in a site.
 func startRejected(t testing.TB, s *site) string {
 	t.Helper()
 	e := &envoy{admin: "127.0.0.1:0"}

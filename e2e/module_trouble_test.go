@@ -14,8 +14,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// TestModuleWithoutRedis: while Redis hangs, on_error decides each request in time; afterwards
-// limits hold again.
+// TestModuleWithoutRedis tests that on_error decides each request in time while Redis hangs, and
+// that Redis decides again afterwards.
 func TestModuleWithoutRedis(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -49,8 +49,8 @@ func TestModuleWithoutRedis(t *testing.T) {
 	}
 }
 
-// TestModulePolicyEdited: an edited policy file takes effect in all workers without a restart; a
-// wrong edit changes nothing.
+// TestModulePolicyEdited tests that an edit of the policy file takes effect without a restart, and
+// that a wrong edit changes nothing.
 func TestModulePolicyEdited(t *testing.T) {
 	t.Parallel()
 	file := newRenamedFile(t, filepath.Join(t.TempDir(), "policy.yaml"))
@@ -69,8 +69,8 @@ func TestModulePolicyEdited(t *testing.T) {
 	}
 }
 
-// TestModuleClientsLeave: if clients disconnect while their requests wait for a hung Redis, no
-// request of another client is lost.
+// TestModuleClientsLeave tests that requests of other clients are decided after clients have
+// disconnected while their requests waited for a hung Redis.
 func TestModuleClientsLeave(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -98,7 +98,8 @@ func TestModuleClientsLeave(t *testing.T) {
 	e.mustRun()
 }
 
-// TestModuleEnds: Envoy ends at SIGTERM, and the units that the module holds are returned to Redis.
+// TestModuleEnds tests that Envoy ends at SIGTERM, and that the module then returns the units that
+// it holds to Redis.
 func TestModuleEnds(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -125,9 +126,10 @@ func TestModuleEnds(t *testing.T) {
 	}
 }
 
-// TestModulePanics: after a panic in a hook or in a goroutine, on_error decides the affected
-// request, and Envoy and the limits keep working. A fault is a panic that begins with a signal,
-// which Envoy handles, too. The module is built with a tag that lets requests provoke panics.
+// TestModulePanics tests that after a panic in a hook or in a goroutine, on_error decides the
+// affected request, and Envoy and the limits keep working. A fault is a panic that is caused by a
+// signal for which Envoy has a handler, too. The module is built with a tag that lets requests
+// provoke panics.
 func TestModulePanics(t *testing.T) {
 	t.Parallel()
 	path, err := compileModule(filepath.Join("provoked", "libpenstock.so"), "-tags", "provoke")
@@ -166,7 +168,8 @@ func TestModulePanics(t *testing.T) {
 }
 
 // TestModuleClientsLeaveBeforeTheResponse tests that a client pays the maximum cost for a request
-// that it abandons before the response begins. The upstream may have done its work by then.
+// that it abandons before the response begins. The reason is that the upstream may already have
+// done the work.
 func TestModuleClientsLeaveBeforeTheResponse(t *testing.T) {
 	t.Parallel()
 	served := make(chan struct{}, 64)

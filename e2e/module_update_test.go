@@ -18,19 +18,19 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// discoveredModule configures the module by ECDS, from a file.
+// discoveredModule makes Envoy read the module's configuration from a file, by ECDS.
 const discoveredModule = `{name: NAME, config_discovery: {
     type_urls: [type.googleapis.com/envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilter],
     config_source: {resource_api_version: V3, path_config_source: {path: FOLDER/filter.yaml, watched_directory: {path: FOLDER}}}}}`
 
-// The type fileSite is a site whose module is configured by a file.
+// The type fileSite is a site that reads the module's configuration from a file.
 type fileSite struct {
 	*site
 	name, folder string
 	version      int
 }
 
-// newDiscovered returns a site whose module has the settings.
+// newDiscovered returns a site whose module has the given settings.
 func newDiscovered(t testing.TB, name, settings string) *fileSite {
 	t.Helper()
 	d := &fileSite{name: name, folder: t.TempDir()}
@@ -56,8 +56,8 @@ func (d *fileSite) write(t testing.TB, settings string) {
 	}
 }
 
-// The method countLoaded returns how many versions Envoy has loaded, and the method countRejected
-// returns how many it has rejected.
+// The method countLoaded returns the number of versions of the configuration that Envoy has loaded.
+// The method countRejected returns the number that Envoy has rejected.
 func (d *fileSite) countLoaded() int   { return d.stat("config_reload") }
 func (d *fileSite) countRejected() int { return d.stat("config_fail") }
 
@@ -68,8 +68,8 @@ func (d *fileSite) stat(name string) int {
 // leasedShop is a policy with leases and a limit of a million.
 const leasedShop = "name: shop\nlease: auto\non_error: deny\nrules: [{name: all, limit: 1000000/31d}]\n"
 
-// TestModuleUpdates tests ten replacements of the module's configuration under load. Each request
-// is decided, and no unit is lost.
+// TestModuleUpdates replaces the module's configuration ten times under load. Each request is
+// admitted, and no unit is lost.
 func TestModuleUpdates(t *testing.T) {
 	t.Parallel()
 	const updates = 10
@@ -81,7 +81,7 @@ func TestModuleUpdates(t *testing.T) {
 	group := startLoadOn(d.address, 16, &got, atLeastUntil(done, 1_000))
 	for n := range updates {
 		before := d.countLoaded()
-		// Every second version begins a new store.
+		// Every second version changes the deadline, and so begins a new store.
 		d.write(t, leasedShop+fmt.Sprintf("memory_limit: %dMiB\n", 500+n)+strings.Replace(inRedis(redis), "5s", fmt.Sprintf("%ds", 5+n/2), 1))
 		eventually.Until(t, patience, "Envoy has the update", func() bool { return d.countLoaded() > before })
 		asked := got.admitted.Load()
@@ -110,7 +110,7 @@ func (e *envoy) stop(t testing.TB) {
 	e.endBy(t, syscall.SIGTERM)
 }
 
-// endBy ends Envoy with a signal.
+// endBy sends Envoy a signal, and waits until it has ended.
 func (e *envoy) endBy(t testing.TB, signal syscall.Signal) {
 	t.Helper()
 	e.signal(signal)
@@ -124,8 +124,9 @@ func (e *envoy) endBy(t testing.TB, signal syscall.Signal) {
 	})
 }
 
-// TestModuleClosesInTheBackground tests that Envoy does not wait for the end of configurations
-// whose units cannot be returned because Redis hangs. Each end would take a second.
+// TestModuleClosesInTheBackground tests that Envoy does not wait until replaced configurations have
+// been closed. Their units cannot be returned because Redis hangs, so each of them takes a second
+// to close.
 func TestModuleClosesInTheBackground(t *testing.T) {
 	t.Parallel()
 	const count, most = 20, 15 * time.Second
@@ -140,7 +141,7 @@ func TestModuleClosesInTheBackground(t *testing.T) {
 	startEnvoyIn(t, []string{modulePath(t)}, "", nil, sites...)
 	var got tally
 	for _, d := range all {
-		startLoadOn(d.address, 2, &got, times(100)).Wait() // until there are units in hand
+		startLoadOn(d.address, 2, &got, times(100)).Wait() // now the module holds units
 	}
 	redis.Pause()
 	before, begin := all[0].countLoaded(), time.Now()
@@ -158,8 +159,9 @@ func TestModuleClosesInTheBackground(t *testing.T) {
 	}
 }
 
-// TestModuleUpdatesRememberAnOutage tests that updates of the store's settings while Redis is away
-// forget neither what Redis has counted nor what the module has allowed since.
+// TestModuleUpdatesRememberAnOutage tests updates of the store's settings during an outage of
+// Redis. After an update, the module still knows the units that Redis had counted before the outage
+// and those that the module has admitted since.
 func TestModuleUpdatesRememberAnOutage(t *testing.T) {
 	t.Parallel()
 	const limit = 1000
@@ -193,9 +195,9 @@ func TestModuleUpdatesRememberAnOutage(t *testing.T) {
 }
 
 // TestModuleWaitingRequestsSurviveAnUpdate tests that requests that wait for a hung Redis are
-// decided by the configuration with which they began. That configuration is replaced meanwhile:
-// alone (by ECDS), with its listener (by LDS), or with its route (by RDS). Later requests are
-// decided by the new configuration.
+// decided by the configuration with which they began, even if that configuration is replaced while
+// they wait. It is replaced alone (by ECDS), with its listener (by LDS), or with its route (by
+// RDS). Later requests are decided by the new configuration.
 func TestModuleWaitingRequestsSurviveAnUpdate(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -215,7 +217,7 @@ func TestModuleWaitingRequestsSurviveAnUpdate(t *testing.T) {
 	})
 }
 
-// The type updatableSite is a site whose module gets other settings while Envoy runs.
+// The type updatableSite is a site whose module can get other settings while Envoy runs.
 type updatableSite interface {
 	write(t testing.TB, settings string)
 	countLoaded() int
@@ -258,14 +260,14 @@ func (s *site) survivesAnUpdate(t *testing.T, redis *redistest.Server, d updatab
 	e.mustRun()
 }
 
-// The type listening is a site whose listener is configured by a file.
+// The type listening is a site that reads the configuration of its listener from a file.
 type listening struct {
 	*site
 	folder, settings, listener string
 	version                    int
 }
 
-// startListening runs an Envoy with one site, whose module has the settings.
+// startListening runs an Envoy with one site, whose module has the given settings.
 func startListening(t testing.TB, settings string) *listening {
 	t.Helper()
 	l := &listening{site: &site{filter: moduleFilter(settings)}, folder: t.TempDir(), settings: settings}
@@ -296,7 +298,7 @@ func (l *listening) write(t testing.TB, settings string) {
 // The method countLoaded returns how many versions of the listener Envoy has loaded.
 func (l *listening) countLoaded() int { return l.envoy.stat("listener_manager.lds.update_success") }
 
-// runWith runs an Envoy with a configuration and two workers.
+// runWith runs an Envoy with the configuration and with two workers.
 func (e *envoy) runWith(t testing.TB, configuration string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "envoy.yaml")
@@ -304,15 +306,15 @@ func (e *envoy) runWith(t testing.TB, configuration string) {
 	e.run(t, file, "--concurrency", "2", "--use-dynamic-base-id", "--disable-hot-restart")
 }
 
-// The type routing is a site whose routes are configured by a file. All requests take a route with
-// settings for the module.
+// The type routing is a site that reads its routes from a file. All requests take a route that has
+// its own settings for the module.
 type routing struct {
 	*site
 	folder, settings, table string
 	version                 int
 }
 
-// startRouting runs an Envoy with one site, whose route has the settings.
+// startRouting runs an Envoy with one site, whose route has the given settings for the module.
 func startRouting(t testing.TB, settings string) *routing {
 	t.Helper()
 	other := "name: other\nrules: [{name: all, limit: 7/31d}]\n"
@@ -330,7 +332,8 @@ func startRouting(t testing.TB, settings string) *routing {
 	return r
 }
 
-// The method write replaces the settings of the route. Settings without a store count in memory.
+// The method write replaces the settings of the route. If they have no store, the route counts in
+// memory.
 func (r *routing) write(t testing.TB, settings string) {
 	t.Helper()
 	if !strings.Contains(settings, "store:") {

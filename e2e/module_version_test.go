@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// The constant loader is the source of a program that loads a module as Envoy does. The program
-// does not provide Envoy's functions.
+// The constant loader is the source of a program that loads a module as Envoy does, but without
+// Envoy's functions.
 const loader = `#include <dlfcn.h>
 #include <stdio.h>
 int main(int count, char **arguments) {
@@ -25,8 +25,8 @@ int main(int count, char **arguments) {
 }
 `
 
-// TestModuleNamesAnUnsuitableEnvoy tests that an Envoy whose interface lacks a function does not
-// load the module, and that the module names the function and the versions of Envoy that have it.
+// TestModuleNamesAnUnsuitableEnvoy tests that the module rejects an Envoy whose interface lacks a
+// function. The message names the function and the versions of Envoy that have it.
 func TestModuleNamesAnUnsuitableEnvoy(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
@@ -48,8 +48,8 @@ func TestModuleNamesAnUnsuitableEnvoy(t *testing.T) {
 	}
 }
 
-// TestModuleMatchesTheInterface tests that Envoy takes the module for one of its own version, so
-// that Envoy does not warn of another version.
+// TestModuleMatchesTheInterface tests that Envoy does not warn that the module is for another
+// version of the interface.
 func TestModuleMatchesTheInterface(t *testing.T) {
 	t.Parallel()
 	e, sites := startModule(t, module(t), nil, threeADay)

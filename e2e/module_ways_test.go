@@ -15,8 +15,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// TestModuleWays tests that a request of any kind is limited once by the native module, counted for
-// the right client, and forwarded unchanged. The test's cases are those of TestEnvoyWays.
+// TestModuleWays tests that the native module charges requests of every kind one time and to the
+// right client, and forwards them unchanged. The cases are those of TestEnvoyWays.
 func TestModuleWays(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -46,13 +46,14 @@ func TestModuleWays(t *testing.T) {
 	}
 }
 
-// passesBodiesOver returns a test of bodies that stops Redis, and thereby decisions.
+// passesBodiesOver returns a test of requests with bodies that are undecided while the test pauses
+// Redis.
 func passesBodiesOver(redis *redistest.Server) func(s *site, t *testing.T, b *bridge) {
 	return func(s *site, t *testing.T, _ *bridge) { s.passesBodiesWhile(t, redis.Pause, redis.Resume) }
 }
 
-// TestModuleWhileRedisHangs tests that 64 connections go on while Redis hangs, with the default
-// deadline of 50 ms, under both values of on_error. No request waits for seconds.
+// TestModuleWhileRedisHangs tests that requests over 64 connections are answered in time while
+// Redis hangs. The deadline is the default of 50 ms, and on_error has either value.
 func TestModuleWhileRedisHangs(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -83,8 +84,8 @@ func TestModuleWhileRedisHangs(t *testing.T) {
 	}
 }
 
-// TestModuleStartsBesideAHungRedis tests that Envoy is ready although Redis hangs, that on_error
-// decides the first requests, and that limits hold when Redis answers.
+// TestModuleStartsBesideAHungRedis tests that Envoy becomes ready although Redis hangs, that
+// on_error decides the first requests, and that limits are enforced when Redis answers.
 func TestModuleStartsBesideAHungRedis(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -106,8 +107,8 @@ func TestModuleStartsBesideAHungRedis(t *testing.T) {
 	})
 }
 
-// TestModuleMemoryIsFlat tests that new clients with invalid credentials do not make Envoy's memory
-// grow permanently, and that the memory limit is applied.
+// TestModuleMemoryIsFlat tests that requests of ever new clients with invalid credentials do not
+// make Envoy's memory grow.
 func TestModuleMemoryIsFlat(t *testing.T) {
 	t.Parallel()
 	clients := unknownClients(t)
@@ -123,7 +124,7 @@ func TestModuleMemoryIsFlat(t *testing.T) {
 	file.edit(unknownClientsPolicy)
 	s := &site{direct: true, filter: moduleFilter("policy: " + file.path + "\nmemory_limit: 256MiB\nstore: {type: memory, counters_max: 15000}\n")}
 	e := startEnvoyIn(t, []string{modulePath(t)}, "", nil, s)
-	const warm = 20_000 // more than the counters
+	const warm = 20_000 // more clients than counters
 	s.visit(t, 0, warm)
 	before := e.residentKB()
 	s.visit(t, warm, warm+clients)

@@ -10,9 +10,9 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// TestModuleVerifiesCredentials tests that the module itself fetches a key set and follows a keys
-// file. Tokens and keys identify clients and their tiers, until the issuer replaces its key or a
-// key is revoked. Credentials that do not verify are denied.
+// TestModuleVerifiesCredentials tests that the module itself fetches a key set and follows edits of
+// a keys file. Tokens and API keys identify clients and their tiers until the issuer replaces its
+// key or the API key is revoked. A request with an invalid token or an unknown API key is denied.
 func TestModuleVerifiesCredentials(t *testing.T) {
 	t.Parallel()
 	former, next, stranger := newEC(t, "one"), newRSA(t, "two"), newEC(t, "one")

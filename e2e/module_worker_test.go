@@ -17,13 +17,13 @@ import (
 )
 
 // The constant sticking is a filter behind the module. A request with the header X-Stuck blocks its
-// worker until another process opens PIPE for writing.
+// worker until the test opens the named pipe PIPE for writing.
 const sticking = `{name: sticking, typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua,
         default_source_code: {inline_string: "function envoy_on_request(h) if h:headers():get('x-stuck') then io.open('PIPE'):close() end end"}}}`
 
-// TestModuleWithAStuckWorker tests a worker that is stuck in the hook that continues a request.
-// Meanwhile, requests of another worker are decided. Requests of the stuck worker are answered
-// after it continues. Each request is charged once.
+// TestModuleWithAStuckWorker tests an Envoy in which one of two workers is stuck after the module
+// has admitted a request. The other worker still decides requests. The requests of the stuck worker
+// are answered when it runs again. Each request is charged once.
 func TestModuleWithAStuckWorker(t *testing.T) {
 	t.Parallel()
 	const clients, further = 32, 10
@@ -107,7 +107,8 @@ func rangeOfDifferences(before, after []int64) (least, most int64) {
 	return least, most
 }
 
-// The function release opens a pipe for writing, which ends the wait of its reader.
+// The function release opens a pipe for writing, so that the stuck worker, which reads the pipe,
+// continues.
 func release(t testing.TB, pipe string) {
 	t.Helper()
 	eventually.Until(t, patience, "the worker waits for the pipe", func() bool {

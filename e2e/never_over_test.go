@@ -10,7 +10,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The load of the three nodes that share a limit.
+// These constants describe the load on three nodes that share a limit.
 const (
 	limit       = 1_000
 	nodes       = 3
@@ -57,15 +57,16 @@ func TestNeverOverWhileReloading(t *testing.T) {
 			}
 		}
 	})
-	// A request whose connection was closed by a reload might have been charged without an answer.
+	// A request whose connection was closed by a reload may have been charged although it got no
+	// answer.
 	if got.admitted.Load() > limit || got.admitted.Load()+got.broken.Load() < limit {
 		t.Errorf("admitted %d with %d broken, want exactly %d", got.admitted.Load(), got.broken.Load(), limit)
 	}
 	t.Logf("%d broken connections, %d admitted, %d refused", got.broken.Load(), got.admitted.Load(), got.refused.Load())
 }
 
-// loadNodes sends the requests to three nodes at once. The function meanwhile is called with the
-// first node, which receives further requests until meanwhile returns.
+// loadNodes sends requests to three nodes at once. It calls the function meanwhile, if there is
+// one, with the first node, and sends that node further requests until the function returns.
 func loadNodes(t *testing.T, url string, got *tally, meanwhile func(p *process)) {
 	var all []*process
 	for range nodes {
@@ -89,12 +90,12 @@ func loadNodes(t *testing.T, url string, got *tally, meanwhile func(p *process))
 	}
 }
 
-// steadyPause is the pause of a client before each request beyond the required number. The load
-// continues, but leaves the processors to the other parts of the test.
+// steadyPause is the pause of a client before each request beyond the required number. It leaves
+// most of the processors' time to the other parts of the test.
 const steadyPause = 40 * time.Millisecond
 
-// atLeastUntil returns a function that reports true for the first n calls, and after that until
-// done is closed. Each call after the first n sleeps for steadyPause.
+// atLeastUntil returns a function that returns true for the first n calls. Each later call sleeps
+// for steadyPause, and returns true until the channel done is closed.
 func atLeastUntil(done <-chan struct{}, n int64) func() bool {
 	enough := times(n)
 	return func() bool {

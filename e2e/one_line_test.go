@@ -124,7 +124,8 @@ func TestValidateAdaptAndReload(t *testing.T) {
 	}
 }
 
-// TestExamplesStart starts every example, changing only its port.
+// TestExamplesStart tests that Caddy starts with every example. Only the port of an example is
+// changed.
 func TestExamplesStart(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("../examples/*.caddyfile")

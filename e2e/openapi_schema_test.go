@@ -15,7 +15,7 @@ import (
 	"github.com/penstock/penstock/internal/operator"
 )
 
-// description is an OpenAPI document, with the answers that were compared with it.
+// description is an OpenAPI document, with a record of the answers that were compared with it.
 type description struct {
 	t    *testing.T
 	root map[string]any
@@ -49,7 +49,7 @@ func (d *description) at(keys ...string) map[string]any {
 	return node
 }
 
-// The method resolve follows $ref.
+// The method resolve returns the object to which a node refers by $ref, or the node itself.
 func (d *description) resolve(node map[string]any) map[string]any {
 	d.t.Helper()
 	if ref, ok := node["$ref"].(string); ok {
@@ -58,7 +58,7 @@ func (d *description) resolve(node map[string]any) map[string]any {
 	return node
 }
 
-// describesNothingElse fails for each described answer that was not seen.
+// describesNothingElse fails the test for each described answer that was not seen.
 func (d *description) describesNothingElse() {
 	for path, item := range d.at("paths") {
 		for method, operation := range item.(map[string]any) {
@@ -74,7 +74,8 @@ func (d *description) describesNothingElse() {
 	}
 }
 
-// describesRoutes fails unless the document has the routes of operators, and no others.
+// describesRoutes fails the test unless the document has exactly the routes of operators that
+// Penstock serves.
 func (d *description) describesRoutes() {
 	d.t.Helper()
 	var described, served []string
@@ -96,12 +97,12 @@ func (d *description) describesRoutes() {
 	}
 }
 
-// schemaKeywords lists the keywords that description.holds supports. Any other keyword in a schema
-// fails the test.
+// schemaKeywords lists the keywords that the method holds supports. The test fails if a schema has
+// any other keyword.
 var schemaKeywords = []string{"$ref", "type", "properties", "required", "additionalProperties", "items", "enum", "const", "minimum",
 	"maximum", "pattern", "description", "default", "anyOf"}
 
-// description.holds checks a value against a JSON Schema.
+// The method holds checks a value against a JSON Schema.
 func (d *description) holds(where string, schema, value any) {
 	d.t.Helper()
 	s, ok := schema.(map[string]any)
@@ -114,7 +115,7 @@ func (d *description) holds(where string, schema, value any) {
 			d.t.Errorf("%s: this test does not know the keyword %q", where, keyword)
 		}
 	}
-	if either, ok := s["anyOf"].([]any); ok { // a schema, or null
+	if either, ok := s["anyOf"].([]any); ok { // the first schema, or null
 		if value != nil {
 			d.holds(where, either[0], value)
 		}

@@ -29,9 +29,9 @@ rules:
   - {name: long, match: {path: /long, header: {X-Long: "a*"}}, limit: 10/1h}
 `
 
-// TestAnswersAreAsDescribed compares real answers of Caddy, its admin endpoint and the bridge with
-// docs/reference/openapi.yaml. The test fails if an answer differs, or if a described answer was
-// never seen.
+// TestAnswersAreAsDescribed compares real answers of Caddy, Caddy's admin endpoint and the bridge
+// with docs/reference/openapi.yaml. The test fails if an answer differs from its description, or if
+// a described answer was never seen.
 func TestAnswersAreAsDescribed(t *testing.T) {
 	d := readDescription(t)
 	folder := t.TempDir()
@@ -96,7 +96,7 @@ func (d *description) describesAdmin(p *process, policy string) {
 	ask("POST", "reload", "", 422)
 }
 
-// describesOutage sends a request to a Caddy whose Redis does not exist.
+// describesOutage compares the answers of a Caddy whose Redis does not exist.
 func (d *description) describesOutage(t *testing.T) {
 	p := startCaddy(t, "{\n"+explainedHead+"\tpenstock {\n\t\tdirectory\n\t\tname away\n\t\tstore redis redis://"+freeport.Address(t)+
 		"\n\t\ton_error deny\n\t}\n}\n:SITE {\n\tpenstock_status /quota\n\tpenstock 1/1h\n\trespond \"ok\"\n}\n")
@@ -148,8 +148,8 @@ func (d *description) describesBridge(t *testing.T) {
 	d.answers("/readyz", d.request("GET", "http://"+away+"/readyz", nil), 503)
 }
 
-// The method comparePost returns a function that compares the answer to a POST with the document,
-// and also the body of the request if the answer is a success.
+// The method comparePost returns a function that sends a POST and compares the answer with the
+// document. If the expected status is 200, the function also compares the body of the request.
 func (d *description) comparePost(server string) func(path, body string, status int) {
 	return func(path, body string, status int) {
 		d.t.Helper()
@@ -168,10 +168,11 @@ func (d *description) comparePost(server string) func(path, body string, status 
 	}
 }
 
-// aHash is the SHA-256 of an API key.
+// aHash is the SHA-256 hash of an API key.
 const aHash = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 
-// describesEdits changes the record of a client in every way, and imports another one.
+// describesEdits changes the record of a client in every way, imports records, and compares the
+// answers.
 func (d *description) describesEdits(p *process) {
 	post := d.comparePost("http://" + p.admin)
 	get := func(path, query string, status int) {
@@ -195,12 +196,12 @@ func (d *description) describesEdits(p *process) {
 		`","record":{"name":"old","client":"user:ann","limits":{"*":["5/1h"]}}}]`
 	post("/penstock/import", lines+`,"check":true`+why, 200)
 	post("/penstock/import", lines+`,"last":true`+why, 200)
-	post("/penstock/import", strings.Replace(lines, "abuse", "another", 1)+why, 200) // with a problem
+	post("/penstock/import", strings.Replace(lines, "abuse", "another", 1)+why, 200) // the record has a problem
 	post("/penstock/import", lines, 400)
 	post("/penstock/import", lines+"}", 422)
 }
 
-// describesKeys changes API keys.
+// describesKeys changes API keys, and compares the answers.
 func (d *description) describesKeys(p *process) {
 	post := d.comparePost("http://" + p.admin)
 	get := func(query string, status int) {
@@ -223,7 +224,7 @@ func (d *description) describesKeys(p *process) {
 	get("?client=ip:192.0.2.7", 422)
 }
 
-// describesEvents reads the events of the previous denials.
+// describesEvents reads the events of the previous denials, and compares the answers.
 func (d *description) describesEvents(p *process) {
 	get := func(query string, status int) reply {
 		r := d.request("GET", "http://"+p.admin+"/penstock/events"+query, nil)
@@ -238,7 +239,7 @@ func (d *description) describesEvents(p *process) {
 	get("?client=nobody", 422)
 }
 
-// The type reply is an answer with the method and the body of the exchange.
+// The type reply is an answer, with the method of the request and the body of the answer.
 type reply struct {
 	*http.Response
 	method, body string
@@ -265,7 +266,7 @@ func (d *description) do(r *http.Request) reply {
 	return d.read(r.Method, response)
 }
 
-// rawRequest sends a request that net/http would not send.
+// rawRequest sends a request that net/http's client would not send.
 func (d *description) rawRequest(address, text string) reply {
 	d.t.Helper()
 	connection, err := net.Dial("tcp", address)
@@ -283,7 +284,8 @@ func (d *description) rawRequest(address, text string) reply {
 	return d.read("GET", response)
 }
 
-// floodsQuota sends requests for limits over one connection, until an answer is not 200.
+// floodsQuota sends requests for the client's limits over one connection until the status of an
+// answer is not 200. It returns that answer.
 func (d *description) floodsQuota(address string) (r reply) {
 	d.t.Helper()
 	const requests = 1000
@@ -316,7 +318,7 @@ func (d *description) read(method string, response *http.Response) reply {
 	return reply{response, strings.ToLower(method), string(body)}
 }
 
-// description.answers compares an answer with the description of its path, method and status.
+// The method answers compares an answer with the description of its path, method and status.
 func (d *description) answers(path string, r reply, status int) {
 	d.t.Helper()
 	d.answersMethod(r.method, path, r, status)

@@ -20,11 +20,11 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// operatorsToken is the token of operators at bridges.
+// operatorsToken is the token of operators for the bridge and the native module.
 const operatorsToken = "0123456789abcdef0123"
 
-// allFronts is a Caddy, an Envoy with its bridge, and an Envoy with the native module, which count
-// in one Redis.
+// allFronts is a Caddy, an Envoy with its bridge, and an Envoy with the native module. All count in
+// one Redis.
 type allFronts struct {
 	t      *testing.T
 	caddy  *process
@@ -33,7 +33,7 @@ type allFronts struct {
 	bridge *bridge
 	native *site
 	redis  *redistest.Server
-	// targets are the flags that make Caddy, the bridge, the module or Redis the target of a
+	// targets holds the flags that make Caddy, the bridge, the module or Redis the target of a
 	// command.
 	targets map[string][]string
 }
@@ -69,8 +69,8 @@ func (f *allFronts) ask(target string, args ...string) commandResult {
 	return penstock(f.t, append(args, f.targets[target]...)...)
 }
 
-// The method runOnAll runs a command against every target, and fails the test unless the answers
-// are equal except for the times in them.
+// The method runOnAll runs a command against every target. It fails the test unless the answers are
+// equal, apart from times.
 func (f *allFronts) runOnAll(args ...string) (answer map[string]any) {
 	f.t.Helper()
 	var of string
@@ -105,7 +105,7 @@ func dropTimes(value any) {
 	}
 }
 
-// The function firstRemaining returns what is left of the first counter in a report.
+// The function firstRemaining returns the remaining units of the first counter in a report.
 func firstRemaining(report map[string]any) any {
 	counters, _ := report["counters"].([]any)
 	if len(counters) == 0 {
@@ -141,7 +141,7 @@ func TestCommandsAnswerAlikeEverywhere(t *testing.T) {
 		if left := firstRemaining(f.runOnAll("client", "--json", "--client", ann, "--rule", "api")); left != 3.0 {
 			t.Errorf("after a reset through %s, %v are left", target, left)
 		}
-		// Envoy's filter forgets a denial within a second.
+		// Within a second, Envoy's filter forgets that the client was denied.
 		eventually.Until(t, 20*time.Second, "Envoy admits the client again after a reset through "+target, func() bool { return through() == 200 })
 		eventually.Until(t, 20*time.Second, "and denies it beyond the limit", func() bool { return through() == 429 })
 	}
@@ -166,7 +166,8 @@ func TestCommandsAnswerAlikeEverywhere(t *testing.T) {
 	f.recordsAreTheSame()
 }
 
-// usageIsTheSame checks that every target reports the units that ann has used, also as a table.
+// usageIsTheSame checks that every target reports the units that ann has used, as JSON and as a
+// table.
 func (f *allFronts) usageIsTheSame() {
 	f.t.Helper()
 	if counter := f.runOnAll("usage", "header.x-user:ann", "--json", "--rule", "api")["counters"].([]any)[0].(map[string]any); counter["used"] != 3.0 {
@@ -184,7 +185,8 @@ func (f *allFronts) usageIsTheSame() {
 	}
 }
 
-// recordsAreTheSame makes a change through each target, and compares what all show.
+// recordsAreTheSame changes a client's record through each target, and checks that all targets show
+// the change.
 func (f *allFronts) recordsAreTheSame() {
 	f.t.Helper()
 	for target, user := range map[string]string{"Caddy": "header.x-user:cid", "Redis": "header.x-user:dan", "bridge": "header.x-user:eve", "module": "header.x-user:fay"} {
@@ -220,8 +222,8 @@ func (f *allFronts) recordsAreTheSame() {
 	f.keysAreTheSame()
 }
 
-// keysAreTheSame makes an API key through each target, and compares what all show. The commands of
-// keys take no policy file.
+// keysAreTheSame makes an API key through each target, and checks that all targets show it. The
+// commands for keys take no policy file.
 func (f *allFronts) keysAreTheSame() {
 	f.t.Helper()
 	f.targets["Redis"] = []string{"--redis", f.redis.URL()}
@@ -254,7 +256,7 @@ func TestABridgeWithoutADirectory(t *testing.T) {
 	}
 }
 
-// version returns the version of the bridge's policy.
+// The method version returns the version of the bridge's policy.
 func (b *bridge) version(t testing.TB) string {
 	t.Helper()
 	response, err := (&http.Client{Transport: b.transport()}).Get("http://bridge/readyz")
@@ -295,8 +297,8 @@ type topRule struct {
 	Admitted, Denied int
 }
 
-// state returns the state that a command reports for the node of a front, or "" if the node is not
-// listed.
+// The method state returns the state and the problems of a front's node, as a target reports them.
+// The state is "" if the node is not listed.
 func (f *allFronts) state(target, front string) (state string, problems []string) {
 	var told nodesReport
 	f.ask(target, "nodes", "--json").read(f.t, &told)
@@ -308,8 +310,9 @@ func (f *allFronts) state(target, front string) (state string, problems []string
 	return "", nil
 }
 
-// TestTheFleetIsSeen tests that every target lists a Caddy, a bridge and a native module over one
-// Redis, with their policies and problems, and that top adds up the denials of all.
+// TestTheFleetIsSeen tests that every target lists the Caddy, the bridge and the native module that
+// share one Redis, with their policies and problems. The command top adds up the requests of all of
+// them.
 func TestTheFleetIsSeen(t *testing.T) {
 	t.Parallel()
 	f := startAllFronts(t, strings.ReplaceAll(operatedPolicy, "/1h fixed_window", "/31d fixed_window"))
@@ -355,7 +358,7 @@ func TestTheFleetIsSeen(t *testing.T) {
 		t.Errorf("the table is %q", table)
 	}
 	f.file.edit("name: shop\nrules: nonsense\n")
-	f.targets["Redis"] = []string{"--redis", f.redis.URL()} // the command reads the file as well
+	f.targets["Redis"] = []string{"--redis", f.redis.URL()} // the policy file is wrong now
 	for _, target := range []string{"Caddy", "Redis"} {
 		eventually.Until(t, patience, "a rejected edit is a problem, through "+target, func() bool {
 			state, problems := f.state(target, "caddy")

@@ -17,15 +17,15 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The type printedPenalty is a client's penalty as the command prints it.
+// The type printedPenalty is a client's penalty as a command prints it.
 type printedPenalty struct {
 	Violations int64 `json:"violations"`
 	InForce    bool  `json:"in_force"`
 	WaitMs     int64 `json:"wait_ms"`
 }
 
-// The method penstock runs an operator's command about a client and returns the penalty in its
-// output.
+// The method penstock runs an operator's command about a client, and returns the penalty that the
+// command prints.
 func (p *process) penstock(verb, client string) printedPenalty {
 	p.t.Helper()
 	out, err := exec.Command(penstockProgram(p.t), verb, "--json", "--admin", p.admin, "--client", "api_key:"+client).CombinedOutput()
@@ -73,7 +73,7 @@ const penalties = shared + `:SITE {
 }
 `
 
-// client sends requests to two Caddys with an API key.
+// A client sends requests with an API key to two Caddys.
 type client struct {
 	name  string
 	nodes []*process
@@ -83,8 +83,8 @@ func (c client) get(node int, path string) answer {
 	return c.nodes[node].ask(context.Background(), http.MethodGet, path, "X-API-Key", keyOf(c.name))
 }
 
-// The method sendBurst sends n requests at once, to both nodes, and returns how many answers had
-// each status.
+// The method sendBurst sends n requests at once, half of them to each node. It returns the number
+// of answers by status.
 func (c client) sendBurst(n int, path string) map[int]int {
 	var mu sync.Mutex
 	var group sync.WaitGroup
@@ -105,8 +105,8 @@ func isPenalty(a answer) bool {
 	return a.status == http.StatusTooManyRequests && strings.Contains(a.body, "#abnormal-usage-detected")
 }
 
-// startPenalties starts two Caddys that share penalties. A client that never exceeds a limit sends
-// requests throughout the test, and must never be penalized.
+// startPenalties starts two Caddys that share penalties. Throughout the test, a client that never
+// exceeds a limit sends requests. The test fails if that client is penalized.
 func startPenalties(t *testing.T) (nodes []*process, redis *redistest.Server) {
 	t.Helper()
 	keys := newKeysFile(t, map[string]string{"good": "", "bad": "", "worse": "", "watched": "", "unlucky": ""})
@@ -142,10 +142,10 @@ func startPenalties(t *testing.T) (nodes []*process, redis *redistest.Server) {
 	return nodes, redis
 }
 
-// TestTwentyDenialsAreOneViolation: until a denied client may try again, further denials by the
-// same limit are part of the same violation, even if two Caddys share them. Denials by a second
-// limit are the second violation. The penalty applies on both nodes, and can be inspected and
-// lifted.
+// TestTwentyDenialsAreOneViolation tests that further denials by the same limit are part of the
+// same violation until the denied client may try again, even if two Caddys deny the requests.
+// Denials by a second limit are the second violation. The penalty applies on both nodes, and
+// operators can inspect and lift it.
 func TestTwentyDenialsAreOneViolation(t *testing.T) {
 	t.Parallel()
 	nodes, _ := startPenalties(t)
@@ -165,7 +165,8 @@ func TestTwentyDenialsAreOneViolation(t *testing.T) {
 	for node := range nodes {
 		for _, path := range []string{"/", "/elsewhere", "/first"} {
 			a := bad.get(node, path)
-			// Usually the limit of /first outlasts the penalty, and then determines the wait.
+			// The limit of /first usually lasts longer than the penalty, and then determines the
+			// wait.
 			if wait := a.number("Retry-After"); !isPenalty(a) || wait < 3500 || wait > 3600 && path != "/first" {
 				t.Errorf("%s of a penalized client: %d, Retry-After %d, %s", path, a.status, wait, a.body)
 			}
@@ -191,8 +192,8 @@ func TestTwentyDenialsAreOneViolation(t *testing.T) {
 	}
 }
 
-// TestPenaltiesEscalate: each violation after the threshold causes a longer penalty. The penalty
-// ends at the time in its Retry-After, and further requests do not extend it.
+// TestPenaltiesEscalate tests that each violation beyond the threshold causes a longer penalty. A
+// penalty ends at the time that Retry-After says, and further requests do not extend it.
 func TestPenaltiesEscalate(t *testing.T) {
 	t.Parallel()
 	nodes, redis := startPenalties(t)
@@ -208,10 +209,10 @@ func TestPenaltiesEscalate(t *testing.T) {
 	if worse.sendBurst(20, "/breath"); nodes[0].penstock("client", "worse").InForce {
 		t.Error("a penalty for the first violation")
 	}
-	// the limit's wait of 3 s, multiplied by 2 and by 4
+	// the wait of the limit, 3 s, multiplied by 2 and by 4
 	for n, longest := range []time.Duration{6 * time.Second, 12 * time.Second} {
-		// A unit becomes available and is used, and the next request is denied: only this is a new
-		// violation.
+		// A new violation needs a new unit: it becomes available, a request uses it, and the next
+		// request is denied.
 		eventually.Until(t, patience, "a penalty", func() bool { return isPenalty(worse.get(0, "/breath")) })
 		end := ends()
 		if left := time.Until(end); left > longest || left < longest/4 {
@@ -227,7 +228,7 @@ func TestPenaltiesEscalate(t *testing.T) {
 			t.Errorf("Retry-After %d with %d to %d s to go: %s", wait, least, most, a.body)
 		}
 		if n > 0 {
-			continue // the second penalty is long; the test need not wait for its end
+			continue // the second penalty is long, and the test does not wait for its end
 		}
 		eventually.Until(t, longest+patience, "the penalty ends", func() bool { return worse.get(0, "/").status == http.StatusOK })
 		if early := time.Until(end); early > 0 {
@@ -236,8 +237,8 @@ func TestPenaltiesEscalate(t *testing.T) {
 	}
 }
 
-// TestWhatIsNoViolation: a client that exceeds a limit that only logs, or a limit that all clients
-// share, commits no violation.
+// TestWhatIsNoViolation tests that a client commits no violation if it exceeds a limit that only
+// logs, or a limit that all clients share.
 func TestWhatIsNoViolation(t *testing.T) {
 	t.Parallel()
 	nodes, _ := startPenalties(t)

@@ -14,8 +14,8 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// The method drain sends a client's requests to the regions, one after another, until none of them
-// admits any. It returns how many were admitted.
+// The method drain sends a client's requests to the regions in turn until no region admits any. It
+// returns the number of admitted requests.
 func (l *lending) drain(user string, regions ...string) (admitted int) {
 	l.t.Helper()
 	for quiet := 0; quiet < 2; quiet++ {
@@ -28,7 +28,8 @@ func (l *lending) drain(user string, regions ...string) (admitted int) {
 	return admitted
 }
 
-// The method count returns the units of a client's counter in a region, 0 if there is no counter.
+// The method count returns the used units of a client's counter in a region, or 0 if there is no
+// counter.
 func (l *lending) count(user, region string) int {
 	l.t.Helper()
 	text := l.used(region, user)
@@ -42,7 +43,8 @@ func (l *lending) count(user, region string) int {
 	return n
 }
 
-// The method checkNormal waits until a new client gets exactly the whole limit in a region again.
+// The method checkNormal checks that a new client gets the whole limit in a region again, and no
+// more. The parameter since is the time at which the fault ended.
 func (l *lending) checkNormal(region, user string, since time.Time) {
 	l.t.Helper()
 	l.admitAll(region, user, 30)
@@ -50,9 +52,10 @@ func (l *lending) checkNormal(region, user string, since time.Time) {
 	l.checkNothingLeft(user)
 }
 
-// TestARegionForgets: the Redis of a region is emptied, or restored from an older backup. All
-// regions together exceed the limit by at most the units that this region has forgotten. A region
-// can forget at most its part of the limit. New clients get the limit, and no more, within seconds.
+// TestARegionForgets tests a region whose Redis is emptied, or is restored from an older backup.
+// All regions together exceed the limit by at most the units that this region has forgotten, and
+// these are at most its part of the limit. Soon afterwards, new clients get the whole limit, and no
+// more.
 func TestARegionForgets(t *testing.T) {
 	t.Parallel()
 	const limit, part = 30, 15
@@ -70,14 +73,14 @@ func TestARegionForgets(t *testing.T) {
 		takeUS(4)
 		before := 0
 		if fault == "restored" {
-			l.settle(ann) // so that no unit is lent between the backup and the look
+			l.settle(ann) // so that no unit is lent before the count below
 			if err := l.redis["us"].Client().Save(context.Background()).Err(); err != nil {
 				t.Fatal(err)
 			}
 			before = l.count(ann, "us")
 		}
 		takeUS(4)
-		for range 12 { // some of them are lent by us
+		for range 12 { // the region us lends some of these units
 			if l.take("eu", ann) {
 				admitted++
 			}
@@ -103,7 +106,7 @@ func TestARegionForgets(t *testing.T) {
 	}
 }
 
-// The method settle waits until no loan of a client's units is under way.
+// The method settle waits until no units of a client are being lent.
 func (l *lending) settle(user string) {
 	l.t.Helper()
 	last := -1
@@ -118,7 +121,7 @@ func (l *lending) settle(user string) {
 	})
 }
 
-// The method awaitAnswers waits until a region decides requests again.
+// The method awaitAnswers waits until a region admits a new client again.
 func (l *lending) awaitAnswers(region string) {
 	l.t.Helper()
 	clients := 0
@@ -129,10 +132,10 @@ func (l *lending) awaitAnswers(region string) {
 	})
 }
 
-// TestAWayBetweenRegionsIsCut: the network between two regions is cut in both directions, or one
-// region cannot connect to the other, or nothing that one region sends arrives. All requests are
-// decided, and never more than the limit are admitted. When the network works again, a new client
-// gets the whole limit within seconds.
+// TestAWayBetweenRegionsIsCut tests faults of the network between two regions. Neither region can
+// connect to the other, or only one of them can, or everything that one of them sends is lost. All
+// requests are decided, and no more than the limit are admitted. When the network works again, a
+// new client soon gets the whole limit.
 func TestAWayBetweenRegionsIsCut(t *testing.T) {
 	t.Parallel()
 	l := startLending(t, lendingPolicy)
@@ -152,7 +155,7 @@ func TestAWayBetweenRegionsIsCut(t *testing.T) {
 	for _, fault := range []struct {
 		name        string
 		begin, end  func()
-		least       int // units that are admitted meanwhile
+		least       int // units that must be admitted during the fault
 		first, last string
 	}{
 		{"eu cannot connect to us", back.cut, back.reconnect, 30, "eu", "us"},
@@ -178,8 +181,8 @@ func TestAWayBetweenRegionsIsCut(t *testing.T) {
 	}
 }
 
-// The method drainSome uses a few units of a client in each region, so that the agents are
-// connected to each other.
+// The method drainSome uses a few units of a client in each region, so that the agents connect to
+// each other.
 func (l *lending) drainSome(user string) (admitted int) {
 	l.t.Helper()
 	for range 2 {

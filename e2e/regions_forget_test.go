@@ -14,11 +14,11 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// TestForgetARegion: a region is lost with its Redis and its agent. After "penstock regions
-// forget", the two other regions together admit exactly the whole limit. If the Redis of one of
-// them is emptied, its agent writes again that the lost region is forgotten. The lost region comes
-// back without its data, learns that it was forgotten, and admits nothing until the next window,
-// even after "penstock regions restore".
+// TestForgetARegion tests the loss of a region with its Redis and its agent. After "penstock
+// regions forget", the two other regions together admit exactly the whole limit. If the Redis of
+// one of them is emptied, the agent of that region stores again that the lost region is forgotten.
+// When the lost region comes back without its data, it learns that it was forgotten. It then admits
+// nothing until the next window, even after "penstock regions restore".
 func TestForgetARegion(t *testing.T) {
 	t.Parallel()
 	l := startLending(t, lendingPolicy)
@@ -29,7 +29,7 @@ func TestForgetARegion(t *testing.T) {
 	for name, redis := range l.redis {
 		at[name] = name + "=" + redis.URL()
 	}
-	since := time.Now().Add(-32 * 24 * time.Hour).UTC().Format(time.RFC3339) // no client was seen there since
+	since := time.Now().Add(-32 * 24 * time.Hour).UTC().Format(time.RFC3339) // longer ago than the window
 	forget := []string{"regions", "forget", "us", "--region", at["eu"], "--since", since}
 	penstock(t, forget...).mustFail(t, "--it-is-down")
 	forget = append(forget, "--it-is-down")

@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/test/freeport"
 )
 
-// toldPolicy gives each client 100 units, all of which each region may admit.
+// toldPolicy gives each client 100 units. Every region may admit all of them.
 const toldPolicy = `name: shop
 on_error: deny
 regions: {us: 50, eu: 30, ap: 20}
@@ -21,7 +21,7 @@ identify: [{header: {name: X-User, unverified: true}}]
 rules: [{name: all, limit: 100/31d fixed_window, gossip: 1s}]
 `
 
-// The method used returns how many of a client's units count in a region, as text.
+// The method used returns the number of a client's units that a region counts as used, as text.
 func (l *lending) used(region, user string) string {
 	l.t.Helper()
 	words := strings.Fields(l.redis[region].Client().Get(l.t.Context(), "rl1:shop:all:{header.x-user:"+user+"}:2678400s:fw").Val())
@@ -31,7 +31,7 @@ func (l *lending) used(region, user string) string {
 	return words[1]
 }
 
-// The method awaitUsed waits until a client's units are known in all regions.
+// The method awaitUsed waits until all regions count the wanted number of a client's units as used.
 func (l *lending) awaitUsed(user, want string) {
 	l.t.Helper()
 	began := time.Now()
@@ -46,7 +46,8 @@ func (l *lending) awaitUsed(user, want string) {
 	l.t.Logf("after %v all regions know that %s has used %s", time.Since(began).Round(time.Millisecond), user, want)
 }
 
-// The method takeAll sends n requests of a client to a region, and returns how many are admitted.
+// The method takeAll sends n requests of a client to a region, and returns the number of admitted
+// requests.
 func (l *lending) takeAll(region, user string, n int) (admitted int) {
 	l.t.Helper()
 	for range n {
@@ -57,17 +58,18 @@ func (l *lending) takeAll(region, user string, n int) (admitted int) {
 	return admitted
 }
 
-// TestRegionsTellEachOther: with across: gossip, each of three regions enforces the whole limit by
-// its own Redis, and the agents, 200 ms apart, tell each other what was counted. A unit used in one
-// region counts in all. The limit is exceeded only by requests that other regions admit
-// before their agents have told it. A region that is cut off keeps deciding, and catches up later.
-// A region whose agent was killed, or whose Redis has lost its data, catches up too.
+// TestRegionsTellEachOther tests "across: gossip" with three regions whose agents are 200 ms apart.
+// Each region enforces the whole limit with its own Redis, and the agents tell each other the used
+// units. A unit that is used in one region soon counts in all of them. The limit is exceeded only
+// by requests that are admitted before the agents have told each other. A region that is cut off
+// still decides requests, and catches up later. A region whose agent was killed, or whose Redis has
+// lost its data, catches up too.
 func TestRegionsTellEachOther(t *testing.T) {
 	t.Parallel()
 	l := startLending(t, toldPolicy)
 	l.startAgentAt("ap", freeport.Address(t), socket(t)) // a second agent does no harm
 
-	// 50, 30 and 20 of 100.
+	// These are all 100 units of ann.
 	for region, n := range map[string]int{"us": 50, "eu": 30, "ap": 20} {
 		if got := l.takeAll(region, "ann", n); got != n {
 			t.Errorf("ann gets %d of %d units in %s", got, n, region)
@@ -76,7 +78,8 @@ func TestRegionsTellEachOther(t *testing.T) {
 	l.awaitUsed("ann", "100")
 	l.checkNothingLeft("ann")
 
-	// The others admit up to 20 units between two messages, so a limit is exceeded by up to 20.
+	// After each 30 requests, the test waits for the agents. Two other regions admit up to 20 units
+	// before, so the limit is exceeded by up to 20 units.
 	total := 0
 	for range 5 {
 		for range 10 {

@@ -31,11 +31,11 @@ identify: [{header: {name: X-User, unverified: true}}]
 rules: [{name: all, limit: 30/31d fixed_window}]
 `
 
-// roundTripMillis is the time of a round trip between two regions.
+// roundTripMillis is the time of a round trip between two regions, in milliseconds.
 const roundTripMillis = 200
 
-// The type lending is three regions, each with a Redis, a Caddy and an agent. Agents reach each
-// other over links with a delay.
+// The type lending holds three regions, each with a Redis, a Caddy and an agent. The links between
+// the agents have a delay.
 type lending struct {
 	t      *testing.T
 	policy string
@@ -46,7 +46,7 @@ type lending struct {
 	listen map[string]string   // the address of each agent
 	admin  map[string]string
 	agents map[string]*server
-	links  map[[2]string]*link // from an agent to another
+	links  map[[2]string]*link // by the names of the calling and the called region
 }
 
 func startLending(t *testing.T, policy string) *lending {
@@ -111,7 +111,7 @@ func (l *lending) take(region, user string) bool {
 	return a.status == http.StatusOK
 }
 
-// The method admitAll sends a client's requests to a region until n were admitted.
+// The method admitAll sends a client's requests to a region until n of them have been admitted.
 func (l *lending) admitAll(region, user string, n int) {
 	l.t.Helper()
 	admitted := 0
@@ -126,7 +126,7 @@ func (l *lending) admitAll(region, user string, n int) {
 	})
 }
 
-// The method checkNothingLeft checks that a client gets nothing in any region.
+// The method checkNothingLeft checks that no region admits a further request of a client.
 func (l *lending) checkNothingLeft(user string) {
 	l.t.Helper()
 	for range 3 {
@@ -149,8 +149,8 @@ func (l *lending) cut(cut bool) {
 	}
 }
 
-// startEnvoy starts an Envoy in a region, with the filter at one address and the rate limit service
-// behind the other.
+// startEnvoy starts an Envoy in a region with two sites. One has the filter, and the other has
+// Envoy's own filter, which calls the rate limit service of the same bridge.
 func (l *lending) startEnvoy(region string) (filter, service *site, bridge *bridge) {
 	l.t.Helper()
 	filter, service = &site{set: "on_error: deny\ndeadline: 10s"}, &site{filter: garbageRLS, routes: userRoute}
@@ -163,13 +163,13 @@ func (l *lending) startEnvoy(region string) (filter, service *site, bridge *brid
 	return filter, service, bridge
 }
 
-// userRoute sends the rate limit service the name of the user.
+// userRoute is a route that makes Envoy send the name of the user to the rate limit service.
 const userRoute = `{match: {prefix: /}, route: {cluster: upstream, timeout: 30s, rate_limits: [{actions: [
   {request_headers: {header_name: x-user, descriptor_key: x-user}}]}]}},`
 
-// checkBurst sends a client's requests to an address of a region at once. The client gets all of
-// its units, and nothing more anywhere. The function scrape returns the metrics of the process that
-// decides.
+// checkBurst sends 60 requests of a client to an address of a region at once. It checks that the
+// client gets all of its units, and that no region admits more. The function scrape returns the
+// metrics of the process that decides.
 func (l *lending) checkBurst(region, address, user string, scrape func() string) {
 	l.t.Helper()
 	var admitted atomic.Int64
@@ -186,22 +186,22 @@ func (l *lending) checkBurst(region, address, user string, scrape func() string)
 	asking.Wait()
 	n := int(admitted.Load())
 	l.t.Logf("%s: a burst of 60 got %d of 30 units", user, n)
-	l.admitAll(region, user, 30-n) // on a slow machine, a request may have waited in vain
+	l.admitAll(region, user, 30-n) // on a slow machine, a loan may come too late for a request
 	l.checkNothingLeft(user)
 	if metrics := scrape(); !strings.Contains(metrics, "penstock_loan_waits_total{") || n < 30 && !strings.Contains(metrics, `{result="late"}`) {
 		l.t.Errorf("%s: a burst of 60 got %d units:\n%s", user, n, metrics)
 	}
 }
 
-// TestRegionsLend: with across: lease, a client gets the whole limit in one region, although that
-// region has only the smallest part, and the client gets nothing more anywhere. The requests of a
-// burst wait for the loans, in Caddy, at Envoy's filter and at the rate limit service. The regions
-// are 200 ms apart. If the regions are cut off from each other, each region admits its part. If an
-// agent is killed, only units under way are lost.
+// TestRegionsLend tests "across: lease" with regions that are 200 ms apart. A client gets the whole
+// limit in one region, although that region has only the smallest part. No region admits more. The
+// requests of a burst wait for the loans in Caddy, in Envoy's filter and in the rate limit service.
+// If the regions are cut off from each other, each region admits its part. After an agent was
+// killed and restarted, a client again gets the whole limit.
 func TestRegionsLend(t *testing.T) {
 	t.Parallel()
 	l := startLending(t, lendingPolicy)
-	l.startAgentAt("ap", freeport.Address(t), socket(t)) // two agents in a region keep the promise
+	l.startAgentAt("ap", freeport.Address(t), socket(t)) // a second agent does no harm
 	filter, service, bridge := l.startEnvoy("ap")
 	l.checkBurst("ap", l.sites["ap"].address, "ann", l.sites["ap"].scrape)
 	l.checkBurst("ap", filter.address, "dan", bridge.scrape)
@@ -233,8 +233,8 @@ func TestRegionsLend(t *testing.T) {
 	}
 }
 
-// TestRegionAgentIsClosed: an agent lends only to callers that show a certificate of the regions'
-// authority, and starts only with all flags that it needs.
+// TestRegionAgentIsClosed tests that an agent does not lend to a caller without a certificate of
+// the regions' authority, and that it starts only with all flags that it needs.
 func TestRegionAgentIsClosed(t *testing.T) {
 	t.Parallel()
 	folder, policy := t.TempDir(), filepath.Join(t.TempDir(), "policy.yaml")
@@ -271,8 +271,8 @@ func TestRegionAgentIsClosed(t *testing.T) {
 	checkSilentCallers(t, s, listen, folder)
 }
 
-// checkSilentCallers opens more connections to an agent than the agent may have, and sends nothing
-// over them. Another agent is answered nevertheless.
+// checkSilentCallers opens more connections to an agent than the agent keeps open, and sends
+// nothing over them. It checks that another agent is answered nevertheless.
 func checkSilentCallers(t *testing.T, s *server, listen, folder string) {
 	t.Helper()
 	const many, most = 600, 256 + 32 // connections, and files of the process
@@ -301,8 +301,8 @@ func checkSilentCallers(t *testing.T, s *server, listen, folder string) {
 	}
 }
 
-// The function newTrustingConfig returns a configuration that trusts the authority and has no
-// certificate.
+// The function newTrustingConfig returns a configuration that trusts the authority, but has no
+// certificate of its own.
 func newTrustingConfig(t *testing.T, folder string) *tls.Config {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(folder, "ca.pem"))
@@ -314,8 +314,8 @@ func newTrustingConfig(t *testing.T, folder string) *tls.Config {
 	return &tls.Config{RootCAs: pool}
 }
 
-// issueAgentCertificates writes an authority, and certificates for the agents of the regions us, eu
-// and ap on this machine.
+// issueAgentCertificates writes the files of a certificate authority, and of certificates for the
+// agents of the regions us, eu and ap on this machine.
 func issueAgentCertificates(t *testing.T, folder string) {
 	t.Helper()
 	file := func(name string) string { return filepath.Join(folder, name) }

@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// lentTraffic is the traffic of one client to three regions, and what was seen of it.
+// lentTraffic is the traffic of one client to three regions, and the counts of its answers.
 type lentTraffic struct {
 	name   string
 	rate   float64 // as a multiple of the limit
 	region func(since time.Duration, random *rand.Rand) string
-	// decidedMin and denialsMin are the least shares of all requests, and of the denied requests,
-	// that must be decided without a wait for another region.
+	// decidedMin is the least share of all requests that must be decided without a wait for another
+	// region. denialsMin is the same for the denied requests.
 	decidedMin, denialsMin float64
 
 	mu                                 sync.Mutex
@@ -25,8 +25,8 @@ type lentTraffic struct {
 	admitted                           map[int64]int // by the number of the window
 }
 
-// note counts an answer. A request that waits for another region takes a round trip, and a request
-// that does not takes milliseconds.
+// The method note counts an answer. A request that waits for another region takes at least a round
+// trip. Other requests take only milliseconds.
 func (l *lentTraffic) note(window int64, status int, took time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -52,10 +52,11 @@ func shareOf(part, whole int) float64 {
 	return float64(part) / float64(whole)
 }
 
-// TestLoansMeetTheirTargets sends the traffic of the simulation's tables to three Caddys, each with
-// a Redis and an agent, 200 ms apart. No window admits more than the limit. In "make exam", with
-// windows of a minute on a machine that does nothing else, the shares of requests that do not wait
-// for another region are as docs/explanation/regions.md promises.
+// TestLoansMeetTheirTargets sends the kinds of traffic of the simulation to three regions that are
+// 200 ms apart. No more requests than the limit are admitted in any window. In "make exam", the
+// windows are a minute long, and the machine does nothing else. There the test also checks that as
+// many requests are decided without a wait for another region as docs/explanation/regions.md
+// promises.
 func TestLoansMeetTheirTargets(t *testing.T) {
 	t.Parallel()
 	const windows = 2
@@ -101,9 +102,9 @@ rules: [{name: all, limit: %d/%s sliding_window}]
 	}
 }
 
-// The method send sends the traffic's requests at random times from the start on, and waits until
-// all are answered. Requests near the end of a window are omitted, because it is not known in which
-// window they count.
+// The method send sends the requests of the traffic at random times after the start, and waits
+// until all are answered. It omits requests near the end of a window, because it would be unknown
+// in which window they count.
 func (l *lending) send(traffic *lentTraffic, random *rand.Rand, start time.Time, length, span time.Duration, limit float64) {
 	const margin = 2 * time.Second
 	perSecond := traffic.rate * limit / (span - margin).Seconds()
@@ -133,7 +134,7 @@ func (l *lending) send(traffic *lentTraffic, random *rand.Rand, start time.Time,
 	answers.Wait()
 }
 
-// The method checkTraffic checks what was seen of the traffic.
+// The method checkTraffic checks the counts of the traffic's answers.
 func (l *lending) checkTraffic(traffic *lentTraffic, limit int, targets bool) {
 	l.t.Helper()
 	decided, denials := shareOf(traffic.atOnce, traffic.sent), shareOf(traffic.deniedAtOnce, traffic.denied)

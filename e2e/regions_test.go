@@ -30,7 +30,7 @@ func regionalCaddyfile(region string) string {
 	return strings.Replace(editedCaddyfile, "	penstock {\n", "	penstock {\n		region "+region+"\n", 1)
 }
 
-// startRegionalCaddy runs Caddy in a region, with the policy in a file.
+// startRegionalCaddy runs a Caddy in a region. It writes the policy to a file.
 func startRegionalCaddy(t *testing.T, region, policy string, redis *redistest.Server) *process {
 	t.Helper()
 	file := newRenamedFile(t, filepath.Join(t.TempDir(), "policy.yaml"))
@@ -38,12 +38,14 @@ func startRegionalCaddy(t *testing.T, region, policy string, redis *redistest.Se
 	return startCaddy(t, regionalCaddyfile(region), "PENSTOCK_REDIS="+redis.URL(), "POLICY="+file.path)
 }
 
-// addressRoute sends the rate limit service the address of the client.
+// addressRoute is a route that makes Envoy send the address of the client to the rate limit
+// service.
 const addressRoute = `{match: {prefix: /}, route: {cluster: upstream, timeout: 30s, rate_limits: [{actions: [{remote_address: {}}]}]}},`
 
-// TestRegionsAddUp: three regions, each with a Redis of its own, share one limit. Caddy enforces it
-// in one, Envoy's filter and the rate limit service in the second, the native module in the third.
-// Each region gets more requests than its part of the limit, and admits exactly its part.
+// TestRegionsAddUp tests three regions, each with its own Redis, that share one limit. The limit is
+// enforced by Caddy in the first region, by Envoy's filter and the rate limit service in the
+// second, and by the native module in the third. Each region gets more requests than its part of
+// the limit, and admits exactly its part.
 func TestRegionsAddUp(t *testing.T) {
 	t.Parallel()
 	const each = 700 // requests to each front
@@ -99,9 +101,9 @@ func TestRegionsAddUp(t *testing.T) {
 // counts all clients together are not sent.
 func hiddenFields(a *answer) bool { return a.header.Get("X-RateLimit-Limit") == "" }
 
-// TestRegionsDivideEveryKind: limits of all algorithms, bursts, tiers and limits of single clients
-// are divided, and each client's requests over all regions add up to its limit. Header fields show
-// the region's part.
+// TestRegionsDivideEveryKind tests that the regions divide limits of all algorithms, bursts, and
+// limits of single clients. The parts of all regions add up to the limit. The header fields of a
+// response show the part of its region.
 func TestRegionsDivideEveryKind(t *testing.T) {
 	t.Parallel()
 	const policy = `name: shop
@@ -141,8 +143,8 @@ rules:
 		{"/log", []string{"X-User", "ann"}, [3]int{2, 4, 6}},     // 2.4, 3.6 and 6
 		{"/bucket", []string{"X-User", "ann"}, [3]int{3, 5, 9}},  // 3.4, 5.1 and 8.5 of 17
 		{"/month", []string{"X-User", "ann"}, [3]int{3, 4, 7}},   // 2.8, 4.2 and 7
-		{"/fixed", []string{"X-API-Key", key}, [3]int{1, 2, 4}},  // 1.4, 2.1 and 3.5 of its own 7
-		{"/month", []string{"X-API-Key", key}, [3]int{0, 1, 1}},  // 0.4, 0.6 and 1 of its own 2
+		{"/fixed", []string{"X-API-Key", key}, [3]int{1, 2, 4}},  // 1.4, 2.1 and 3.5 of the key's own 7
+		{"/month", []string{"X-API-Key", key}, [3]int{0, 1, 1}},  // 0.4, 0.6 and 1 of the key's own 2
 	} {
 		for i, address := range addresses {
 			admitted := 0
@@ -167,8 +169,8 @@ rules:
 	}
 }
 
-// TestRegionsAreNamed: each front rejects a policy with regions if the front is in none of them,
-// and the command checks every region.
+// TestRegionsAreNamed tests that a bridge rejects a policy with regions unless --region names one
+// of them, and that "penstock validate" checks the limits of every region.
 func TestRegionsAreNamed(t *testing.T) {
 	t.Parallel()
 	file := newRenamedFile(t, filepath.Join(t.TempDir(), "policy.yaml"))
@@ -193,7 +195,7 @@ func TestRegionsAreNamed(t *testing.T) {
 	checkRejected(t, file.path, "less than 6 times the 1s in which the regions tell each other")
 }
 
-// The function checkRejected checks that validate rejects a policy and says why.
+// The function checkRejected checks that "penstock validate" rejects a policy and says why.
 func checkRejected(t *testing.T, path, why string) {
 	t.Helper()
 	if r := penstock(t, "validate", path); r.status != 1 || !strings.Contains(r.out, why) {

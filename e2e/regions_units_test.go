@@ -9,8 +9,9 @@ import (
 	"testing"
 )
 
-// TestClientShowsUnits: "penstock client show" says which region has how many units of a client's
-// counters. A region whose Redis does not answer is named, and the others are shown.
+// TestClientShowsUnits tests that "penstock client show" prints how many units of a client's limit
+// each region has. If the Redis of a region does not answer, the command names that region, and
+// prints the others.
 func TestClientShowsUnits(t *testing.T) {
 	t.Parallel()
 	l := startLending(t, lendingPolicy)

@@ -18,18 +18,19 @@ import (
 	"time"
 )
 
-// The type standIn is an agent of the region us that was written only from the format of the
-// messages, as if it were of another release. Its part of each client's limit is 15 units.
+// The type standIn takes the place of the agent of the region us, as if that agent were of another
+// release. It was written from the format of the messages alone. Its part of each client's limit is
+// 15 units.
 type standIn struct {
 	t      *testing.T
 	client *http.Client
 	server *http.Server
 
 	mu       sync.Mutex
-	paths    []string                  // that it knows
-	more     map[string]any            // fields that it adds to what it says
-	lent     map[string]int64          // by the key of a counter
-	question map[string]map[string]any // the last one of each key
+	paths    []string                  // the paths that the stand-in serves
+	more     map[string]any            // fields that the stand-in adds to its messages
+	lent     map[string]int64          // units, by the key of the counter
+	question map[string]map[string]any // the last question about each key
 }
 
 // The method startStandIn starts a stand-in in place of the agent of the region us.
@@ -50,7 +51,7 @@ func (l *lending) startStandIn() *standIn {
 		l.t.Fatal(err)
 	}
 	s.server = &http.Server{Handler: http.HandlerFunc(s.serve), TLSConfig: config, ReadHeaderTimeout: patience}
-	go s.server.ServeTLS(listener, "", "") //nolint:errcheck // it is closed
+	go s.server.ServeTLS(listener, "", "") //nolint:errcheck // ServeTLS returns when it is closed
 	l.t.Cleanup(s.close)
 	return s
 }
@@ -60,7 +61,8 @@ func (s *standIn) close() {
 	s.client.CloseIdleConnections()
 }
 
-// The method serve lends all that a counter has left, and takes units back.
+// The method serve lends the remaining units of a counter on request, and takes returned units
+// back.
 func (s *standIn) serve(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,9 +95,9 @@ func (s *standIn) serve(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
-// The method borrow asks the agent of a region for units of a counter about which that agent has
-// asked. The question lacks the fields that the first release did not have, and has those of a
-// later release.
+// The method borrow asks the agent of a region for units of a counter about which the stand-in was
+// asked before. The question lacks the fields that the first release did not have, and has the
+// fields of the stand-in's release.
 func (s *standIn) borrow(address, path, key string, units int) (status int, answer string) {
 	s.t.Helper()
 	s.mu.Lock()
@@ -132,11 +134,11 @@ func (s *standIn) keys() (keys []string) {
 	return keys
 }
 
-// TestAgentsOfTwoReleases: the agent of the region us is one of an earlier release, which lacks
-// fields and paths, or one of a later release, which has more fields. Both lend and borrow, and the
-// clients of eu never get more than the limit. If that agent speaks another version of the
-// protocol, both sides refuse and say so. When the region us has an agent of this release again,
-// clients get the whole limit.
+// TestAgentsOfTwoReleases tests agents of this release with an agent of another release in the
+// region us. An agent of an earlier release lacks fields and paths, and an agent of a later release
+// has more fields. Agents of both kinds lend and borrow, and clients get exactly the limit. If the
+// other agent speaks another version of the protocol, both sides refuse and say so. When the region
+// us has an agent of this release again, clients get the whole limit.
 func TestAgentsOfTwoReleases(t *testing.T) {
 	t.Parallel()
 	l := startLending(t, lendingPolicy)

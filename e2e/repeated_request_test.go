@@ -25,8 +25,8 @@ const repeatedCaddyfile = `{
 }
 `
 
-// repeatedPolicy allows 5 requests to each path. Under the rule of /cost, a request without a known
-// cost is charged 50 of 250 units.
+// repeatedPolicy allows 5 requests to each path. Under the rule of /cost, a request whose cost is
+// unknown is charged 50 of 250 units.
 const repeatedPolicy = `name: repeated
 rules:
   - {name: refunded, match: {path: /refunded}, limit: 5/31d, refund_on: {status: 5xx}}
@@ -34,11 +34,11 @@ rules:
   - {name: cost, match: {path: /cost}, limit: 250/31d, cost_after: {header: X-Cost, estimate: 1, max: 50}}
 `
 
-// repeatedRoute makes Envoy repeat a lost request, but only one time.
+// repeatedRoute makes Envoy repeat a lost request one time.
 const repeatedRoute = `{match: {prefix: /}, route: {cluster: upstream, retry_policy: {retry_on: "reset,connect-failure", num_retries: 1}}}, `
 
-// endingUpstream is a server that ends when it has received a request to any path but /warm, as if
-// the request had crashed it.
+// endingUpstream is a server that ends when it receives a request, as if the request had crashed
+// it. Only requests to /warm are answered.
 type endingUpstream struct {
 	received atomic.Int64
 	ended    chan string // its address
@@ -54,8 +54,9 @@ func (u *endingUpstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	u.ended <- r.Context().Value(http.LocalAddrContextKey).(net.Addr).String()
 }
 
-// TestRequestsThatEndTheirUpstreamCount: a request ends its upstream before the response. The proxy
-// repeats the request, and cannot connect. The request counts, since the upstream received it.
+// TestRequestsThatEndTheirUpstreamCount tests a request that ends its upstream before the response.
+// The proxy repeats the request, but cannot connect. The request counts nevertheless, because the
+// upstream has received it.
 func TestRequestsThatEndTheirUpstreamCount(t *testing.T) {
 	t.Parallel()
 	for front, start := range map[string]func(t *testing.T, u *endingUpstream) (address string){
@@ -88,13 +89,13 @@ func TestRequestsThatEndTheirUpstreamCount(t *testing.T) {
 	}
 }
 
-// endBy sends 12 requests to a path, and starts the upstream again after each. endBy returns how
-// many of them the upstream received.
+// The method endBy sends 12 requests to a path. After each request that has ended the upstream, it
+// starts the upstream again. It returns the number of requests that the upstream received.
 func (u *endingUpstream) endBy(t *testing.T, to, path string) int64 {
 	t.Helper()
 	before := u.received.Load()
 	for range 12 {
-		// The proxy then has a connection to the upstream, on which it sends the next request.
+		// Afterwards the proxy has a connection to the upstream, and uses it for the next request.
 		eventually.Until(t, patience, "the upstream answers", func() bool { return statusOf(t, to+"/warm") == http.StatusOK })
 		status := statusOf(t, to+path)
 		if status == http.StatusTooManyRequests {

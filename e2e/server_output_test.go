@@ -14,8 +14,8 @@ import (
 	"github.com/penstock/penstock/internal/test/freeport"
 )
 
-// TestABridgeOutlivesTheReaderOfItsLog tests that a bridge goes on if the process that reads its
-// log and its events has ended.
+// TestABridgeOutlivesTheReaderOfItsLog tests that a bridge goes on after the reader of its log and
+// of its events has gone.
 func TestABridgeOutlivesTheReaderOfItsLog(t *testing.T) {
 	t.Parallel()
 	read, write, err := os.Pipe()

@@ -12,8 +12,9 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// TestShadowBehindEnvoy: with the filter and with the rate limit service, a candidate that is
-// stricter for one path and looser for another changes no answer. The bridge counts its decisions.
+// TestShadowBehindEnvoy tests a candidate policy with the filter and with the rate limit service.
+// The candidate is stricter than the policy in force for one path and looser for another. It
+// changes no answer, and the bridge counts its decisions.
 func TestShadowBehindEnvoy(t *testing.T) {
 	t.Parallel()
 	const policy = `name: shop

@@ -34,8 +34,8 @@ const candidateCaddyfile = `{
 }
 `
 
-// The two policies disagree both ways. The candidate is stricter for /tight and looser for /loose,
-// and blocks /blocked.
+// The candidate policy is stricter than the policy in force for /tight, looser for /loose, and
+// blocks /blocked.
 const (
 	inForcePolicy = `rules:
   - {name: tight, match: {path: /tight}, limit: 500/31d fixed_window}
@@ -68,8 +68,8 @@ func startTrial(t *testing.T) *trial {
 	return tr
 }
 
-// The method ask sends n requests for each path from several connections to both nodes. The method
-// returns how many were admitted, by path.
+// The method ask sends n requests for each path to both nodes, over several connections. It returns
+// the number of admitted requests by path.
 func (tr *trial) ask(t *testing.T, n int, paths ...string) map[string]int64 {
 	t.Helper()
 	const connections = 8
@@ -97,7 +97,8 @@ func (tr *trial) ask(t *testing.T, n int, paths ...string) map[string]int64 {
 	return admitted
 }
 
-// The method countDecided returns the sum of a shadow metric over both nodes.
+// The method countDecided returns the number of requests with the given decisions of the policy in
+// force and of the candidate, on both nodes together.
 func (tr *trial) countDecided(present, candidate string) (n int) {
 	for _, node := range tr.nodes {
 		n += int(node.metric(fmt.Sprintf(`penstock_shadow_decisions_total{candidate=%q,policy="trial.shadow",present=%q}`, candidate, present)))
@@ -105,7 +106,8 @@ func (tr *trial) countDecided(present, candidate string) (n int) {
 	return n
 }
 
-// outcome returns how often the candidate's rule had an outcome, on both nodes together.
+// The method outcome returns the number of times that a rule of the candidate had an outcome, on
+// both nodes together.
 func (tr *trial) outcome(rule, outcome string) (n int) {
 	for _, node := range tr.nodes {
 		n += int(node.metric(fmt.Sprintf(`penstock_requests_total{outcome=%q,policy="trial.shadow",rule=%q}`, outcome, rule)))
@@ -113,11 +115,11 @@ func (tr *trial) outcome(rule, outcome string) (n int) {
 	return n
 }
 
-// TestACandidateUnderLoad: clients see only the policy in force, and the metrics count exactly
-// where the candidate differs.
+// TestACandidateUnderLoad tests that clients see only the policy in force, and that the metrics
+// count the decisions of the candidate exactly.
 func TestACandidateUnderLoad(t *testing.T) {
 	t.Parallel()
-	const each = 900 // in total fewer than the queue for evaluation can hold, so none is skipped
+	const each = 900 // the evaluation queue has room for all requests together, so none is skipped
 	tr := startTrial(t)
 	admitted := tr.ask(t, each, "/tight", "/loose", "/same", "/blocked")
 	for path, want := range map[string]int64{"/tight": 500, "/loose": 100, "/same": 200, "/blocked": each} {
@@ -142,8 +144,8 @@ func TestACandidateUnderLoad(t *testing.T) {
 			t.Errorf("the candidate's rule %s has %s %d, want %d", c.rule, c.outcome, got, c.want)
 		}
 	}
-	// The candidate admits a fixed number of the requests for /tight and /same, but which ones
-	// depends on their order.
+	// The number of requests for /tight and /same that the candidate admits is fixed. Which
+	// requests these are depends on their order.
 	if got, want := tr.countDecided("admitted", "refused")+tr.countDecided("refused", "refused"), each-60+each-200+each; got != want {
 		t.Errorf("the candidate would have refused %d, want %d", got, want)
 	}
@@ -160,8 +162,8 @@ func TestACandidateUnderLoad(t *testing.T) {
 	}
 }
 
-// TestACandidateIsEdited: the candidate's file is watched too. A wrong edit of it is rejected, and
-// the policy in force is not affected.
+// TestACandidateIsEdited tests that the candidate's file is watched too. A wrong edit of the file
+// is rejected, and the policy in force is not affected.
 func TestACandidateIsEdited(t *testing.T) {
 	t.Parallel()
 	tr := startTrial(t)
@@ -198,8 +200,8 @@ func TestACandidateIsEdited(t *testing.T) {
 	}
 }
 
-// TestAWrongCandidateIsNotStarted: a wrong candidate is rejected at the start and by a reload. The
-// running configuration continues.
+// TestAWrongCandidateIsNotStarted tests that a reload and "caddy validate" reject a wrong
+// candidate. After the reload, the previous configuration remains in force.
 func TestAWrongCandidateIsNotStarted(t *testing.T) {
 	t.Parallel()
 	tr := startTrial(t)
@@ -207,7 +209,7 @@ func TestAWrongCandidateIsNotStarted(t *testing.T) {
 	wrong := newRenamedFile(t, filepath.Join(t.TempDir(), "wrong.yaml"))
 	wrong.edit("rules: [{name: a, limit: 5/minute}]\n")
 	p.write(strings.ReplaceAll(candidateCaddyfile, "{env.CANDIDATE}", wrong.path))
-	// Ignore how often the message was quoted before it was printed.
+	// The backslashes are removed, because each layer that quotes the message adds some.
 	const want = `wrong.yaml:1: rules[0] "a".limit[0]: "5/minute": window "minute" has no number; write 1m`
 	says := func(text string) bool { return strings.Contains(strings.ReplaceAll(text, `\`, ``), want) }
 	if err := p.reload(); err == nil || !says(err.Error()) {
@@ -221,7 +223,7 @@ func TestAWrongCandidateIsNotStarted(t *testing.T) {
 	if got := tr.ask(t, 300, "/same"); got["/same"] != 200 {
 		t.Errorf("%d admitted by the policy in force, want 200", got["/same"])
 	}
-	// Until the next successful reload, Caddy's endpoint shows the metrics of the rejected
+	// Until the next successful reload, Caddy's admin endpoint shows the metrics of the rejected
 	// configuration.
 	p.write(candidateCaddyfile)
 	if err := p.reload(); err != nil {

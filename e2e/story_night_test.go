@@ -14,17 +14,17 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The type alertStory is a story with a Prometheus that scrapes the Caddys.
+// The type alertStory is a [story] with a Prometheus that scrapes the Caddys.
 type alertStory struct {
 	*story
 	monitor *monitor
-	users   int // the users that have sent requests
+	users   int // number of users that have sent requests
 }
 
-// TestTheStoryOfTheNight: requests are denied, and an operator finds out which rule denies whom and
-// since when, and whether the cause is a client, the policy or the store. Each cause shows in
-// different places: top and an event, nodes and an alert about the policy, alerts about Redis and
-// an event of the outage.
+// TestTheStoryOfTheNight tests that an operator can find out why requests are denied. The cause is
+// a client, the policy or the store. A client shows in the command top and in an event, the policy
+// shows in the command nodes and in an alert, and the store shows in alerts about Redis and in an
+// event.
 func TestTheStoryOfTheNight(t *testing.T) {
 	t.Parallel()
 	n := &alertStory{story: startStory(t, redistest.StartTCP(t))}
@@ -43,7 +43,8 @@ func TestTheStoryOfTheNight(t *testing.T) {
 	n.theStoreIsTheCause()
 }
 
-// The method alerts returns the names of the alerts that fire, but not those about a busy machine.
+// The method alerts returns the names of the alerts that fire, without those that a busy machine
+// may cause.
 func (n *alertStory) alerts() []string {
 	n.t.Helper()
 	fired := slices.DeleteFunc(n.monitor.firing(), func(name string) bool { return strings.HasPrefix(name, "PenstockCheckSlow") })
@@ -51,14 +52,16 @@ func (n *alertStory) alerts() []string {
 	return slices.Compact(fired)
 }
 
-// awaitAlerts waits until alerts fire, and writes them to the transcript.
+// The method awaitAlerts waits until the wanted alerts fire, and adds the firing alerts to the
+// transcript.
 func (n *alertStory) awaitAlerts(load func(), wanted ...string) {
 	n.t.Helper()
 	n.monitor.awaitAlerts(load, slices.Clone(wanted)...)
 	n.log("# alerts: %s", strings.Join(n.alerts(), ", "))
 }
 
-// event waits for an event of the bridge, and writes it to the transcript.
+// The method event sends requests until the bridge has written an event of the given kind, and adds
+// the event to the transcript.
 func (n *alertStory) event(kind, part string) (e eventLine) {
 	n.t.Helper()
 	found := ""
@@ -87,7 +90,7 @@ func (n *alertStory) send(user string) {
 	}
 }
 
-// The method visit sends one request to each front, on behalf of a user that no front has seen.
+// The method visit sends a request of a new user to each front.
 func (n *alertStory) visit() {
 	n.t.Helper()
 	n.users++

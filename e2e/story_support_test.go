@@ -11,10 +11,10 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// TestTheStoryOfSupport: a client reports 429. One command at any node tells which client it is,
-// and which rule denies it, by which limit, and until when. Then the client gets a higher limit
-// until Friday and more units for this month, and its neighbour is blocked for an hour. Each change
-// holds on every front, and nobody edits a file.
+// TestTheStoryOfSupport tests how support helps a client that gets the status 429. One command,
+// which any node can answer, prints which rule and which limit deny the client, and until when.
+// Then the client gets a higher limit until Friday and more units for this month, and another
+// client is blocked for an hour. Each change takes effect on every front without an edit of a file.
 func TestTheStoryOfSupport(t *testing.T) {
 	t.Parallel()
 	s := startStory(t, redistest.Start(t))
@@ -80,8 +80,8 @@ func nextFriday(now time.Time) string {
 	return day.Format(time.DateOnly)
 }
 
-// The function counters returns the lines of counters in the output of the command usage, without
-// the time that is left.
+// The function counters returns the lines about counters in the output of the command usage,
+// without the remaining time.
 func counters(told string) (text string) {
 	for line := range strings.Lines(told) {
 		if strings.HasPrefix(line, "shop ") {

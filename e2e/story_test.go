@@ -16,7 +16,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// storyPolicy limits a user by week and by month, so that a test that begins at midnight passes.
+// storyPolicy limits a user by week and by month. With limits by day, a test that runs at midnight
+// might fail.
 const storyPolicy = `name: shop
 directory: true
 events: {denied: all}
@@ -26,8 +27,8 @@ rules:
   - {name: export, match: {path: /export}, limit: 10/month}
 `
 
-// story is two Caddys and an Envoy over one Redis, and what was done with them. Envoy has two
-// sites: one has the filter and a bridge, and one has the native module.
+// story holds two Caddys and an Envoy that count in one Redis, and the transcript of a test. Envoy
+// has two sites: one has the filter and a bridge, and one has the native module.
 type story struct {
 	t       *testing.T
 	redis   *redistest.Server
@@ -35,16 +36,16 @@ type story struct {
 	files   []*policyFile // of the Caddys
 	bridge  *bridge
 	fronts  []storyFront
-	// targets are the flags that make a process or Redis the target of a command.
+	// targets holds the flags that make a process or Redis the target of a command.
 	targets map[string][]string
-	names   []string // pairs for strings.NewReplacer: a text of this run, and what replaces it in the transcript
+	names   []string // pairs for strings.NewReplacer: a text of this run, and its replacement in the transcript
 	told    strings.Builder
 }
 
-// storyFront is a way to the upstream.
+// storyFront is a front with its address.
 type storyFront struct{ name, address string }
 
-// startStory starts the processes. The transcript has names in place of their addresses.
+// startStory starts the processes. The transcript names a process in place of its address.
 func startStory(t *testing.T, redis *redistest.Server) *story {
 	t.Helper()
 	s := &story{t: t, redis: redis, targets: map[string][]string{"redis": {"--redis", redis.URL()}}}
@@ -94,8 +95,7 @@ func (s *story) run(target string, args ...string) (out string) {
 	return out
 }
 
-// The method runTimed does what the method run does, and also returns the time at which the command
-// had ended.
+// The method runTimed is like the method run, and also returns the time at which the command ended.
 func (s *story) runTimed(target string, args ...string) (out string, ended time.Time) {
 	s.t.Helper()
 	args = append(args, s.targets[target]...)
@@ -113,8 +113,8 @@ func (s *story) runTimed(target string, args ...string) (out string, ended time.
 	return out, ended
 }
 
-// The method ask sends a request of a user over a new connection, which any worker of Envoy may
-// get.
+// The method ask sends a request of a user over a new connection, so that any worker of Envoy may
+// decide it.
 func (s *story) ask(front storyFront, path, user string) answer {
 	s.t.Helper()
 	a, err := ask(&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, "http://"+front.address+path, "X-User", user)
@@ -124,15 +124,15 @@ func (s *story) ask(front storyFront, path, user string) answer {
 	return a
 }
 
-// The promise is that a change holds within a second. Beside other tests, a process may not run for
-// so long.
+// The promise is that a change takes effect within a second. The test allows more time because
+// other tests may keep a process from running.
 const (
 	heldWithin = 5 * time.Second
-	heldInARow = 10 // answers, so that each worker of an Envoy has given some
+	heldInARow = 10 // consecutive answers, so that each worker of an Envoy gives some
 )
 
 // The method change runs a command, and waits until every front answers a user with the given
-// status several times in a row. The method writes to the transcript when that began.
+// status several times in a row. It adds to the transcript how long after the command that began.
 func (s *story) change(path, user string, status int, target string, args ...string) {
 	s.t.Helper()
 	_, ended := s.runTimed(target, args...)

@@ -13,8 +13,8 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// heldUpstream is an upstream that does not end its responses until the test permits. Each response
-// then reports a cost of 7.
+// heldUpstream is an upstream that does not end its responses until the test permits it. At its
+// end, each response reports a cost of 7.
 type heldUpstream struct {
 	begun chan struct{} // receives a value for each response that has begun
 	may   chan struct{} // closed when responses may end
@@ -41,8 +41,8 @@ const (
 	reservedAll = openStreams * 100
 )
 
-// startStreams opens streams through the metered Caddy as one client. startStreams returns a group
-// of goroutines that read them to the end.
+// startStreams opens streams through the metered Caddy as one client. It returns the group of
+// goroutines that read the streams to the end.
 func (m *meteredSite) startStreams(t *testing.T, h *heldUpstream) *sync.WaitGroup {
 	t.Helper()
 	reading := new(sync.WaitGroup)
@@ -53,7 +53,7 @@ func (m *meteredSite) startStreams(t *testing.T, h *heldUpstream) *sync.WaitGrou
 		}
 		<-h.begun
 		reading.Go(func() {
-			// the stream may end early; the caller checks the charges
+			// A stream may end early. The caller checks the charges.
 			_, _ = io.Copy(io.Discard, r.Body)
 			r.Body.Close()
 		})
@@ -74,15 +74,15 @@ func (p *process) awaitExit(t *testing.T, patience time.Duration) {
 	}
 }
 
-// The method remaining returns the number of units that a Caddy reports as left before this
-// request, which reserves 100 of them.
+// The method remaining returns the number of remaining units that a Caddy reports. It adds the 100
+// units that its own request reserves.
 func (m *meteredSite) remaining(t *testing.T, p *process) int64 {
 	t.Helper()
 	return p.ask(t.Context(), http.MethodHead, "/tokens/next", "X-Forwarded-For", "192.0.2.7").number("X-RateLimit-Remaining") + 100
 }
 
-// TestACaddyKilledWithReservationsOpen: reserved units remain charged when the Caddy is killed, and
-// the other Caddy counts them.
+// TestACaddyKilledWithReservationsOpen tests that reserved units remain charged if the Caddy is
+// killed, and that another Caddy counts them.
 func TestACaddyKilledWithReservationsOpen(t *testing.T) {
 	t.Parallel()
 	h := newHeldUpstream()
@@ -108,8 +108,8 @@ func TestACaddyKilledWithReservationsOpen(t *testing.T) {
 	}
 }
 
-// TestACaddyThatStopsSettles: streams that end during the grace period are all settled before the
-// process ends.
+// TestACaddyThatStopsSettles tests that a Caddy settles the charges of streams that end during the
+// grace period before it ends.
 func TestACaddyThatStopsSettles(t *testing.T) {
 	t.Parallel()
 	h := newHeldUpstream()
@@ -129,8 +129,8 @@ func TestACaddyThatStopsSettles(t *testing.T) {
 	}
 }
 
-// TestACaddyThatStopsWhileStreamsGoOn: streams that outlast the grace period are broken off, and
-// their reservations are not refunded.
+// TestACaddyThatStopsWhileStreamsGoOn tests that a Caddy breaks off streams that outlast the grace
+// period, and does not refund their reservations.
 func TestACaddyThatStopsWhileStreamsGoOn(t *testing.T) {
 	t.Parallel()
 	h := newHeldUpstream()
@@ -147,7 +147,8 @@ func TestACaddyThatStopsWhileStreamsGoOn(t *testing.T) {
 	}
 }
 
-// TestAReloadWithStreamsOpen: reservations made under the previous configuration are still settled.
+// TestAReloadWithStreamsOpen tests that reservations of streams that began before a reload are
+// settled after it.
 func TestAReloadWithStreamsOpen(t *testing.T) {
 	t.Parallel()
 	h := newHeldUpstream()

@@ -15,8 +15,8 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// respondsWith returns an upstream that sends a complete document, with header fields: each
-// name is followed by its value.
+// respondsWith returns an upstream that sends a complete document with header fields. In the
+// parameter fields, each name is followed by its value.
 func respondsWith(body string, fields ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		for i := 0; i < len(fields); i += 2 {
@@ -32,8 +32,8 @@ func respondsWith(body string, fields ...string) http.HandlerFunc {
 	}
 }
 
-// sendsPieces returns an upstream that sends a body of unknown length in pieces. If breaksOff is
-// set, it aborts the connection after the last piece.
+// sendsPieces returns an upstream that sends a body in pieces, without its length. If breaksOff is
+// set, the upstream aborts the connection after the last piece.
 func sendsPieces(kind string, breaksOff bool, pieces ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", kind)
@@ -54,8 +54,8 @@ func serveTrailer(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("X-Cost", "44")
 }
 
-// The function encodes is an upstream that compresses with brotli if the client accepts that. The
-// reported cost depends on the accepted encodings.
+// The function encodes is the handler of an upstream that claims to compress with brotli if the
+// request accepts that. The reported cost depends on the encodings that the request accepts.
 func encodes(w http.ResponseWriter, r *http.Request) {
 	asked := r.Header.Get("Accept-Encoding")
 	cost := map[string]string{"zstd;q=0.5": "46", "identity": "47"}[asked]
@@ -73,16 +73,16 @@ const (
 // meteredCase is a response and its cost.
 type meteredCase struct {
 	path     string // /tokens/… or /priced/…
-	method   string // "" is GET
+	method   string // "" means GET
 	accepts  string // Accept-Encoding
 	upstream http.HandlerFunc
-	status   int    // 0 is 200
+	status   int    // 0 means 200
 	wantCost string // expected X-RateLimit-Cost
 	bytes    int    // length of the body; -1 if it is incomplete or not compared
 	charged  int64
 }
 
-// The constant mib is how much of a body is read to find its cost.
+// The constant mib is the size of the largest body that is read to find its cost.
 const mib = 1 << 20
 
 func meteredCases() []meteredCase {
@@ -122,7 +122,7 @@ func meteredCases() []meteredCase {
 	}
 }
 
-// TestCostsOfResponses tests the charges of all cases, and the metrics of settlements.
+// TestCostsOfResponses tests the charges of all cases, and the metrics about settlements.
 func TestCostsOfResponses(t *testing.T) {
 	t.Parallel()
 	cases := meteredCases()
@@ -154,7 +154,7 @@ func (m *meteredSite) costAll(t *testing.T, cases []meteredCase) {
 		asking.Go(func() { m.costs(t, c, fmt.Sprintf("192.0.2.%d", i+1)) })
 	}
 	asking.Wait()
-	for i, c := range cases { // nothing is settled twice
+	for i, c := range cases { // no charge was settled twice
 		if got := m.countCharged(t, ruleOf(c.path), fmt.Sprintf("192.0.2.%d", i+1)); got != c.charged {
 			t.Errorf("%s: %d charged in the end, want %d", c.path, got, c.charged)
 		}
@@ -163,7 +163,8 @@ func (m *meteredSite) costAll(t *testing.T, cases []meteredCase) {
 
 func ruleOf(path string) string { return strings.Split(path, "/")[1] }
 
-// meteredSite.costs sends one request and waits for its charge.
+// The method costs sends one request, checks the response, and waits until the request has the
+// right charge.
 func (m *meteredSite) costs(t *testing.T, c meteredCase, address string) {
 	method := c.method
 	if method == "" {
@@ -193,14 +194,14 @@ func (m *meteredSite) costs(t *testing.T, c meteredCase, address string) {
 	})
 }
 
-// The variable meteredFronts has functions that start a front with an upstream.
+// The variable meteredFronts holds functions that start a front with an upstream.
 var meteredFronts = map[string]func(t *testing.T, h http.Handler) *meteredSite{
 	"Caddy":             func(t *testing.T, h http.Handler) *meteredSite { return startMetered(t, h) },
 	"the native module": startMeteredModule,
 }
 
-// TestStreamsAreNotHeldBack: the upstream sends an event only after the client has received the
-// previous one.
+// TestStreamsAreNotHeldBack tests that a front passes on each event of a stream at once. The
+// upstream sends an event only after the client has received the previous one.
 func TestStreamsAreNotHeldBack(t *testing.T) {
 	t.Parallel()
 	for name, start := range meteredFronts {
@@ -211,7 +212,7 @@ func TestStreamsAreNotHeldBack(t *testing.T) {
 	}
 }
 
-// The function readStreams tests at one front what [TestStreamsAreNotHeldBack] says.
+// The function readStreams is [TestStreamsAreNotHeldBack] for one front.
 func readStreams(t *testing.T, start func(t *testing.T, h http.Handler) *meteredSite) {
 	const events = 20
 	document := []string{`{"items":[1`, `,2`, `,3],"usage":{`, `"total_tokens":2002`, `}}`}
@@ -252,9 +253,9 @@ func readStreams(t *testing.T, start func(t *testing.T, h http.Handler) *metered
 	reading.Wait()
 }
 
-// TestClientsThatLeave: a client that disconnects before the cost was read is charged the policy's
-// cost for unread responses, or the cost read so far if that is more. A complete document is
-// charged its own cost.
+// TestClientsThatLeave tests the charge of a client that disconnects before the cost has been read.
+// The client is charged the policy's cost for unread responses, or the cost that has been read so
+// far if that is more. If the document is complete, the client is charged its cost.
 func TestClientsThatLeave(t *testing.T) {
 	t.Parallel()
 	for name, start := range meteredFronts {
@@ -265,7 +266,7 @@ func TestClientsThatLeave(t *testing.T) {
 	}
 }
 
-// The function leaveEarly tests at one front what [TestClientsThatLeave] says.
+// The function leaveEarly is [TestClientsThatLeave] for one front.
 func leaveEarly(t *testing.T, start func(t *testing.T, h http.Handler) *meteredSite) {
 	came, left := make(chan struct{}, 16), make(chan struct{}, 16)
 	stays := func(kind string, pieces ...string) http.HandlerFunc {
@@ -311,7 +312,7 @@ func leaveEarly(t *testing.T, start func(t *testing.T, h http.Handler) *meteredS
 		} else if err := <-answered; err != nil {
 			t.Errorf("%s: %v", c.path, err)
 		}
-		<-came // the client must not leave before the upstream has its request
+		<-came // the client must not leave before the upstream has the request
 		leave()
 		<-left
 		eventually.Until(t, patience, fmt.Sprintf("%s costs %d", c.path, c.charged), func() bool {

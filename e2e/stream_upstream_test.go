@@ -17,8 +17,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// meteredCaddyfile charges the cost that responses report. meteredCaddyfile trusts forwarded
-// addresses, so that each case of a test has separate counters.
+// meteredCaddyfile configures a Caddy that charges the costs that responses report. It trusts
+// forwarded addresses, so that each case of a test has its own counters.
 const meteredCaddyfile = `{
 	admin ADMIN
 	grace_period {$GRACE:10s}
@@ -72,7 +72,7 @@ const meteredCaddyfile = `{
 }
 `
 
-// The type meteredSite is a Caddy with meteredCaddyfile, an upstream and a Redis.
+// The type meteredSite is a Caddy with meteredCaddyfile, and its upstream and Redis.
 type meteredSite struct {
 	*process
 	redis    *redistest.Server
@@ -91,14 +91,14 @@ func (m *meteredSite) startAnother(t *testing.T, env ...string) *process {
 	return startCaddy(t, meteredCaddyfile, append(env, "PENSTOCK_REDIS="+m.redis.URL(), "UPSTREAM="+m.upstream.Listener.Addr().String())...)
 }
 
-// The method countCharged returns the number of units that a rule has charged to the client at the
-// address.
+// The method countCharged returns the number of units that a rule has charged to the client with
+// the given address.
 func (m *meteredSite) countCharged(t *testing.T, rule, address string) int64 {
 	t.Helper()
 	return sum(readUsed(t, m.redis, "rl1:meter:"+rule+":{ip:"+address+"}:2678400s:fw"))
 }
 
-// asIs is a client that does not decompress bodies.
+// asIs is an HTTP client that does not decompress bodies.
 var asIs = &http.Client{Transport: &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 16}}
 
 // The method open sends a request and returns the response as soon as its header arrives.
@@ -114,8 +114,8 @@ func (m *meteredSite) open(ctx context.Context, p *process, method, path, addres
 	return asIs.Do(r)
 }
 
-// The type stepwiseUpstream is an upstream that sends an event only when the client has confirmed
-// the previous one.
+// The type stepwiseUpstream is an upstream that sends an event only after the test has confirmed
+// that the previous one arrived.
 type stepwiseUpstream struct {
 	events  []string
 	kind    string // content type
@@ -145,8 +145,8 @@ func (s *stepwiseUpstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// longStream returns events of which the last one has the cost. The numbers in earlier events do
-// not count.
+// longStream returns n events with other numbers, an event with the cost, and the end of the
+// stream.
 func longStream(n int, cost string) (events []string) {
 	for i := range n {
 		events = append(events, fmt.Sprintf("event: delta\ndata: {\"choice\":%d,\"usage\":{\"total_tokens\":%d}}\n\n", i, i+1))
@@ -154,8 +154,8 @@ func longStream(n int, cost string) (events []string) {
 	return append(events, "data: {\"usage\":{\"total_tokens\":"+cost+"}}\n\n", "data: [DONE]\n\n")
 }
 
-// readsInStep reads the events one by one and confirms each to the upstream. readsInStep fails if
-// an event does not arrive.
+// readsInStep reads the events one by one, and confirms each of them to the upstream. It fails the
+// test if an event does not arrive.
 func (s *stepwiseUpstream) readsInStep(t *testing.T, body io.Reader) {
 	t.Helper()
 	if s.gzipped {

@@ -7,17 +7,16 @@ import (
 	"time"
 )
 
-// requestForm is a request as sent on the wire: its method, target and host. In HTTP/2 and HTTP/3
-// these are :method, :path and :authority.
+// requestForm holds the method, the target and the host of a request exactly as they are sent. In
+// HTTP/2 and HTTP/3 these are :method, :path and :authority.
 type requestForm struct {
 	method, target string
-	// host is the value of Host. Each further line of it becomes a line of the HTTP/1 header; "-"
-	// means no Host at all.
+	// host is the value of the Host field. If host has several lines, each further one becomes a
+	// line of the HTTP/1 header. The value "-" means that there is no Host field.
 	host string
 }
 
-// targetForms returns forms of a request target, legal and illegal, that a server might read as
-// /admin/x.
+// targetForms returns requests whose targets, valid or not, a server might read as /admin/x.
 func targetForms() (forms []requestForm) {
 	for _, target := range []string{
 		"/admin/x", "/admin/x?q", "/admin/x#f", "/#/../admin/x", "/?/admin/x", "/admin/../admin/x", "/%61dmin/x",
@@ -37,7 +36,7 @@ func targetForms() (forms []requestForm) {
 		requestForm{"GET", "/admin/x", "-"}, requestForm{"GET", "http://h/admin/x", "-"}, requestForm{"GET", "x:http://h/admin/x", "-"})
 }
 
-// hostForms returns forms of a host that a server might read as admin.example.
+// hostForms returns requests whose hosts, valid or not, a server might read as admin.example.
 func hostForms() (forms []requestForm) {
 	for _, host := range []string{
 		"admin.example", "ADMIN.example", "admin.example.", "admin.example..", "admin.example:80", "admin.example:", "admin.example.:80",
@@ -55,14 +54,14 @@ func hostForms() (forms []requestForm) {
 	return append(forms, requestForm{"CONNECT", "admin.example:80", "h"})
 }
 
-// The method blocked returns the same form for /blocked/x.
+// The method blocked returns the same form of a request for /blocked/x.
 func (f requestForm) blocked() requestForm {
 	f.target = strings.NewReplacer("admin/", "blocked/", "%61dmin/", "%62locked/").Replace(f.target)
 	return f
 }
 
-// The method patience bounds the wait for an answer. A tunnel through a proxy stays open, but its
-// upstream answers at once.
+// The method patience returns the longest wait for an answer. A tunnel through a proxy stays open
+// after the upstream's answer, which comes at once, so the wait for it is short.
 func (f requestForm) patience() time.Duration {
 	if f.method == "CONNECT" {
 		return 500 * time.Millisecond
@@ -70,7 +69,7 @@ func (f requestForm) patience() time.Duration {
 	return patience
 }
 
-// http1 returns the request in HTTP/1.
+// The method http1 returns the text of the request in HTTP/1.
 func (f requestForm) http1(version, address, upstream string) string {
 	text := f.method + " " + f.target + " HTTP/" + version + "\r\n"
 	if f.host != "-" {

@@ -18,15 +18,17 @@ import (
 	"github.com/penstock/penstock/internal/test/freeport"
 )
 
-// The upstreams answer with words: path-admin if they understand the path to be below /admin/,
-// path-blocked likewise, and host-admin if they understand the host to be admin.example.
+// The answer of each upstream contains path-admin if the upstream takes the path to be below
+// /admin/, path-blocked if it takes the path to be below /blocked/, and host-admin if it takes the
+// host to be admin.example.
 
-// goSays is an upstream in Go.
+// goSays is the handler of an upstream in Go.
 func goSays(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintln(w, "go", wordsOf(r.Host, r.URL.Path, r.URL.Opaque, r.RequestURI))
 }
 
-// wordsOf returns the words for a request with any of the given paths.
+// wordsOf returns these words for a request with the given host and paths. Each of the paths is one
+// reading of the target.
 func wordsOf(host string, paths ...string) string {
 	words := ""
 	for _, path := range paths {
@@ -45,8 +47,8 @@ func wordsOf(host string, paths ...string) string {
 	return words
 }
 
-// nodeProgram is an upstream in Node. nodeProgram parses targets in the ways that Node programs
-// usually do.
+// nodeProgram is an upstream in Node. It parses targets in the ways that are common in Node
+// programs.
 const nodeProgram = `
 const url = require('url')
 const server = require('http').createServer((request, response) => {
@@ -69,7 +71,7 @@ const server = require('http').createServer((request, response) => {
 server.listen(+process.env.PORT, '127.0.0.1')
 `
 
-// startNode runs a Node program until the test ends and returns its address.
+// startNode runs a Node program until the test ends, and returns the address at which it listens.
 func startNode(t testing.TB, program string) (address string) {
 	t.Helper()
 	path, err := exec.LookPath("node")
@@ -117,13 +119,13 @@ http {
 }
 `
 
-// startNginx runs nginx until the test ends. In the configuration, ADDRESS is replaced by its
-// address and FOLDER by a temporary folder.
+// startNginx runs nginx until the test ends. In the configuration, ADDRESS stands for the address
+// at which nginx listens, and FOLDER for a temporary folder.
 func startNginx(t testing.TB, configuration string) (address string) {
 	t.Helper()
 	path, err := exec.LookPath("nginx")
 	if err != nil {
-		path = "/usr/sbin/nginx" // not in every user's search path
+		path = "/usr/sbin/nginx" // this folder is not in every user's search path
 	}
 	if _, err := os.Stat(path); err != nil {
 		t.Fatalf("this test needs nginx: run make setup: %v", err)

@@ -31,7 +31,7 @@ func http2To(to string) targetSender {
 }
 
 // The method fields returns the header fields of the request in HTTP/2 and HTTP/3. The first line
-// of the host is :authority; each further line is a field named host.
+// of the host becomes :authority, and each further line becomes a field named host.
 func (f requestForm) fields(address, upstream string) (fields [][2]string) {
 	fields = append(fields, [2]string{":method", f.method})
 	if f.method != "CONNECT" {
@@ -61,7 +61,8 @@ func (f requestForm) hpacked(address, upstream string) []byte {
 	return block.Bytes()
 }
 
-// readStream returns the answer on the first stream, or a description of how the connection ended.
+// readStream returns the answer on the first stream. If the stream or the connection ends early, it
+// also says how.
 func readStream(framer *http2.Framer) string {
 	var answer strings.Builder
 	framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)

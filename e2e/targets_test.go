@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// targetsCaddyfile has a rule for a path, one for a host, and one that blocks. X-Upstream selects
-// the server.
+// targetsCaddyfile has a rule that limits a path, a rule that limits a host, and a rule that blocks
+// a path. The header field X-Upstream selects the upstream.
 const targetsCaddyfile = `{
 	admin ADMIN
 	servers {
@@ -69,8 +69,8 @@ const (
 	targetsLimit = 3
 )
 
-// TestEveryFormOfATarget: whatever form a client's request has, a limited path or host is served no
-// more often than the limit, and a blocked path is never served.
+// TestEveryFormOfATarget tests that no form of a request evades the rules. A client is served a
+// limited path or host no more often than the limit, and a blocked path is never served.
 func TestEveryFormOfATarget(t *testing.T) {
 	t.Parallel()
 	p := startTargets(t)
@@ -86,8 +86,7 @@ rules:
   - {name: never, match: {path: /blocked/**}, action: block}
 `
 
-// TestEveryFormOfATargetInEnvoy does what [TestEveryFormOfATarget] does, through Envoy with the
-// filter.
+// TestEveryFormOfATargetInEnvoy is [TestEveryFormOfATarget] for Envoy with the filter.
 func TestEveryFormOfATargetInEnvoy(t *testing.T) {
 	t.Parallel()
 	s := &site{manager: "use_remote_address: true, xff_num_trusted_hops: 1, http_protocol_options: {accept_http_10: true}, delayed_close_timeout: 0.01s, " +
@@ -102,21 +101,22 @@ func TestEveryFormOfATargetInEnvoy(t *testing.T) {
 	t.Run("HTTP/2", func(t *testing.T) { sendEveryTarget(t, upstreams, http2To(s.address)) })
 }
 
-// routesBy routes requests with the upstream's name to its cluster, including CONNECT requests.
+// routesBy returns the routes for requests whose field X-Upstream names the given cluster,
+// including CONNECT requests.
 func routesBy(name string) string {
 	header := "headers: [{name: x-upstream, string_match: {exact: " + name + "}}]"
 	return "{match: {connect_matcher: {}, " + header + "}, route: {cluster: " + name + "}}," +
 		"{match: {prefix: /, " + header + "}, route: {cluster: " + name + "}},"
 }
 
-// clusterAt returns a cluster of one server.
+// clusterAt returns a cluster with the one server at the address.
 func clusterAt(name, address string) string {
 	return "{name: " + name + ", type: STATIC, connect_timeout: 1s, load_assignment: {cluster_name: " + name +
 		", endpoints: [{lb_endpoints: [{endpoint: {address: {socket_address: {address: 127.0.0.1, port_value: " + portOf(address) + "}}}}]}]}}"
 }
 
-// TestTargetsThatAreNotServed: a target without a path is answered with 400 and counted, even if no
-// rule matches by path.
+// TestTargetsThatAreNotServed tests that requests whose target has no path, or whose host is
+// invalid, are answered with 400 and counted. Some unusual requests that are valid are served.
 func TestTargetsThatAreNotServed(t *testing.T) {
 	t.Parallel()
 	p := startTargets(t)
@@ -157,7 +157,8 @@ func startTargets(t *testing.T) *process {
 		"NODE_UPSTREAM="+startNode(t, nodeProgram), "NGINX_UPSTREAM="+startNginx(t, nginxConfiguration))
 }
 
-// targetSender sends a request in the given form and returns the whole answer.
+// targetSender sends a request in the given form, and returns the whole answer. The parameter
+// address is the address of the client, and upstream is the name of the upstream.
 type targetSender func(f requestForm, address, upstream string) string
 
 // http1To returns a sender of HTTP/1 requests, each over a new connection.
@@ -175,8 +176,8 @@ func http1To(to, version string) targetSender {
 	}
 }
 
-// sendEveryTarget sends every form to every upstream, each as a different client, and counts what
-// was served.
+// sendEveryTarget sends every form to every upstream, each time as a different client. It fails the
+// test if a resource was served too often.
 func sendEveryTarget(t *testing.T, upstreams []string, send targetSender) {
 	type job struct {
 		upstream string
@@ -215,8 +216,9 @@ func sendEveryTarget(t *testing.T, upstreams []string, send targetSender) {
 	t.Logf("%d forms, each asked for up to %d times", len(jobs), targetsAsks)
 }
 
-// sendTarget sends a request several times, or only one time if its first answer is not a resource
-// with a rule. It returns how often each of these was served, and the last answer.
+// sendTarget sends a request several times. Outside "make exam", it stops after the first answer if
+// that is not a resource with a rule. It returns how often each such resource was served, and the
+// last answer.
 func sendTarget(send func() string) (served map[string]int, last string) {
 	served = map[string]int{}
 	for range targetsAsks {

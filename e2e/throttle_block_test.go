@@ -16,9 +16,9 @@ identify: [{header: {name: X-User, unverified: true}}]
 rules: [{name: slow, limit: 1/8s burst 1, action: throttle, throttle: {max_delay: 20s, max_waiting: 10}}]
 `
 
-// TestABlockReachesThoseThatWait tests, in Caddy and behind Envoy, that a request whose client is
-// blocked while it waits is denied at its turn. If the machine is too busy to block the client
-// before that, the test tries again with another client.
+// TestABlockReachesThoseThatWait tests that a throttled request is denied if its client is blocked
+// while the request waits, in Caddy and behind Envoy. On a busy machine, the block may come too
+// late. Then the test tries again with another client.
 func TestABlockReachesThoseThatWait(t *testing.T) {
 	t.Parallel()
 	f := startAllFronts(t, throttledDirectoryPolicy)
@@ -41,8 +41,8 @@ func TestABlockReachesThoseThatWait(t *testing.T) {
 	}
 }
 
-// blockedWhileWaiting returns the status of a request whose client is blocked as soon as the
-// request waits.
+// blockedWhileWaiting sends a request that must wait, blocks its client, and returns the status of
+// the answer.
 func (f *allFronts) blockedWhileWaiting(address, user string, waiting func() bool) (status int) {
 	f.t.Helper()
 	send := func() int {

@@ -11,9 +11,9 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// TestRedisFailsWhileRequestsWait: waiting requests stop waiting when Redis does not answer, and
-// on_error admits them all during the outage. A charge made before is not repeated, and after the
-// outage the limit is enforced again.
+// TestRedisFailsWhileRequestsWait tests that throttled requests stop waiting when Redis does not
+// answer, and that on_error admits all of them. A charge from before the outage is not repeated.
+// After the outage, the limit is enforced again.
 func TestRedisFailsWhileRequestsWait(t *testing.T) {
 	t.Parallel()
 	for name, outage := range map[string]struct{ begin, end func(r *redistest.Server) }{
@@ -26,7 +26,7 @@ func TestRedisFailsWhileRequestsWait(t *testing.T) {
 			q := &queue{t: t, p: fleet(t, 1, redis, throttleCaddyfile(open, "2/1s fixed_window"))[0], count: 2}
 			awaitWindow(t, time.Second)
 			for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i"} {
-				q.join(name, "/") // c and d can pass after one second, e and f after two.
+				q.join(name, "/") // c and d may pass after one second, e and f after two
 			}
 			before := q.countDegraded()
 			outage.begin(redis)
@@ -51,9 +51,9 @@ func TestRedisFailsWhileRequestsWait(t *testing.T) {
 			outage.end(redis)
 			eventually.Until(t, patience, "requests are counted again", func() bool { return q.p.get("/hard").body != "degraded_allowed" })
 			charged++ // the last request to /hard
-			// A request that was admitted without an answer of Redis is charged at most once: when
-			// a frozen Redis continues, or when a killed one has restarted. The last request can be
-			// denied because of that charge.
+			// A request that was admitted without an answer of Redis is charged at most once. It is
+			// charged when a frozen Redis continues, or when a killed Redis has restarted. Because
+			// of that charge, the last request to /hard may have been denied.
 			if n := sum(readUsed(t, redis, audits)); n < charged-1 || n > charged+degraded {
 				t.Errorf("%d charged by Redis, want %d to %d", n, charged, charged+degraded)
 			}

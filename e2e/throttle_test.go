@@ -17,8 +17,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The function throttleCaddyfile returns a Caddyfile whose requests are throttled to the given
-// limit. The rule audit never denies; it counts the charges. The rule hard denies, on its own path.
+// The function throttleCaddyfile returns a Caddyfile that throttles requests to the given limit.
+// The rule audit counts the charges and never denies. The rule hard denies requests to /hard.
 func throttleCaddyfile(head, limit string) string {
 	return head + `:SITE {
 	penstock {
@@ -40,22 +40,22 @@ func throttleCaddyfile(head, limit string) string {
 
 const audits = "rl1:who:audit:*"
 
-// waiter is a request that might have to wait.
+// waiter is a request that may have to wait.
 type waiter struct {
 	name    string
 	path    string
 	leave   context.CancelFunc
 	answer  answer
 	ended   time.Time
-	reset   int64 // end of the window in which it was charged
-	ordinal int64 // its position in that window, from 1
+	reset   int64 // end of the window in which the request was charged
+	ordinal int64 // position among the charges of that window, from 1
 }
 
 // The type queue is a sequence of requests in the order of their arrival.
 type queue struct {
 	t     *testing.T
 	p     *process
-	count int64 // of the limit
+	count int64 // units of the limit
 	group sync.WaitGroup
 
 	mu    sync.Mutex
@@ -63,8 +63,8 @@ type queue struct {
 	ended int
 }
 
-// The method join sends a request and waits until it is answered or in the throttle queue, so that
-// it precedes the next request.
+// The method join sends a request, and waits until it is answered or is in the throttle queue. So
+// the request precedes the next one.
 func (q *queue) join(name, path string) *waiter {
 	q.t.Helper()
 	ctx, leave := context.WithCancel(context.Background())
@@ -92,9 +92,9 @@ func (q *queue) join(name, path string) *waiter {
 
 func (q *queue) waiting() int { return int(q.p.metric("penstock_waiting ")) }
 
-// The method order returns the names of the requests admitted to path /, in the order in which they
-// were charged. That order follows from their windows and from the remaining units in their
-// answers.
+// The method order waits until all requests are answered. It returns the names of the admitted
+// requests to the path /, in the order in which they were charged. That order follows from the
+// windows and the remaining units in the answers.
 func (q *queue) order() string {
 	q.t.Helper()
 	q.group.Wait()
@@ -115,15 +115,15 @@ func (q *queue) order() string {
 	return strings.Join(names, " ")
 }
 
-// awaitWindow waits until a window of the given length has just begun, by the clock that this
-// machine shares with Redis.
+// awaitWindow waits until a window of the given length has just begun. Redis runs on this machine,
+// and so has the same clock.
 func awaitWindow(t *testing.T, span time.Duration) {
 	t.Helper()
 	eventually.Until(t, 2*span, "a window begins", func() bool { return time.Since(time.Now().Truncate(span)) < span/10 })
 }
 
-// TestThrottleIsTheRateOverTwoNodes: sixty simultaneous requests over two Caddys pass at exactly
-// the rate of the limit, and none is denied.
+// TestThrottleIsTheRateOverTwoNodes tests that sixty simultaneous requests to two Caddys pass no
+// faster than the rate of the limit, and that none is denied.
 func TestThrottleIsTheRateOverTwoNodes(t *testing.T) {
 	t.Parallel()
 	const perNode, rate, burst = 30, 20, 5
@@ -148,7 +148,7 @@ func TestThrottleIsTheRateOverTwoNodes(t *testing.T) {
 	}
 	group.Wait()
 	slices.SortFunc(passed, time.Time.Compare)
-	// this check is independent of how late a busy machine delivers the answers
+	// This check cannot fail because a busy machine delivers answers late.
 	for i := range passed {
 		if most := burst + int(rate*passed[i].Sub(start).Seconds()); i+1 > most {
 			t.Fatalf("%d requests passed in %v, more than %d", i+1, passed[i].Sub(start), most)
@@ -165,9 +165,10 @@ func TestThrottleIsTheRateOverTwoNodes(t *testing.T) {
 	}
 }
 
-// TestThrottleServesInTurn: requests are admitted in the order of their arrival. A request that
-// leaves frees its place and is not charged. A request beyond max_waiting is denied. A request that
-// another limit denies is denied at once, however long the queue.
+// TestThrottleServesInTurn tests that requests are admitted in the order of their arrival. A
+// request whose client leaves frees its place in the queue, and is not charged. A request beyond
+// max_waiting is denied. A request that another limit denies is denied at once, even if the queue
+// is long.
 func TestThrottleServesInTurn(t *testing.T) {
 	t.Parallel()
 	const span = 6 * time.Second
@@ -217,8 +218,8 @@ func TestThrottleServesInTurn(t *testing.T) {
 	}
 }
 
-// TestReloadWhileRequestsWait: waiting requests keep their places ahead of requests that arrive
-// after the reload, also if the reload changes the store.
+// TestReloadWhileRequestsWait tests that waiting requests keep their places before requests that
+// arrive after a reload, even if the reload changes the store.
 func TestReloadWhileRequestsWait(t *testing.T) {
 	t.Parallel()
 	const span = 2 * time.Second
@@ -249,8 +250,8 @@ func TestReloadWhileRequestsWait(t *testing.T) {
 	}
 }
 
-// TestCaddyStopsWhileRequestsWait: each waiting request is answered in its turn before the process
-// ends, and is charged once.
+// TestCaddyStopsWhileRequestsWait tests that a Caddy that is stopped answers all waiting requests
+// in turn before it ends, and that each of them is charged once.
 func TestCaddyStopsWhileRequestsWait(t *testing.T) {
 	t.Parallel()
 	const span = time.Second
@@ -279,8 +280,8 @@ func TestCaddyStopsWhileRequestsWait(t *testing.T) {
 	}
 }
 
-// TestThrottleKeepsOrderUnderLoad: new requests arrive continuously while the queue is served. No
-// new request takes a unit before an earlier request.
+// TestThrottleKeepsOrderUnderLoad tests that no request overtakes an earlier one while requests
+// arrive continuously.
 func TestThrottleKeepsOrderUnderLoad(t *testing.T) {
 	t.Parallel()
 	const requests, every = 300, 10 * time.Millisecond
@@ -302,7 +303,7 @@ func TestThrottleKeepsOrderUnderLoad(t *testing.T) {
 		})
 	}
 	group.Wait()
-	// The time within which a busy machine can reorder arrivals and answers.
+	// A busy machine may reorder arrivals and answers that are less than this time apart.
 	const sure = 1500 * time.Millisecond
 	overtaken := 0
 	for _, first := range turns {

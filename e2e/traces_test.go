@@ -12,10 +12,11 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// sendSoon makes the exporters of OpenTelemetry send often.
+// sendSoon holds environment variables that make the exporters of OpenTelemetry send often.
 var sendSoon = []string{"OTEL_BSP_SCHEDULE_DELAY=100", "OTEL_METRIC_EXPORT_INTERVAL=200"}
 
-// awaitCheck waits for the span of a check with a decision, and for its parent.
+// awaitCheck waits until the collector has the span of a check with the given decision, and the
+// parent of that span.
 func awaitCheck(t *testing.T, collector *otlptest.Receiver, decision string) (check, proxy otlptest.Span) {
 	t.Helper()
 	eventually.Until(t, patience, "the collector has the span of a check that is "+decision+", and its parent", func() bool {
@@ -34,7 +35,8 @@ func awaitCheck(t *testing.T, collector *otlptest.Receiver, decision string) (ch
 	return check, proxy
 }
 
-// awaitPatternMetric waits until the collector has a metric by the pattern of a rule.
+// awaitPatternMetric waits until the collector has the metric that counts requests by the path
+// pattern of a rule.
 func awaitPatternMetric(t *testing.T, collector *otlptest.Receiver, outcome string) {
 	t.Helper()
 	eventually.Until(t, patience, "the collector has the metric by path pattern", func() bool {
@@ -43,8 +45,8 @@ func awaitPatternMetric(t *testing.T, collector *otlptest.Receiver, outcome stri
 	})
 }
 
-// TestTracesOfCaddy: a check is a span below the one that the directive named tracing makes. Caddy
-// sends Penstock's metrics by OTLP together with its own.
+// TestTracesOfCaddy tests that a check has a span, whose parent is the span of Caddy's directive
+// tracing. Caddy also sends Penstock's metrics by OTLP.
 func TestTracesOfCaddy(t *testing.T) {
 	t.Parallel()
 	collector := otlptest.Start(t)
@@ -89,12 +91,14 @@ events: {}
 rules: [{name: api, match: {path: /api/*}, limit: 1/31d fixed_window}]
 `
 
-// The constant traced makes an Envoy trace every request; COLLECTOR is the collector's address.
+// The constant traced makes an Envoy trace every request. COLLECTOR stands for the URL of the
+// collector.
 const traced = `use_remote_address: true, tracing: {random_sampling: {value: 100}, provider: {name: envoy.tracers.opentelemetry, typed_config: {
     "@type": type.googleapis.com/envoy.config.trace.v3.OpenTelemetryConfig, service_name: envoy,
     http_service: {http_uri: {uri: "COLLECTOR/v1/traces", cluster: NAME-collector, timeout: 5s}}}}}`
 
-// handingOver passes Envoy's span to the filter. handingOver is in docs/guides/opentelemetry.md.
+// handingOver is a filter that passes Envoy's span to Penstock's filter.
+// docs/guides/opentelemetry.md contains it.
 const handingOver = `{name: envoy.filters.http.header_mutation, typed_config: {
     "@type": type.googleapis.com/envoy.extensions.filters.http.header_mutation.v3.HeaderMutation,
     mutations: {request_mutations: [{append: {append_action: OVERWRITE_IF_EXISTS_OR_ADD,
@@ -108,9 +112,10 @@ func newTracingSite(collector *otlptest.Receiver, name, filter string) *site {
 			"{pipe: {path: SOCKET}}", "{socket_address: {address: 127.0.0.1, port_value: "+portOf(address)+"}}").Replace(bridgeCluster)}
 }
 
-// TestTracesOfEnvoy: a check is a span in Envoy's trace. The bridge sends the span by OTLP, like
-// its metrics. With the filter, the span is a child of the request's span, which header_mutation
-// passes on. With Envoy's own filter, it is a child of the call's span.
+// TestTracesOfEnvoy tests that a check has a span in Envoy's trace. The bridge sends this span and
+// its metrics by OTLP. With Penstock's filter, the parent is the span of the request, which
+// header_mutation passes on. With Envoy's own filter, the parent is the span of the call to the
+// bridge.
 func TestTracesOfEnvoy(t *testing.T) {
 	t.Parallel()
 	if !strings.Contains(readFile(t, "../docs/guides/opentelemetry.md"), "- "+handingOver) {
@@ -127,7 +132,8 @@ func TestTracesOfEnvoy(t *testing.T) {
 	})
 }
 
-// sendsTraces asks the site until a request is denied.
+// sendsTraces sends requests until one is denied, and checks the spans and the metrics that the
+// collector gets.
 func (s *site) sendsTraces(t *testing.T, collector *otlptest.Receiver, env ...string) {
 	b := newBridge(t, tracedPolicy, "--rls-listen", "unix:"+s.grpc)
 	b.listen, b.env = s.bridge, append(env, sendSoon...)
@@ -146,14 +152,14 @@ func (s *site) sendsTraces(t *testing.T, collector *otlptest.Receiver, env ...st
 	awaitPatternMetric(t, collector, "denied")
 }
 
-// TestModuleTraces: in the native module, a check is a span that Envoy itself makes and sends,
-// whether or not the request waits for Redis.
+// TestModuleTraces tests that a check in the native module has a span that Envoy itself makes and
+// sends.
 func TestModuleTraces(t *testing.T) {
 	t.Parallel()
 	collector, redis := otlptest.Start(t), redistest.Start(t)
 	s := newTracingSite(collector, "module", moduleFilter(tracedPolicy+inRedis(redis)))
 	e := startEnvoyIn(t, []string{modulePath(t)}, "", nil, s)
-	for _, path := range []string{"/api/x", "/api/x", "/", "/", "/"} { // Envoy sends as soon as it has some spans
+	for _, path := range []string{"/api/x", "/api/x", "/", "/", "/"} { // Envoy sends its spans as soon as it has some
 		s.get(t, path)
 	}
 	for _, decision := range []string{"allowed", "denied"} {
@@ -166,8 +172,9 @@ func TestModuleTraces(t *testing.T) {
 	e.mustRun()
 }
 
-// TestModuleSendsMetrics: the native module sends its metrics by OTLP to the collector that its
-// configuration names. After an update that names another collector, the metrics are sent there.
+// TestModuleSendsMetrics tests that the native module sends its metrics by OTLP to the collector
+// that its configuration names. After an update that names another collector, the module sends the
+// metrics to that one.
 func TestModuleSendsMetrics(t *testing.T) {
 	t.Parallel()
 	first, second := otlptest.Start(t), otlptest.Start(t)

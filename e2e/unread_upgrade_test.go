@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// upgradedCaddyfile is a Caddy that limits requests before a proxy. Clients are in 127.0.0.0/8.
+// upgradedCaddyfile configures a Caddy that limits requests and passes them to an upstream.
 const upgradedCaddyfile = `{
 	admin ADMIN
 	auto_https off
@@ -34,16 +34,16 @@ const upgradedCaddyfile = `{
 }
 `
 
-// The heads of requests after whose response another protocol follows.
+// The responses to requests with these heads are followed by another protocol.
 const (
 	upgradeHead = "GET /echo HTTP/1.1\r\nHost: a.example\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n" +
 		"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n"
 	tunnelHead = "CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\n"
 )
 
-// TestUpgradesCostUnread: if a client upgrades the connection, a cost in the body of the response
-// cannot be read. So the client is charged the maximum cost, in every front. The same holds for a
-// tunnel through Envoy.
+// TestUpgradesCostUnread tests that a client that upgrades the connection is charged the maximum
+// cost, because a cost in the body of the response cannot be read. This holds for Caddy, for
+// Envoy's filter and for the native module. The same holds for a tunnel through Envoy.
 func TestUpgradesCostUnread(t *testing.T) {
 	t.Parallel()
 	upstream := http.HandlerFunc(serveEcho)
@@ -76,7 +76,8 @@ func TestUpgradesCostUnread(t *testing.T) {
 	}
 }
 
-// The function sendUpgrade sends a request as a client, and returns the status of the response.
+// The function sendUpgrade sends a request with the given head as a client, and returns the status
+// of the response.
 func sendUpgrade(t *testing.T, address, head, client string) int {
 	t.Helper()
 	connection, err := net.Dial("tcp", address)
@@ -95,7 +96,7 @@ func sendUpgrade(t *testing.T, address, head, client string) int {
 	return response.StatusCode
 }
 
-// startModuleSite runs Envoy with the native module at one site.
+// startModuleSite runs an Envoy with one site, which has the native module.
 func startModuleSite(t testing.TB, upstream http.Handler, s *site) {
 	t.Helper()
 	startEnvoyIn(t, []string{"ENVOY_DYNAMIC_MODULES_SEARCH_PATH=" + filepath.Dir(module(t))}, "", upstream, s)

@@ -32,11 +32,11 @@ import (
 // The constant deployed is the folder of the dashboard and of the alert rules.
 const deployed = "../deploy/"
 
-// scrapePause is how long tests wait before they query Prometheus again, which scrapes every
-// second.
+// scrapePause is the time that tests wait before they query Prometheus again. Prometheus scrapes
+// every second.
 const scrapePause = 200 * time.Millisecond
 
-// watchedPolicy is a policy whose requests have most kinds of outcomes.
+// watchedPolicy is a policy under which requests have most kinds of outcomes.
 const watchedPolicy = `
 name: shop
 directory: DIRECTORY
@@ -48,7 +48,7 @@ rules:
 - {name: hot, match: {path: /hot}, per: [], limit: 1000000/1h, lease: auto}
 `
 
-// watchedCaddyfile serves watchedPolicy with a directory.
+// watchedCaddyfile configures a Caddy with the policy in a file and with a directory.
 const watchedCaddyfile = `{
 	admin ADMIN
 	penstock {
@@ -72,8 +72,8 @@ type monitor struct {
 	address string
 }
 
-// startPrometheus runs Prometheus with the example configuration, which scrapes Caddys and bridges
-// every second. The argument edit replaces parts of the rules.
+// startPrometheus runs a Prometheus with the example configuration. It scrapes the given Caddys and
+// bridges every second. The parameter edit replaces parts of the alert rules.
 func startPrometheus(t *testing.T, edit *strings.Replacer, caddys, bridges []string) *monitor {
 	t.Helper()
 	dir, list := t.TempDir(), func(addresses []string) string {
@@ -118,7 +118,7 @@ func readFile(t *testing.T, name string) string {
 	return string(text)
 }
 
-// The method read decodes the data of an answer of Prometheus' HTTP interface.
+// The method read requests a path of Prometheus' HTTP API, and decodes the data of the answer.
 func (m *monitor) read(path string, into any) {
 	m.t.Helper()
 	response, err := http.Get("http://" + m.address + path)
@@ -135,7 +135,7 @@ func (m *monitor) read(path string, into any) {
 	}
 }
 
-// monitor.answers reports whether a query has a result that is a number.
+// The method answers reports whether the result of a query has a number.
 func (m *monitor) answers(query string) bool {
 	m.t.Helper()
 	var data struct{ Result []struct{ Value []any } }
@@ -148,7 +148,7 @@ func (m *monitor) answers(query string) bool {
 	return false
 }
 
-// watchedBridge is a bridge whose metrics are read over TCP with a token.
+// watchedBridge is a bridge that listens on TCP and requires a token.
 type watchedBridge struct {
 	*bridge
 	address string
@@ -182,12 +182,12 @@ func (b *watchedBridge) call(method, path, body string) string {
 	return string(text)
 }
 
-// policyWith returns watchedPolicy with a keys file.
+// policyWith returns watchedPolicy with a keys file and with or without a directory.
 func policyWith(keys *keysFile, directory string) string {
 	return strings.NewReplacer("KEYS", keys.path, "DIRECTORY", directory).Replace(watchedPolicy)
 }
 
-// startWatched starts a Caddy with watchedPolicy over a Redis server.
+// startWatched starts a Caddy with watchedPolicy that counts in a Redis server.
 func startWatched(t *testing.T, redis *redistest.Server, keys *keysFile) *process {
 	t.Helper()
 	file := newRenamedFile(t, filepath.Join(t.TempDir(), "policy.yaml"))
@@ -195,9 +195,9 @@ func startWatched(t *testing.T, redis *redistest.Server, keys *keysFile) *proces
 	return startCaddy(t, watchedCaddyfile, "PENSTOCK_REDIS="+redis.URL(), "POLICY="+file.path)
 }
 
-// TestDashboardIsAnswered: a Prometheus that scrapes a Caddy and a bridge answers every query of
-// the dashboard. Every metric that they expose is in the reference, with its labels, and the
-// dashboard and the alert rules name no others.
+// TestDashboardIsAnswered tests that a Prometheus that scrapes a Caddy and a bridge answers every
+// query of the dashboard. Every metric that the Caddy and the bridge expose is in the reference,
+// with its labels. The dashboard and the alert rules name no other metrics and labels.
 func TestDashboardIsAnswered(t *testing.T) {
 	t.Parallel()
 	keys := newKeysFile(t, map[string]string{"ann": "tier = \"gold\"\n"})
@@ -225,7 +225,7 @@ func TestDashboardIsAnswered(t *testing.T) {
 	}
 	load()
 	redis.Kill()
-	for range 5 { // some checks are not answered, and on_error decides
+	for range 5 { // Redis does not answer some checks, and on_error decides
 		caddy.get("/api")
 	}
 	redis.Restart()
@@ -278,8 +278,8 @@ var (
 	grouping = regexp.MustCompile(`(?:by|on|group_left) \(([^)]*)\)`)
 )
 
-// unknownNames returns the metrics of a query that are not exposed, and the labels that the exposed
-// metrics do not have. Prometheus itself adds job and instance.
+// unknownNames returns the metrics of a query that are not exposed, and the labels of the query
+// that its metrics do not have. Prometheus itself adds the labels job and instance.
 func unknownNames(query string, exposed map[string]string) (unknown []string) {
 	all := []string{"job", "instance", "le"}
 	for _, found := range selector.FindAllStringSubmatch(query, -1) {
@@ -308,7 +308,8 @@ func unknownNames(query string, exposed map[string]string) (unknown []string) {
 	return unknown
 }
 
-// dashboardQueries returns the queries of the dashboard, for all policies and nodes.
+// dashboardQueries returns the queries of the dashboard. Their variables select all policies and
+// nodes.
 func dashboardQueries(t *testing.T) (all []string) {
 	t.Helper()
 	var dashboard struct {
@@ -337,7 +338,7 @@ var (
 	labelName        = regexp.MustCompile(`([a-z_]+)="(?:[^"\\]|\\.)*"`)
 )
 
-// documentedMetrics returns the labels of each metric in the reference, in order.
+// documentedMetrics returns the sorted labels of each metric in the reference.
 func documentedMetrics(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -354,7 +355,7 @@ func documentedMetrics(t *testing.T) map[string]string {
 	return all
 }
 
-// exposedMetrics returns the labels of each metric of an exposition, in order.
+// exposedMetrics returns the sorted labels of each metric in the exposition of a process.
 func exposedMetrics(text string) map[string]string {
 	all := map[string]string{}
 	for _, series := range exposedSeries.FindAllStringSubmatch(text, -1) {
@@ -373,7 +374,8 @@ func exposedMetrics(text string) map[string]string {
 	return all
 }
 
-// TestAlertRulesHold: promtool accepts the rules and their unit tests.
+// TestAlertRulesHold tests that promtool accepts the alert rules and the configuration, and that
+// the unit tests of the rules pass.
 func TestAlertRulesHold(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{

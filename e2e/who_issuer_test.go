@@ -37,7 +37,7 @@ func newEC(t *testing.T, name string) *signer {
 
 var serial atomic.Int64
 
-// token makes a new token.
+// The method token returns a new token for a user.
 func (s *signer) token(t testing.TB, user string) string {
 	token := jwt.NewWithClaims(s.method, jwt.MapClaims{"sub": user, "iss": "login", "aud": []string{"shop"}, "plan": "gold",
 		"org": map[string]string{"id": "acme"}, "jti": serial.Add(1), "exp": time.Now().Add(time.Hour).Unix()})
@@ -76,12 +76,12 @@ func (i *issuer) publish(keys ...*signer) {
 	i.set.Store(&text)
 }
 
-// The variable failures are the ways in which an issuer fails, in turn.
+// The variable failures holds the answers of a failing issuer, which it gives in turn.
 var failures = []http.HandlerFunc{
 	func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) },
 	func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"keys":[]}`)) },
 	func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>back soon</html>")) },
-	func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, // the connection ends
+	func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, // ends the connection
 }
 
 func (i *issuer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -94,7 +94,7 @@ func (i *issuer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // refresh is the interval at which the Caddys of these tests fetch the key set. The constant within
-// bounds the time until all of them have done so on a busy machine.
+// is the longest time until all of them have fetched it on a busy machine.
 const (
 	refresh = time.Second
 	within  = refresh + 4*time.Second
@@ -121,15 +121,16 @@ func byToken(i *issuer) string {
 `
 }
 
-// The type tokenResult records the result of a request with a token.
+// The type tokenResult is the result of a request with a token.
 type tokenResult struct {
 	signed      *signer
 	sent, ended time.Time
 	identified  bool
 }
 
-// The function sendTokens sends tokens of one key until the channel done is closed: usually the
-// same token, but every tenth time a new one.
+// The function sendTokens sends requests with tokens of one key until the channel done is closed.
+// Every tenth request has a new token, and all others have the same one. sendTokens then sends the
+// results to the channel kept.
 func sendTokens(p *process, s *signer, done <-chan struct{}, kept chan<- []tokenResult) {
 	var all []tokenResult
 	user := "user-of-" + s.Name
@@ -159,9 +160,9 @@ func sendTokens(p *process, s *signer, done <-chan struct{}, kept chan<- []token
 	}
 }
 
-// TestKeySetsRotateUnderLoad: an issuer publishes a second key in addition to the first, fails for
-// a while, and removes the first key, while two Caddys continuously receive tokens of both keys. A
-// client with a valid token is always identified. A token of the removed key no longer identifies
+// TestKeySetsRotateUnderLoad tests an issuer that publishes a second key, then fails for a while,
+// and then removes the first key. Two Caddys continuously receive tokens of both keys. A token of a
+// published key always identifies its client. A token of the removed key no longer identifies
 // anyone. Every request is counted once, for the right client.
 func TestKeySetsRotateUnderLoad(t *testing.T) {
 	t.Parallel()
@@ -206,7 +207,7 @@ func TestKeySetsRotateUnderLoad(t *testing.T) {
 	}
 }
 
-// The type rotation records when an issuer changed its keys.
+// The type rotation holds the times at which an issuer added the key fresh and removed the key old.
 type rotation struct {
 	old, fresh   *signer
 	added, taken time.Time
@@ -228,7 +229,7 @@ func (r rotation) judge(t *testing.T, all []tokenResult) {
 		case one.signed == r.fresh && one.sent.After(r.added.Add(within)):
 			claim, want = "fresh, once it is published", true
 		default:
-			continue // it is unknown whether the Caddys have fetched the keys yet
+			continue // the Caddys may or may not have fetched the keys yet
 		}
 		sure[claim]++
 		if one.identified != want {
@@ -246,7 +247,8 @@ func (r rotation) judge(t *testing.T, all []tokenResult) {
 	}
 }
 
-// countsForWhom checks that each request was counted once, either for its user or for the address.
+// countsForWhom checks that each request was counted once, for its user if it was identified, and
+// otherwise for its address.
 func countsForWhom(t *testing.T, redis *redistest.Server, all []tokenResult) {
 	t.Helper()
 	var known, strangers int64
@@ -263,8 +265,8 @@ func countsForWhom(t *testing.T, redis *redistest.Server, all []tokenResult) {
 	}
 }
 
-// TestAnIssuerThatIsDownAtTheStart: a Caddy starts nevertheless, and identifies its clients as soon
-// as the issuer is back.
+// TestAnIssuerThatIsDownAtTheStart tests that a Caddy starts although the issuer is down, and that
+// it identifies clients as soon as the issuer is back.
 func TestAnIssuerThatIsDownAtTheStart(t *testing.T) {
 	t.Parallel()
 	key := newEC(t, "first")

@@ -16,11 +16,11 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// loginPage is a service with one valid password.
+// loginPage is a login service with one valid password.
 type loginPage struct {
 	address      string
-	wrong, right atomic.Int64  // logins that reached the service
-	hold         chan struct{} // if not nil, every login waits for it
+	wrong, right atomic.Int64  // numbers of logins that reached the service
+	hold         chan struct{} // if not nil, every login waits until it is closed
 }
 
 func newLoginPage(t *testing.T) *loginPage {
@@ -42,7 +42,7 @@ func (l *loginPage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if l.hold != nil {
 		<-l.hold
 	} else {
-		// the time to hash a password, during which other logins arrive
+		// This is the time to hash a password. Meanwhile other logins arrive.
 		<-time.After(20 * time.Millisecond)
 	}
 	switch {
@@ -56,8 +56,8 @@ func (l *loginPage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 const failedLoginsMax = 5
 
-// The function logins returns a Caddyfile that limits failed logins. The argument head configures
-// the store and its deadline.
+// The function logins returns a Caddyfile that limits failed logins. The parameter head begins the
+// Caddyfile, and configures the store and its deadline.
 func logins(l *loginPage, head string) string {
 	return head + `:SITE {
 	penstock {
@@ -77,8 +77,8 @@ func (p *process) login(from, password string) answer {
 	return p.ask(context.Background(), http.MethodPost, "/login", "X-Forwarded-For", from, "X-Password", password)
 }
 
-// TestParallelLoginsCannotSlipThrough: of fifty simultaneous wrong passwords over two Caddys,
-// exactly five are tried.
+// TestParallelLoginsCannotSlipThrough tests that exactly five of fifty wrong passwords reach the
+// service if they are sent to two Caddys at once.
 func TestParallelLoginsCannotSlipThrough(t *testing.T) {
 	t.Parallel()
 	const attempts = 50
@@ -112,8 +112,8 @@ func TestParallelLoginsCannotSlipThrough(t *testing.T) {
 	}
 }
 
-// TestRightLoginsCostNothing: a user logs in many times, on both Caddys, with a few wrong passwords
-// in between. Only the wrong ones are charged.
+// TestRightLoginsCostNothing tests that only failed logins are charged. A user logs in many times
+// through two Caddys, with a few wrong passwords in between.
 func TestRightLoginsCostNothing(t *testing.T) {
 	t.Parallel()
 	redis, page := redistest.Start(t), newLoginPage(t)
@@ -150,9 +150,9 @@ func TestRightLoginsCostNothing(t *testing.T) {
 // The variable open is the head of a Caddyfile with on_error: allow.
 var open = strings.NewReplacer("deny", "allow", " {\n\t\t\ttimeout 5s\n\t\t}", "").Replace(shared)
 
-// TestRedisFailsWithLoginsOpen: if Redis is down when the service answers, clients are not
-// affected. A charge that cannot be refunded remains. No client is charged twice or gets more
-// attempts than the limit.
+// TestRedisFailsWithLoginsOpen tests that clients are answered as usual if Redis is down when the
+// service answers. A charge that cannot be refunded remains. No client is charged twice or gets
+// more attempts than the limit.
 func TestRedisFailsWithLoginsOpen(t *testing.T) {
 	t.Parallel()
 	for name, outage := range map[string]struct {
@@ -160,7 +160,7 @@ func TestRedisFailsWithLoginsOpen(t *testing.T) {
 		least      int64 // units that must remain charged
 	}{
 		"killed": {(*redistest.Server).Kill, (*redistest.Server).Restart, 3},
-		// a frozen Redis executes the pending refunds when it continues
+		// A frozen Redis executes the pending refunds when it continues.
 		"frozen": {(*redistest.Server).Pause, (*redistest.Server).Resume, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -170,7 +170,7 @@ func TestRedisFailsWithLoginsOpen(t *testing.T) {
 			page.hold = make(chan struct{})
 			release := sync.OnceFunc(func() { close(page.hold) })
 			p := fleet(t, 1, redis, logins(page, open))[0]
-			t.Cleanup(release) // runs before Caddy and the service stop, which wait for the answers
+			t.Cleanup(release) // runs before Caddy and the service are stopped, which wait for the answers
 			answers, sent := make(chan answer, 10*failedLoginsMax), 0
 			eventually.Until(t, patience, "three are charged and wait for the service", func() bool {
 				if page.right.Load() != int64(sent) {
@@ -179,7 +179,7 @@ func TestRedisFailsWithLoginsOpen(t *testing.T) {
 				if sum(readUsed(t, redis, "rl1:who:login:*")) == 3 {
 					return true
 				}
-				sent++ // more than three logins if Redis was too slow to charge one
+				sent++ // more than three logins are sent if Redis is too slow to charge one of them
 				go func() { answers <- p.login("192.0.2.4", "right") }()
 				return false
 			})
@@ -207,7 +207,7 @@ func TestRedisFailsWithLoginsOpen(t *testing.T) {
 			})
 			outage.end(redis)
 			stands := p.exhaustLogins(t, redis, page)
-			// the login that was admitted while Redis was down is charged at most once
+			// The login that was admitted while Redis was down is charged at most once.
 			if stands < outage.least || stands > 4 {
 				t.Errorf("%d units stood, want %d to 4", stands, outage.least)
 			}
@@ -215,9 +215,9 @@ func TestRedisFailsWithLoginsOpen(t *testing.T) {
 	}
 }
 
-// exhaustLogins waits until Redis counts again, and then tries wrong passwords until all are
-// denied. exhaustLogins returns how many units were charged before. Requests that a node admitted
-// while Redis was down are charged with the first try.
+// exhaustLogins waits until Redis counts again, and then sends more wrong passwords than the limit.
+// It returns the number of units that were charged before. Requests that a node admitted while
+// Redis was down are charged together with the first of these logins.
 func (p *process) exhaustLogins(t *testing.T, redis *redistest.Server, page *loginPage) (stood int64) {
 	t.Helper()
 	eventually.Until(t, patience, "requests are counted again", func() bool {
@@ -231,9 +231,9 @@ func (p *process) exhaustLogins(t *testing.T, redis *redistest.Server, page *log
 	for range 2 * failedLoginsMax {
 		p.login("192.0.2.4", "wrong")
 	}
-	// The node does not know the outcome of a charge that was under way when the outage began, so
-	// it might count one unit more than Redis. Then the client loses that unit. It never gets more
-	// than the limit.
+	// If a charge was under way when the outage began, the node does not know its outcome, and so
+	// may count one unit more than Redis. Then the client loses that unit, but the client never
+	// gets more than the limit.
 	if all := page.wrong.Load() - before + stood; all > failedLoginsMax || all < failedLoginsMax-1 {
 		t.Errorf("%d wrong passwords got through with %d charged, want %d together, or one less", all-stood, stood, failedLoginsMax)
 	}

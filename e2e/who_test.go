@@ -18,15 +18,15 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The variable asking is the HTTP client of tests with many simultaneous users: it keeps many idle
+// The variable asking is the HTTP client of tests with many simultaneous users. It keeps many idle
 // connections.
 var asking = &http.Client{
 	Timeout:   30 * time.Second,
 	Transport: &http.Transport{MaxIdleConnsPerHost: 128},
 }
 
-// The method ask sends a request with header fields: each name is followed by its value. Several
-// goroutines may call it. A request without an answer has status 0.
+// The method ask sends a request with header fields. In the parameter fields, each name is followed
+// by its value. Several goroutines may call ask at once. If there is no answer, the status is 0.
 func (p *process) ask(ctx context.Context, method, path string, fields ...string) answer {
 	r, err := http.NewRequestWithContext(ctx, method, "http://"+p.address+path, nil)
 	if err != nil {
@@ -52,7 +52,7 @@ func (p *process) ask(ctx context.Context, method, path string, fields ...string
 	return answer{response.StatusCode, response.Header, string(body)}
 }
 
-// number returns a header field as an integer, or -1 if it is not an integer.
+// The method number returns the value of a header field, or -1 if the value is not an integer.
 func (a answer) number(field string) int64 {
 	n, err := strconv.ParseInt(a.header.Get(field), 10, 64)
 	if err != nil {
@@ -61,7 +61,7 @@ func (a answer) number(field string) int64 {
 	return n
 }
 
-// metric returns the sum of the series that begin with the given text.
+// The method metric returns the sum of the values of the series that begin with the given text.
 func (p *process) metric(series string) float64 {
 	p.t.Helper()
 	sum := 0.0
@@ -78,7 +78,7 @@ func (p *process) metric(series string) float64 {
 	return sum
 }
 
-// fleet starts Caddys that count in one Redis.
+// fleet starts n Caddys that count in one Redis.
 func fleet(t testing.TB, n int, redis *redistest.Server, caddyfile string) []*process {
 	t.Helper()
 	var all []*process
@@ -88,8 +88,8 @@ func fleet(t testing.TB, n int, redis *redistest.Server, caddyfile string) []*pr
 	return all
 }
 
-// The constant shared is the head of a Caddyfile whose counters are in Redis. The deadline is long
-// because the load runs on the same machine, and these tests are not about outages.
+// The constant shared is the beginning of a Caddyfile whose counters are in Redis. The deadline is
+// long because these tests are not about outages, and the load runs on the same machine.
 const shared = `{
 	admin ADMIN
 	penstock {
@@ -102,7 +102,8 @@ const shared = `{
 }
 `
 
-// The function readUsed returns the units charged in the counters that match the pattern, by key.
+// The function readUsed returns the used units of the counters whose keys match the pattern, by
+// key.
 func readUsed(t testing.TB, redis *redistest.Server, pattern string) map[string]int64 {
 	t.Helper()
 	keys, err := redis.Client().Keys(context.Background(), pattern).Result()
@@ -133,8 +134,8 @@ func sum(counters map[string]int64) (n int64) {
 	return n
 }
 
-// keysFile is a file of API keys that a test edits. An entry contains the additional fields of a
-// key, by the name passed to keyOf.
+// keysFile is a file of API keys that a test edits. The entries of the file are given as a map from
+// the name of a key, as in keyOf, to the additional fields of that key.
 type keysFile struct {
 	t    testing.TB
 	path string
@@ -146,7 +147,7 @@ func newKeysFile(t testing.TB, entries map[string]string) *keysFile {
 	return f
 }
 
-// keyOf returns the API key with a name.
+// keyOf returns the API key with the given name.
 func keyOf(name string) string { return "pk_0123456789-abcdefghijklmnopqrstuvwxyz-" + name }
 
 func (f *keysFile) edit(entries map[string]string) {
