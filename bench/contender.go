@@ -36,7 +36,7 @@ type contender struct {
 	// earlier holds the cells of the table's row, except for the name, from an earlier measurement
 	// on a machine of the same kind. They are shown if the rival is not installed.
 	earlier []string
-	// seen is the measured system; nil if the contender is not installed.
+	// seen is the measured system, or nil if the contender is not installed.
 	seen *system
 	// The fields one and three are the numbers of requests that one node and three nodes admit
 	// under a limit of 1,000.

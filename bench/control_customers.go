@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// These are the targets: the longest time to publish one customer, to publish all of ten
-	// million, to check a request during that publication, and to answer the first request that a
-	// customer sends to a node.
+	// These are the longest times that are permitted. They are for the publication of one customer,
+	// for the publication of all ten million, for the check of a request during that publication,
+	// and for the answer to the first request that a customer sends to a node.
 	oneMax        = 100 * time.Millisecond
 	allMax        = 5 * time.Minute
 	allTarget     = 10_000_000
@@ -31,8 +31,8 @@ const (
 	generationKey = "rl1:~generation:{~directory}"
 )
 
-// customerRows holds the statements that insert the customers; %d stands for their number. All
-// customers have a tier, and every tenth has a limit of its own.
+// customerRows holds the statements that insert the customers. In the statements, %d stands for the
+// number of customers. All customers have a tier, and every tenth has a limit of its own.
 var customerRows = []string{
 	"INSERT INTO tiers (tier, revision, updated_at) VALUES ('gold', 1, now())",
 	"INSERT INTO clients (kind, id, tier, revision, updated_at) SELECT '" + customerKind + "', 'c' || i, 'gold', 1, now() FROM generate_series(1, %d) i",

@@ -75,8 +75,8 @@ func (p *plane) fillEvents(n int, from, to time.Time) error {
 }
 
 // The method fillUsage inserts all customers, and usage for some of them. The customers with the
-// most events get usage by day; their number is an argument. The first 1,000 of these also get
-// usage by minute.
+// most events get usage by day. The argument customers is the number of these customers. The first
+// 1,000 of these also get usage by minute.
 func (p *plane) fillUsage(customers, events int) error {
 	times := max(1, events/eventsOfMinute/named)
 	return p.sql(customerRows[0], fmt.Sprintf(customerRows[1], active), fmt.Sprintf(customerRows[2], active),

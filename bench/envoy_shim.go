@@ -30,9 +30,9 @@ func shims(b *bench, limit, nodes int) (*system, error) {
 const shimPart = 2_500.0 / 57_400
 
 // shimEarlier is an earlier measurement of Kuadrant's wasm-shim with Limitador in memory and 64
-// connections. In the same run, an Envoy without a filter served 57,400 requests a second.
-// shimEarlier is shown if the shim is not installed, because to build the shim takes tools that
-// this benchmark does not require.
+// connections. In the same run, an Envoy without a filter served 57,400 requests a second. This
+// measurement is shown if the shim is not installed. The benchmark does not require the tools that
+// are needed to build the shim.
 var shimEarlier = []string{"2,500", "0.04", "24,780", "397", "Envoy 374 + Limitador 23", "", "", ""}
 
 // besideShim compares Penstock in memory with the wasm-shim. If the shim is not installed, its

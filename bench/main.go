@@ -27,7 +27,8 @@ type options struct {
 	workers int
 	quick   bool
 	images  string // the folder for charts
-	// The sizes of three measurements of the control plane; 0 stands for the default size.
+	// The sizes of three measurements of the control plane. The value 0 stands for the default
+	// size.
 	customers, events, archived int
 	part                        string // the beginning of the names of the measurements to make
 }

@@ -118,7 +118,7 @@ func (s *shooter) take(frame http2.Frame, end time.Time) error {
 		}
 	case *http2.DataFrame:
 		// The message is a zero byte (not compressed), four bytes of length, and the answer. It may
-		// arrive in several pieces; the last piece is empty.
+		// arrive in several pieces, of which the last one is empty.
 		if data := f.Data(); len(data) > 0 && (len(data) < 5 || !s.admitted(data[5:])) {
 			return fmt.Errorf("the answer is not OK: %x", data)
 		}

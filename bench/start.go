@@ -15,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// benchPolicy is the bridge's policy; %s stands for the rules.
+// benchPolicy is the bridge's policy, in which %s stands for the rules.
 const benchPolicy = "name: bench\non_error: deny\nrules:\n%s"
 
 // filterSettings is the filter's configuration.

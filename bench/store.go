@@ -22,7 +22,8 @@ import (
 // time may pass before an answer is read.
 const patience = 10 * time.Second
 
-// The type decide makes one decision; caller and turn select the client.
+// The type decide is a function that makes one decision. Its arguments caller and turn select the
+// client.
 type decide func(ctx context.Context, caller, turn int) (admitted bool, err error)
 
 // The function decisions calls the function d concurrently from many callers, for the duration

@@ -83,8 +83,8 @@ func alertNames(t *testing.T) (all []string) {
 	return all
 }
 
-// startAlerting does what startWatched does, with another policy. It accepts tokens of a signer,
-// and reports denials to a file on a full disk.
+// startAlerting is like startWatched, but with another policy. Its Caddy accepts tokens of a
+// signer, and reports denials to a file on a full disk.
 func startAlerting(t *testing.T, redis *redistest.Server, keys *keysFile, trusted *signer) *process {
 	t.Helper()
 	file, set := newRenamedFile(t, filepath.Join(t.TempDir(), "policy.yaml")), filepath.Join(t.TempDir(), "keys.json")
@@ -95,7 +95,8 @@ func startAlerting(t *testing.T, redis *redistest.Server, keys *keysFile, truste
 }
 
 // The function provokedAlerts returns the alerts that TestAlertsFire provokes while Redis runs, and
-// those that it provokes while Redis is down. The test fails unless there are no other alerts.
+// those that it provokes while Redis is down. It fails the test unless these are exactly the alerts
+// of the alert rules.
 func provokedAlerts(t *testing.T) (withRedis, without []string) {
 	t.Helper()
 	withRedis = []string{"PenstockRedisClusterNotOK", "PenstockPolicyRefused", "PenstockPoliciesDiffer", "PenstockKeysRefused",

@@ -89,10 +89,10 @@ func malformedChunks(a *attackRun) {
 	}
 }
 
-// chunksReadByEnvoy does what malformedChunks does, and also sends a chunk that is longer than its
-// stated size. Caddy answers 400. Envoy ignores the bytes beyond the size, and forwards a complete
-// request with the body "abc". The upstream answers 200, which count_if would not count, so this
-// chunk is only sent under refund_on.
+// chunksReadByEnvoy is like malformedChunks, but also sends a chunk that is longer than its stated
+// size. Caddy answers 400. Envoy ignores the bytes beyond the size, and forwards a complete request
+// with the body "abc". The upstream answers 200, which count_if would not count, so this chunk is
+// only sent under refund_on.
 func chunksReadByEnvoy(a *attackRun) {
 	malformedChunks(a)
 	for range 2 {

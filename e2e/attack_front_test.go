@@ -208,7 +208,7 @@ func startAttackedCaddy(t testing.TB, name, store string, files attackFiles, up 
 }
 
 // rlsTimeout is how long Envoy's own filter waits for the rate limit service. It is the value that
-// docs/guides/envoy.md recommends; Envoy's default is 20 ms.
+// docs/guides/envoy.md recommends. Envoy's default is 20 ms.
 const rlsTimeout = "1s"
 
 // descriptorFilter configures Envoy's own rate limit filter.

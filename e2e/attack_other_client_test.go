@@ -81,7 +81,8 @@ func (b *otherClient) start() {
 	})
 }
 
-// The method stop ends the requests, and returns how the answers since start were.
+// The method stop ends the requests that the method start began, and returns what their answers
+// were like.
 func (b *otherClient) stop() experience {
 	close(b.end)
 	b.group.Wait()

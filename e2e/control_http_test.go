@@ -205,8 +205,8 @@ func TestPoliciesOverHTTP(t *testing.T) {
 	p.outlives(node)
 }
 
-// The method outlives tests that a node keeps its policy when the control plane is killed, even
-// over a restart.
+// The method outlives tests that a node keeps its policy after the control plane was killed, even
+// if the node is restarted.
 func (p *policyPlane) outlives(node *memoryNode) {
 	t := p.t
 	t.Helper()

@@ -31,7 +31,7 @@ type controlPlane struct {
 }
 
 // startControl starts a process with a database and a Redis. If args name regions, redis is "". If
-// the database already has tokens, the argument token is one of them; otherwise it is "", and the
+// the database already has tokens, the argument token is one of them. Otherwise it is "", and the
 // process creates the first token. The argument args holds further flags.
 func startControl(t *testing.T, database, redis, token string, args ...string) *controlPlane {
 	t.Helper()
@@ -110,7 +110,8 @@ func (c *controlPlane) edit(client, action string) {
 	}
 }
 
-// client runs a command of penstock client that calls the control plane.
+// The method client runs "penstock client" with the arguments, and with the flags that make it call
+// the control plane.
 func (c *controlPlane) client(args ...string) commandResult {
 	c.t.Helper()
 	file := filepath.Join(c.t.TempDir(), "token")

@@ -197,8 +197,8 @@ func TestEditsUnderLoadAreExact(t *testing.T) {
 	close(done)
 	load.Wait()
 	for i, node := range f.nodes {
-		// A file that is overwritten may be read when it is incomplete, and is then rejected once
-		// more.
+		// A node may read a file while it is overwritten. It then rejects the incomplete file, in
+		// addition to the wrong edits.
 		whole := i == len(f.nodes)-1
 		if got := node.edits("shop", "refused"); got < refused+1 || whole && got > refused+1 || len(wrong) > 0 {
 			t.Errorf("node %d has refused %d edits, want %d; %d were not tried", i, got, refused+1, len(wrong))

@@ -12,8 +12,8 @@ import (
 )
 
 // clockToxic changes the instant at which scripts in Redis decide, because the clock of a single
-// process cannot be set. The plan in a call begins with this instant. 0 stands for Redis' own
-// clock.
+// process cannot be set. A call passes this instant to the script, as the beginning of its argument
+// plan. The instant 0 stands for Redis' own clock.
 type clockToxic struct {
 	AheadSeconds int64 `json:"ahead_seconds"`
 }

@@ -31,7 +31,7 @@ func newNamedGroup(t testing.TB) *nodeGroup {
 	return g
 }
 
-// newNamedPair does what newNamedGroup does, and also starts a replica that can take over the name.
+// newNamedPair is like newNamedGroup, but also starts a replica that can take over the name.
 func newNamedPair(t testing.TB) *nodeGroup {
 	t.Helper()
 	g := newNamedGroup(t)

@@ -136,7 +136,7 @@ func TestRedisFailsUnderLoadOfTheModule(t *testing.T) {
 
 // TestModuleDecidesRedirectsAgain tests requests that Envoy redirects internally. For the module,
 // the redirected request is a new request, which it decides and charges by the new path. The first
-// stream ends without a response, so under cost_after its cost is the setting unread.
+// stream ends without a response, so under cost_after it is charged the cost for unread responses.
 func TestModuleDecidesRedirectsAgain(t *testing.T) {
 	t.Parallel()
 	_, sites := startModule(t, module(t), http.HandlerFunc(serveRedirects), strings.Replace(threeADay, "3/31d", "100/31d", 1),

@@ -10,9 +10,9 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// TestHungRedisHalvesNothing compares how many requests 64 connections complete in the last second
-// before Redis hangs and in the first second while it hangs, in which the first deadlines pass. The
-// number must not fall to less than half.
+// TestHungRedisHalvesNothing counts the requests that 64 connections complete in the last second
+// before Redis hangs, and in the first second while it hangs. The first deadlines pass in that
+// second. Nevertheless, the number must not fall to less than half.
 func TestHungRedisHalvesNothing(t *testing.T) {
 	t.Parallel()
 	const span, tries = time.Second, 4

@@ -127,9 +127,9 @@ func TestModuleEnds(t *testing.T) {
 }
 
 // TestModulePanics tests that after a panic in a hook or in a goroutine, on_error decides the
-// affected request, and Envoy and the limits keep working. A fault is a panic that is caused by a
-// signal for which Envoy has a handler, too. The module is built with a tag that lets requests
-// provoke panics.
+// affected request, and Envoy and the limits keep working. A fault is a panic that Go's runtime
+// raises after a signal. Envoy has a handler for this signal, too. The module is built with a tag
+// that lets requests provoke panics.
 func TestModulePanics(t *testing.T) {
 	t.Parallel()
 	path, err := compileModule(filepath.Join("provoked", "libpenstock.so"), "-tags", "provoke")

@@ -114,8 +114,8 @@ func firstRemaining(report map[string]any) any {
 	return counters[0].(map[string]any)["remaining"]
 }
 
-// TestCommandsAnswerAlikeEverywhere tests that a command prints the same about a client from a
-// Caddy, from a bridge, from the native module and from Redis, and that a reset by each takes
+// TestCommandsAnswerAlikeEverywhere tests that commands print the same about a client whether they
+// ask a Caddy, a bridge, the native module or Redis. A reset through each of these targets takes
 // effect in Envoy.
 func TestCommandsAnswerAlikeEverywhere(t *testing.T) {
 	t.Parallel()

@@ -142,10 +142,9 @@ func startPenalties(t *testing.T) (nodes []*process, redis *redistest.Server) {
 	return nodes, redis
 }
 
-// TestTwentyDenialsAreOneViolation tests that further denials by the same limit are part of the
-// same violation until the denied client may try again, even if two Caddys deny the requests.
-// Denials by a second limit are the second violation. The penalty applies on both nodes, and
-// operators can inspect and lift it.
+// TestTwentyDenialsAreOneViolation tests that all denials by one limit are one violation until the
+// denied client may try again, even if two Caddys deny the requests. Denials by a second limit are
+// the second violation. The penalty applies on both nodes, and operators can inspect and lift it.
 func TestTwentyDenialsAreOneViolation(t *testing.T) {
 	t.Parallel()
 	nodes, _ := startPenalties(t)

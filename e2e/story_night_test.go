@@ -22,9 +22,9 @@ type alertStory struct {
 }
 
 // TestTheStoryOfTheNight tests that an operator can find out why requests are denied. The cause is
-// a client, the policy or the store. A client shows in the command top and in an event, the policy
-// shows in the command nodes and in an alert, and the store shows in alerts about Redis and in an
-// event.
+// a client, the policy or the store. Each cause shows in different places: a client in the command
+// top and in an event, the policy in the command nodes and in an alert, and the store in alerts
+// about Redis and in an event.
 func TestTheStoryOfTheNight(t *testing.T) {
 	t.Parallel()
 	n := &alertStory{story: startStory(t, redistest.StartTCP(t))}

@@ -18,9 +18,9 @@ import (
 	"github.com/penstock/penstock/internal/test/freeport"
 )
 
-// The answer of each upstream contains path-admin if the upstream takes the path to be below
-// /admin/, path-blocked if it takes the path to be below /blocked/, and host-admin if it takes the
-// host to be admin.example.
+// The answer of each upstream contains words that say how it has read the request. The words
+// path-admin and path-blocked mean that it took the path to be below /admin/ or /blocked/. The word
+// host-admin means that it took the host to be admin.example.
 
 // goSays is the handler of an upstream in Go.
 func goSays(w http.ResponseWriter, r *http.Request) {

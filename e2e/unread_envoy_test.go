@@ -18,8 +18,8 @@ rules:
   - {name: tokens, limit: 1000000/31d fixed_window, cost_after: {json: usage.total_tokens, estimate: 100, default: 700, max: 50000}}
 `
 
-// TestUnreadCostsInEnvoy tests that a client is charged the maximum cost if it closes a stream
-// early, or if the response has an encoding that the filter does not read.
+// TestUnreadCostsInEnvoy tests that the maximum cost is charged if the client closes a stream
+// early, or if the filter cannot read the encoding of the response.
 func TestUnreadCostsInEnvoy(t *testing.T) {
 	t.Parallel()
 	stream := "data: {\"usage\":{\"total_tokens\":3}}\n\n"

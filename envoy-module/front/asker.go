@@ -22,8 +22,8 @@ const (
 	// more, so that one client cannot fill the queue.
 	crowdedFrom = waitingMax / 4
 	sourceMax   = waitingMax / 8
-	// sourceCounts is the number of counts in which requests are counted by source. Several sources
-	// can share a count.
+	// sourceCounts is the number of counts in the field sources. There may be more sources, and
+	// then several of them share a count.
 	sourceCounts = 1024
 	// askersMax is the greatest number of goroutines that ask the store. Each of them asks about at
 	// most batchMax requests at once.

@@ -124,7 +124,8 @@ func TestAStoreThatDoesNotAnswerIsGivenUp(t *testing.T) {
 	}
 }
 
-// errorsOf returns how many errors of the store the metrics have counted, of the given kind.
+// errorsOf returns the number of the store's errors of the given kind, as the metrics have counted
+// them.
 func errorsOf(t testing.TB, f *Front, kind string) float64 {
 	t.Helper()
 	var m dto.Metric

@@ -85,7 +85,8 @@ func (c *candidate) fillDefaults(d *policyfile.Document) error {
 }
 
 // The method showChange shows a version that replaces another in the metrics. It ignores the first
-// version, because the field policy is not assigned yet; openCandidate shows that version.
+// version, because the field policy is not assigned yet. The method openCandidate shows that
+// version.
 func (c *candidate) showChange(before, now *live.Version) {
 	if before != nil {
 		c.show(now)

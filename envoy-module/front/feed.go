@@ -17,9 +17,9 @@ import (
 	"github.com/penstock/penstock/internal/meter"
 )
 
-// Control names a control plane to which this node reports what happened: the events that policies
-// report, and what each client used. Batches that the control plane has not accepted yet wait in a
-// folder. No request waits for the control plane.
+// Control names a control plane. This node reports to it the events that policies ask for, and the
+// usage of each client. Batches that the control plane has not accepted yet wait in a folder. No
+// request waits for the control plane.
 type Control struct {
 	// The address of the API of `penstock control`, such as `https://control:7070`.
 	URL string `json:"url,omitempty"`

@@ -130,7 +130,7 @@ func (f *Front) liveOptions(source live.Source) live.Options {
 }
 
 // showChange shows a version that replaces another in the metrics. It ignores the first version,
-// because the field policy is not assigned yet; openPolicy shows that version.
+// because the field policy is not assigned yet. The method openPolicy shows that version.
 func (f *Front) showChange(before, now *live.Version) {
 	if before != nil {
 		f.show(now)

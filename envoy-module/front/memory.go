@@ -77,7 +77,7 @@ var memoryUnits = []struct {
 	bytes int64
 }{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}}
 
-// parseMemory reads a memory limit, such as 512MiB; "" is 0.
+// parseMemory reads a memory limit, such as 512MiB. It returns 0 for "".
 func parseMemory(text string) (int64, error) {
 	if text == "" {
 		return 0, nil

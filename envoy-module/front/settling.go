@@ -169,7 +169,7 @@ func (t *Settling) End() {
 	}
 }
 
-// The method settle corrects the charge; further calls do nothing. A compressed body is
+// The method settle corrects the charge. Further calls do nothing. A compressed body is
 // decompressed in the background, because Envoy's worker must not wait for that. If the queue for
 // this work has no room, the body is not read.
 func (t *Settling) settle() {

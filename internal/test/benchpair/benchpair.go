@@ -63,7 +63,7 @@ func perCall(call func(), calls int) float64 {
 	return float64(time.Since(start).Nanoseconds()) / float64(calls)
 }
 
-// Median returns the median of the figures; 0 if there are none.
+// Median returns the median of the figures, or 0 if there are none.
 func Median(figures []float64) float64 {
 	if len(figures) == 0 {
 		return 0

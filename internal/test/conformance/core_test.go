@@ -231,7 +231,7 @@ func (a *Answer) addFields(fields *response.Fields) {
 	}
 }
 
-// The method attributes presents a request of the corpus to core.
+// The method attributes returns a request of the corpus in the form in which core reads requests.
 func (r *Request) attributes(now counter.Micros) *request.Attributes {
 	path, query, _ := strings.Cut(r.Target, "?")
 	local := netip.AddrFrom4([4]byte{127, 0, 0, 1})

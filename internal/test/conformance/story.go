@@ -85,7 +85,7 @@ type Answer struct {
 	Header       http.Header
 	Body         string
 	Since, Until int64 // Unix seconds between which the front decided
-	// Settled is the number of units that the settlement charged; it is negative if units were
+	// Settled is the number of units that the settlement charged. It is negative if units were
 	// refunded. Settled is valid only if Counted is true. For some fronts, the test can observe a
 	// settlement but not its units.
 	Settled int64

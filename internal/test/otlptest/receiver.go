@@ -115,7 +115,7 @@ func (r *Receiver) Sum(name string, labels map[string]string) (sum float64, foun
 	return sum, found
 }
 
-// Resource returns an attribute of the process that was the last to send metrics.
+// Resource returns the value of an attribute of the process that last sent metrics.
 func (r *Receiver) Resource(name string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -76,7 +76,7 @@ func (s *Sentinel) runSentinels(master *Server) {
 	for _, sentinel := range s.Sentinels {
 		sentinel.await()
 		// By default, sentinels query servers every ten seconds, and publish to one another every
-		// two seconds. This command shortens the periods; an older Redis does not have it. Even
+		// two seconds. This command shortens the periods, but an older Redis does not have it. Even
 		// shorter periods would not work: sentinels treat an unexpected master as a stray one after
 		// four publish periods, and the leading sentinel, which pings once a second, elects only a
 		// replica that answered within the last five ping periods.

@@ -53,8 +53,8 @@ func (c *calendar) limit(count int64) corecounter.Limit {
 	return l
 }
 
-// The method day returns the first day of a period in the zone: of the period that contains the
-// instant if ahead is 0, and otherwise of the period that is ahead periods later.
+// The method day returns the first day of a period in the zone. If ahead is 0, it is the period
+// that contains the instant. Otherwise it is a later period, and ahead says by how many periods.
 func (c *calendar) day(at corecounter.Micros, ahead int) (year int, month time.Month, day int) {
 	year, month, day = time.UnixMicro(int64(at)).In(c.zone).Date()
 	switch c.unit {

@@ -24,7 +24,7 @@ type Model struct {
 
 var _ corecounter.Store = (*Model)(nil)
 
-// Pin sets the clock.
+// Pin sets the model's clock to the given instant.
 func (m *Model) Pin(now corecounter.Micros) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -19,8 +19,8 @@ type storyObject struct {
 	number   int64                // the position in the story, which is also the ID of the object's violations
 }
 
-// The method name stores an object under its name. If the name is already known, it keeps its
-// number.
+// The method name stores an object under its name. An object that replaces another one of the same
+// name gets the number of that one.
 func (p *storyReader) name(name string, t storyObject) {
 	if was, known := p.things[name]; known {
 		t.number = was.number
