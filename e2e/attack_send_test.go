@@ -176,7 +176,7 @@ func (s *streams) open(block []byte) (stream uint32, err error) {
 	return stream, s.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block, EndHeaders: true, EndStream: true})
 }
 
-// The method write calls frame() under the lock that serializes writes.
+// The method write calls the function frame under the lock that serializes writes.
 func (s *streams) write(frame func()) {
 	s.writing.Lock()
 	defer s.writing.Unlock()

@@ -109,8 +109,7 @@ func (e *explainedCaddy) send(r request) int {
 	return response.StatusCode
 }
 
-// The method dump returns all counters in Redis by key, without the sums that are stored for
-// sliding logs.
+// The method dump returns all counters in Redis by key, except for the sums of sliding logs.
 func (e *explainedCaddy) dump() map[string]string {
 	e.t.Helper()
 	client, all := e.redis.Client(), map[string]string{}

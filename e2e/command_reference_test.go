@@ -50,7 +50,7 @@ type rulesReport struct {
 	}
 }
 
-// matchingRequests returns one request that matches each rule.
+// matchingRequests returns a request for each rule, which matches that rule.
 func (reported *rulesReport) matchingRequests() (requests []request) {
 	for _, p := range reported.Policies {
 		for _, rule := range p.Policy.Rules {

@@ -234,8 +234,8 @@ func (p *policyPlane) testForgery(nodes []*process) {
 	}
 }
 
-// TestACandidateWithdrawsItself publishes a candidate first in shadow and then to a share of the
-// nodes. There it denies more than its bound permits, and is withdrawn.
+// TestACandidateWithdrawsItself publishes a candidate, first in shadow and then to a share of the
+// nodes. On these nodes it denies more requests than its bound permits, and so it is withdrawn.
 func TestACandidateWithdrawsItself(t *testing.T) {
 	t.Parallel()
 	p := startPolicies(t)

@@ -24,7 +24,7 @@ import (
 // controlPatience is how long each step of these tests may take on a busy machine.
 const controlPatience = 60 * time.Second
 
-// controlPlane is a running process of penstock control.
+// controlPlane is a running "penstock control".
 type controlPlane struct {
 	*server
 	address, token string
@@ -204,8 +204,8 @@ func TestControlPlane(t *testing.T) {
 	}
 }
 
-// checkCommands changes a client with penstock client, and checks that the node applies the
-// changes.
+// checkCommands changes a client with the commands of "penstock client", and checks that the node
+// applies the changes.
 func (c *controlPlane) checkCommands(node *process) {
 	t := c.t
 	t.Helper()

@@ -88,7 +88,7 @@ var same = []struct {
 	{method: "GET", path: "/merged", from: "192.0.2.5"},
 }
 
-// The function serveOwnLimit is an upstream that has its own rate limit at /merged.
+// The function serveOwnLimit is the handler of an upstream that has its own rate limit for /merged.
 func serveOwnLimit(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	if r.URL.Path == "/merged" {

@@ -28,8 +28,8 @@ var faultsMarks = [...]string{
 	"<!-- What follows is written by hand. -->\n",
 }
 
-// writeFaults writes the table of one pass, if the run covered the whole table. It does not change
-// the other table.
+// writeFaults writes one of the two tables to the document, if the run covered the whole table. It
+// does not change the other table.
 func writeFaults(t *testing.T, table []cell, edited bool) {
 	t.Helper()
 	for _, f := range faults {
@@ -70,7 +70,8 @@ func describeRun() string {
 		strings.TrimSpace(string(commit)), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH)
 }
 
-// tableOf returns a table in Markdown, of the runs with an edited policy or of those without.
+// tableOf returns a table in Markdown. If edited is set, it shows the runs during which the policy
+// was edited, and otherwise the other runs.
 func tableOf(table []cell, edited bool) string {
 	var text strings.Builder
 	text.WriteString("| fault |")

@@ -96,7 +96,7 @@ func (d *description) describesAdmin(p *process, policy string) {
 	ask("POST", "reload", "", 422)
 }
 
-// describesOutage compares the answers of a Caddy whose Redis does not exist.
+// describesOutage compares the answers of a Caddy whose Redis does not exist with the document.
 func (d *description) describesOutage(t *testing.T) {
 	p := startCaddy(t, "{\n"+explainedHead+"\tpenstock {\n\t\tdirectory\n\t\tname away\n\t\tstore redis redis://"+freeport.Address(t)+
 		"\n\t\ton_error deny\n\t}\n}\n:SITE {\n\tpenstock_status /quota\n\tpenstock 1/1h\n\trespond \"ok\"\n}\n")
@@ -172,7 +172,7 @@ func (d *description) comparePost(server string) func(path, body string, status 
 const aHash = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 
 // describesEdits changes the record of a client in every way, imports records, and compares the
-// answers.
+// answers with the document.
 func (d *description) describesEdits(p *process) {
 	post := d.comparePost("http://" + p.admin)
 	get := func(path, query string, status int) {
@@ -201,7 +201,7 @@ func (d *description) describesEdits(p *process) {
 	post("/penstock/import", lines+"}", 422)
 }
 
-// describesKeys changes API keys, and compares the answers.
+// describesKeys changes API keys, and compares the answers with the document.
 func (d *description) describesKeys(p *process) {
 	post := d.comparePost("http://" + p.admin)
 	get := func(query string, status int) {
@@ -224,7 +224,8 @@ func (d *description) describesKeys(p *process) {
 	get("?client=ip:192.0.2.7", 422)
 }
 
-// describesEvents reads the events of the previous denials, and compares the answers.
+// describesEvents reads the events of the previous denials, and compares the answers with the
+// document.
 func (d *description) describesEvents(p *process) {
 	get := func(query string, status int) reply {
 		r := d.request("GET", "http://"+p.admin+"/penstock/events"+query, nil)

@@ -73,8 +73,8 @@ type textLine struct {
 	text   string
 }
 
-// The function joinLines returns the lines of a file without comments. An indented line that
-// follows a request, or the answer of another front, is joined to it.
+// The function joinLines returns the lines of a file without comments. An indented line is joined
+// to the request, or to the answer of another front, that precedes it.
 func joinLines(text string) (lines []textLine) {
 	request := false
 	for i, line := range strings.Split(text, "\n") {

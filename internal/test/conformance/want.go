@@ -144,7 +144,8 @@ func (w *Want) Problems(a *Answer) (problems []string) {
 	return append(problems, w.bodyProblems(a)...)
 }
 
-// The function lists reports whether an item of a RateLimit-Policy list begins with item.
+// The function lists reports whether the given lines of RateLimit-Policy contain a list item that
+// begins with the text item.
 func lists(lines []string, item string) bool {
 	for _, one := range strings.Split(strings.Join(lines, ", "), ", ") {
 		if rest, ok := strings.CutPrefix(one, item); ok && (rest == "" || rest[0] == ';') {

@@ -49,5 +49,5 @@ func restorableUnits(events []event, c *corecounter.Check, at corecounter.Micros
 	return max(0, c.Cost-ceil(tokensIn(c.Limit, max(0, meanwhile))))
 }
 
-// The function floor rounds down, also for negative numbers.
+// The function floor rounds a number down. For example, it rounds -1.5 to -2.
 func floor(r *big.Rat) int64 { return new(big.Int).Div(r.Num(), r.Denom()).Int64() }
