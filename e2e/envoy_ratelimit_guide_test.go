@@ -43,6 +43,19 @@ func guideBlock(t testing.TB, first string) string {
 	return string(encoded)
 }
 
+// guideRateLimitCluster returns the guide's cluster for the rate limit service, as
+// site.rpcCluster.
+func guideRateLimitCluster(t testing.TB) string {
+	t.Helper()
+	cluster := guideBlock(t, "- name: penstock-rls")
+	replaced := strings.NewReplacer("penstock-rls", "NAME",
+		`{"socket_address":{"address":"127.0.0.1","port_value":8081}}`, `{"pipe":{"path":"SOCKET"}}`).Replace(cluster)
+	if !strings.Contains(replaced, "SOCKET") {
+		t.Fatalf("the guide's cluster has another address: %s", cluster)
+	}
+	return replaced
+}
+
 // clientRoute makes Envoy send the name of the client to the rate limit service.
 const clientRoute = `{match: {prefix: /}, route: {cluster: upstream, timeout: 30s, rate_limits: [
     {actions: [{request_headers: {header_name: x-client, descriptor_key: client}}]}]}},`
@@ -52,14 +65,8 @@ const clientRoute = `{match: {prefix: /}, route: {cluster: upstream, timeout: 30
 // bridge differs from the guide.
 func TestEnvoyRateLimitGuide(t *testing.T) {
 	const limit = 5
-	cluster := guideBlock(t, "- name: penstock-rls")
-	replaced := strings.NewReplacer("penstock-rls", "NAME",
-		`{"socket_address":{"address":"127.0.0.1","port_value":8081}}`, `{"pipe":{"path":"SOCKET"}}`).Replace(cluster)
-	if !strings.Contains(replaced, "SOCKET") {
-		t.Fatalf("the guide's cluster has another address: %s", cluster)
-	}
 	up, redis := new(served), redistest.Start(t)
-	s := &site{filter: strings.Replace(guideBlock(t, "http_filters:"), "penstock-rls", "RPC_CLUSTER", 1), rpcCluster: replaced, routes: clientRoute}
+	s := &site{filter: strings.Replace(guideBlock(t, "http_filters:"), "penstock-rls", "RPC_CLUSTER", 1), rpcCluster: guideRateLimitCluster(t), routes: clientRoute}
 	e := startEnvoy(t, wasm(t), up, s)
 	b := newBridge(t, fmt.Sprintf("name: shop\nrules: [{name: all, per: [\"attr:client\"], limit: %d/31d}]\n", limit),
 		"--redis", redis.URL(), "--rls-listen", "unix:"+s.grpc)

@@ -75,16 +75,6 @@ type site struct {
 	grpc    string // the socket for gRPC, if filter is set
 }
 
-// bridgeCluster is a cluster that calls the bridge over its socket by HTTP/1.1, as in the example.
-const bridgeCluster = `{name: NAME, type: STATIC, connect_timeout: 1s,
-  circuit_breakers: {thresholds: [{max_connections: 65536, max_requests: 65536, max_pending_requests: 65536}]},
-  load_assignment: {cluster_name: NAME, endpoints: [{lb_endpoints: [{endpoint: {address: {pipe: {path: SOCKET}}}}]}]}}`
-
-// http2Cluster is a cluster that calls the bridge by HTTP/2.
-var http2Cluster = bridgeCluster[:len(bridgeCluster)-1] + `,
-  typed_extension_protocol_options: {envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
-    {"@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions, explicit_http_config: {http2_protocol_options: {}}}}}`
-
 // listener is the Envoy configuration of a site.
 const listener = `{name: NAME, address: {socket_address: {address: 127.0.0.1, port_value: PORT}}, filter_chains: [{filters: [
   {name: envoy.filters.network.http_connection_manager, typed_config: {
