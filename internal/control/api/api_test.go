@@ -44,14 +44,11 @@ type served struct {
 
 func serve(t *testing.T, edits ...func(*Options)) *served {
 	t.Helper()
-	pool, err := database.Open(t.Context(), pgtest.Database(t))
+	pool, err := database.Open(t.Context(), pgtest.Migrated(t, database.Open, database.Migrate))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	if err := database.Migrate(t.Context(), pool); err != nil {
-		t.Fatal(err)
-	}
 	s := &served{t: t, ledger: &ledger.Ledger{Pool: pool}, tokens: map[ledger.Role]string{}, seen: map[string]bool{}}
 	for _, role := range ledger.Roles {
 		if s.tokens[role], _, err = s.ledger.NewToken(t.Context(), ledger.Actor{Name: "test"}, string(role), role, time.Now().Add(time.Hour), "a test"); err != nil {

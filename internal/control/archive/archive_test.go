@@ -102,15 +102,12 @@ const rowsOfWorld = 700
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	w := &world{t: t, url: pgtest.Database(t), s3: s3test.Start(t), log: new(bytes.Buffer)}
+	w := &world{t: t, url: pgtest.Migrated(t, database.Open, database.Migrate), s3: s3test.Start(t), log: new(bytes.Buffer)}
 	var err error
 	if w.pool, err = database.Open(t.Context(), w.url); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(w.pool.Close)
-	if err := database.Migrate(t.Context(), w.pool); err != nil {
-		t.Fatal(err)
-	}
 	w.old = time.Date(2019, 2, 11, 12, 30, 0, 123_456_000, time.UTC)
 	w.now = time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC) // usage is kept for seven years
 	if err := (&retain.Keeper{Pool: w.pool, Logger: slog.New(slog.DiscardHandler)}).Round(t.Context(), w.old); err != nil {

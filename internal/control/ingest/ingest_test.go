@@ -24,6 +24,9 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
 
+// The function named migrated returns the address of a new database with the schema.
+func migrated(t testing.TB) string { return pgtest.Migrated(t, database.Open, database.Migrate) }
+
 // The function named open returns a database with the tables and the partitions.
 func open(t testing.TB, url string, now time.Time) *pgxpool.Pool {
 	t.Helper()
@@ -147,7 +150,7 @@ func send(t testing.TB, i *Ingester, b *Batch) {
 func TestTimesBeyondTheBoundsAreMoved(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	pool := open(t, pgtest.Database(t), now)
+	pool := open(t, migrated(t), now)
 	i := &Ingester{Pool: pool}
 	lines := []feed.Line{{Time: now.AddDate(30, 0, 0), Kind: "usage", Units: 1}, {Time: now.AddDate(-30, 0, 0), Kind: "usage", Units: 1},
 		{Time: now.AddDate(-30, 0, 0), Kind: "dropped", Count: 1}, {Time: now, Kind: "usage", Units: 1}}
@@ -211,7 +214,7 @@ func TestOneBadLineLosesNoOther(t *testing.T) {
 	if err != nil || len(c.Lines) != len(odd)+2 || c.Unread != int64(len(bad)) || c.Altered != int64(len(odd)) || c.First.Line != 2 {
 		t.Fatalf("%v %+v", err, c)
 	}
-	pool := open(t, pgtest.Database(t), now)
+	pool := open(t, migrated(t), now)
 	i := &Ingester{Pool: pool}
 	for n := range int64(10) { // so often that a number of a row would overflow without its bound
 		lines := append([]feed.Line(nil), c.Lines...)
@@ -244,7 +247,7 @@ func TestOneBadLineLosesNoOther(t *testing.T) {
 // bytes that a node sends to the commit.
 func BenchmarkEvents(b *testing.B) {
 	now := time.Now().UTC()
-	i := &Ingester{Pool: open(b, pgtest.Database(b), now)}
+	i := &Ingester{Pool: open(b, migrated(b), now)}
 	var text strings.Builder
 	for n := range feed.LinesMax {
 		fmt.Fprintf(&text, `{"time":%q,"kind":"denied","policy":"shop","version":"0123456789ab","rule":"rule-%d","limit":"100/1m","decision":"denied",`+

@@ -16,7 +16,6 @@ import (
 	"github.com/penstock/penstock/internal/control/ledger"
 	"github.com/penstock/penstock/internal/directory"
 	"github.com/penstock/penstock/internal/feed"
-	"github.com/penstock/penstock/internal/test/pgtest"
 )
 
 func hashOf(key string) string {
@@ -51,7 +50,7 @@ func used(at time.Time, keys ...string) feed.Line {
 func TestUsesOfKeys(t *testing.T) {
 	t.Parallel()
 	now := time.Now().UTC().Truncate(time.Second)
-	pool := open(t, pgtest.Database(t), now)
+	pool := open(t, migrated(t), now)
 	l := createKeys(t, pool, "a", "b", "c", "d")
 	i := &Ingester{Pool: pool, Now: func() time.Time { return now }}
 	for n, lines := range [][]feed.Line{
@@ -93,7 +92,7 @@ func TestUsesOfKeys(t *testing.T) {
 // and that no use of a removed key is kept.
 func TestKeysAreForgottenWhileTheyAreUsed(t *testing.T) {
 	t.Parallel()
-	pool := open(t, pgtest.Database(t), time.Now())
+	pool := open(t, migrated(t), time.Now())
 	i := &Ingester{Pool: pool}
 	var keys []string
 	for n := range 40 {

@@ -13,7 +13,6 @@ import (
 	"github.com/penstock/penstock/internal/control/database"
 	"github.com/penstock/penstock/internal/events"
 	"github.com/penstock/penstock/internal/feed"
-	"github.com/penstock/penstock/internal/test/pgtest"
 )
 
 // cutter closes the connection before a statement is sent, as when the process is killed then.
@@ -47,7 +46,7 @@ func (c *cutter) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData
 // even if only the answer was lost.
 func TestKilledAtEachStep(t *testing.T) {
 	t.Parallel()
-	url, now, cut := pgtest.Database(t), time.Now(), new(cutter)
+	url, now, cut := migrated(t), time.Now(), new(cutter)
 	whole := open(t, url, now)
 	config, err := database.Config(url)
 	if err != nil {

@@ -12,7 +12,6 @@ import (
 	"github.com/penstock/penstock/internal/control/reports"
 	"github.com/penstock/penstock/internal/feed"
 	"github.com/penstock/penstock/internal/meter"
-	"github.com/penstock/penstock/internal/test/pgtest"
 )
 
 // TestLatenciesAddUp sends random latencies of two days as histograms, in random order and some
@@ -24,7 +23,7 @@ func TestLatenciesAddUp(t *testing.T) {
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 	end := time.Now().UTC().Truncate(24 * time.Hour).Add(12 * time.Hour)
-	pool := open(t, pgtest.Database(t), end)
+	pool := open(t, migrated(t), end)
 	i := &Ingester{Pool: pool, Now: func() time.Time { return end }}
 	lines, truth, denied := someLatencies(random, end)
 	lines = append(lines, feed.Line{Time: end, Kind: feed.KindUsage, Policy: "shop", Latency: [][3]int64{{-1, 1, 1}, {104, 1, 1}, {5, -1, 1}, {5, 1, 1 << 62}}})
@@ -108,7 +107,7 @@ func someLatencies(random *rand.Rand, end time.Time) (lines []feed.Line, truth m
 func TestTheMostActiveClientsKeepTheirNames(t *testing.T) {
 	t.Parallel()
 	now := time.Now().UTC().Truncate(time.Minute)
-	pool := open(t, pgtest.Database(t), now)
+	pool := open(t, migrated(t), now)
 	i := &Ingester{Pool: pool, Now: func() time.Time { return now }}
 	minute := now.Add(-time.Hour)
 	last := int64(0)

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/feed"
-	"github.com/penstock/penstock/internal/test/pgtest"
 )
 
 // TestAFloodOfMadeUpNames tests that clients without a record get a bounded number of rows, that no
@@ -18,7 +17,7 @@ import (
 func TestAFloodOfMadeUpNames(t *testing.T) {
 	t.Parallel()
 	now := time.Now().UTC().Truncate(24 * time.Hour).Add(12 * time.Hour)
-	pool := open(t, pgtest.Database(t), now)
+	pool := open(t, migrated(t), now)
 	const customers, feeds, batches, each = 50, 4, 3, 250
 	if _, err := pool.Exec(t.Context(), "INSERT INTO clients (kind, id, revision, updated_at) "+
 		"SELECT 'user', 'c' || n, 1, now() FROM generate_series(1, $1) n", customers); err != nil {

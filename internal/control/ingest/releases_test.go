@@ -31,7 +31,6 @@ import (
 	"github.com/penstock/penstock/internal/feed"
 	"github.com/penstock/penstock/internal/meter"
 	"github.com/penstock/penstock/internal/test/eventually"
-	"github.com/penstock/penstock/internal/test/pgtest"
 )
 
 var updateLines = flag.Bool("update", false, "write the lines that this release sends to testdata/releases/lines.ndjson")
@@ -186,7 +185,7 @@ func TestBatchesOfEarlierReleases(t *testing.T) {
 			if err != nil || len(batches) == 0 {
 				t.Fatalf("the recording has no batches: %v", err)
 			}
-			pool := open(t, pgtest.Database(t), recordedAt)
+			pool := open(t, migrated(t), recordedAt)
 			url, taken := nodeOf(t, &Ingester{Pool: pool, Now: func() time.Time { return recordedAt }})
 			f := openFeed(t, url, spool, nil)
 			eventually.Until(t, patience, "all batches are sent", func() bool { return taken.Load() == int64(len(batches)) })
@@ -284,7 +283,7 @@ func TestEarlierReleasesReadTheseLines(t *testing.T) {
 	if err != nil || content.Unread+content.Altered != 0 || len(content.Lines) != strings.Count(lines, "\n") {
 		t.Fatalf("%+v, %v", content, err)
 	}
-	pool := open(t, pgtest.Database(t), recordedAt)
+	pool := open(t, migrated(t), recordedAt)
 	if _, err := (&Ingester{Pool: pool, Now: func() time.Time { return recordedAt }}).Take(t.Context(), &Batch{Feed: feedName(1), Number: 1, Lines: content.Lines}); err != nil {
 		t.Fatal(err)
 	}

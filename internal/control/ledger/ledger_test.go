@@ -30,14 +30,11 @@ var (
 // The function named open returns a ledger of an empty database. Its time is start.
 func open(t *testing.T) *Ledger {
 	t.Helper()
-	pool, err := database.Open(t.Context(), pgtest.Database(t))
+	pool, err := database.Open(t.Context(), pgtest.Migrated(t, database.Open, database.Migrate))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	if err := database.Migrate(t.Context(), pool); err != nil {
-		t.Fatal(err)
-	}
 	return &Ledger{Pool: pool, Now: func() time.Time { return start }}
 }
 

@@ -95,15 +95,12 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{t: t, url: pgtest.Database(t), log: new(eventually.Journal)}
+	w := &world{t: t, url: pgtest.Migrated(t, database.Open, database.Migrate), log: new(eventually.Journal)}
 	pool, err := database.Open(t.Context(), w.url)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	if err := database.Migrate(t.Context(), pool); err != nil {
-		t.Fatal(err)
-	}
 	if err := (&retain.Keeper{Pool: pool, Logger: slog.New(slog.DiscardHandler)}).Round(t.Context(), start); err != nil {
 		t.Fatal(err)
 	}

@@ -48,7 +48,7 @@ type plane struct {
 
 func newPlane(t testing.TB) *plane {
 	t.Helper()
-	url := pgtest.Database(t)
+	url := pgtest.Migrated(t, database.Open, database.Migrate)
 	config, err := database.Config(url)
 	if err != nil {
 		t.Fatal(err)
@@ -58,9 +58,6 @@ func newPlane(t testing.TB) *plane {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	if err := database.Migrate(t.Context(), pool); err != nil {
-		t.Fatal(err)
-	}
 	p := &plane{t: t, url: url, ledger: &ledger.Ledger{Pool: pool}, redis: redistest.Start(t), config: config.ConnConfig}
 	store, err := redisstore.New(redisstore.Options{URL: p.redis.URL(), Timeout: redisstore.TimeoutMax})
 	if err != nil {

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
 // plans queries for all values of their parameters, as it does for a query that was sent often.
 func openOne(t *testing.T) *pgxpool.Pool {
 	t.Helper()
-	url := pgtest.Database(t)
+	url := pgtest.Migrated(t, database.Open, database.Migrate)
 	config, err := database.Config(url)
 	if err != nil {
 		t.Fatal(err)
@@ -32,9 +32,6 @@ func openOne(t *testing.T) *pgxpool.Pool {
 		t.Fatal(err)
 	}
 	defer pool.Close()
-	if err := database.Migrate(t.Context(), pool); err != nil {
-		t.Fatal(err)
-	}
 	keeper := retain.Keeper{Pool: pool, Logger: slog.New(slog.DiscardHandler)}
 	if err := keeper.Round(t.Context(), time.Now()); err != nil {
 		t.Fatal(err)

@@ -20,14 +20,11 @@ func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
 // The function named open returns a new database with the schema.
 func open(t *testing.T) *pgxpool.Pool {
 	t.Helper()
-	pool, err := database.Open(t.Context(), pgtest.Database(t))
+	pool, err := database.Open(t.Context(), pgtest.Migrated(t, database.Open, database.Migrate))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	if err := database.Migrate(t.Context(), pool); err != nil {
-		t.Fatal(err)
-	}
 	return pool
 }
 

@@ -38,7 +38,7 @@ type candidacy struct {
 // newCandidacy publishes revision 2 as a candidate, to a share of the nodes or of the clients.
 func newCandidacy(t *testing.T, clients bool, regions ...string) *candidacy {
 	t.Helper()
-	url := pgtest.Database(t)
+	url := pgtest.Migrated(t, database.Open, database.Migrate)
 	config, err := database.Config(url)
 	if err != nil {
 		t.Fatal(err)
@@ -48,9 +48,6 @@ func newCandidacy(t *testing.T, clients bool, regions ...string) *candidacy {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	if err := database.Migrate(t.Context(), pool); err != nil {
-		t.Fatal(err)
-	}
 	for _, region := range regions {
 		if _, err := pool.Exec(t.Context(), "INSERT INTO region_publications (region) VALUES ($1)", region); err != nil {
 			t.Fatal(err)

@@ -39,7 +39,7 @@ var (
 // removed or forged in Redis is written again.
 func TestRedisHasWhatTheRowsSay(t *testing.T) {
 	t.Parallel()
-	url, redis := pgtest.Database(t), redistest.Start(t)
+	url, redis := pgtest.Migrated(t, database.Open, database.Migrate), redistest.Start(t)
 	config, err := database.Config(url)
 	if err != nil {
 		t.Fatal(err)
@@ -49,9 +49,6 @@ func TestRedisHasWhatTheRowsSay(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	if err := database.Migrate(t.Context(), pool); err != nil {
-		t.Fatal(err)
-	}
 	store, err := redisstore.New(redisstore.Options{URL: redis.URL(), Timeout: redisstore.TimeoutMax})
 	if err != nil {
 		t.Fatal(err)
