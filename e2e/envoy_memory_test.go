@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -132,4 +133,21 @@ func (s *site) visitOver(next *atomic.Int64, last int64, wrong *atomic.Int64) er
 			wrong.Add(1)
 		}
 	}
+}
+
+// residentKB returns the resident memory of the process.
+func (s *server) residentKB() int {
+	s.t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.command.Process.Pid))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "VmRSS:" {
+			n, _ := strconv.Atoi(fields[1])
+			return n
+		}
+	}
+	s.t.Fatal("no VmRSS in the status of the process")
+	return 0
 }

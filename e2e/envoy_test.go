@@ -477,20 +477,3 @@ func (s *server) kill() {
 	s.signal(syscall.SIGKILL)
 	<-s.done
 }
-
-// residentKB returns the resident memory of the process.
-func (s *server) residentKB() int {
-	s.t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.command.Process.Pid))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
-		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "VmRSS:" {
-			n, _ := strconv.Atoi(fields[1])
-			return n
-		}
-	}
-	s.t.Fatal("no VmRSS in the status of the process")
-	return 0
-}
