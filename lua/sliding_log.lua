@@ -1,12 +1,15 @@
 -- Sliding log: a sorted set with one member, a mark, for each instant at which units were charged,
 -- with score INSTANT and member "INSTANT:UNITS". A second key, "KEY:n", holds the sum of the units.
--- So a decision reads few marks: those that have expired, and those for whose expiry a denied
--- request must wait. If the sum is lost, it is computed again. Mirrors core/counter/sliding_log.go.
+-- So a decision reads few marks: those that have expired, unless fewer are left, and those for whose
+-- expiry a denied request must wait. If the sum is lost, it is computed again. Mirrors
+-- core/counter/sliding_log.go.
 --
 -- sliding_log returns its functions in a table, so that a call without logs does not pay for
 -- creating them.
 local function sliding_log()
-  local log = {}
+  -- The table gets its final size at once, which saves time in every call.
+  local log = { find = false, forget = false, mark = false, reply = false, roll = false, store = false, unmark = false }
+  local many, wrong_sum = 10, 'it is not the sum of the log'
 
   local function parse(s, member)
     local at, units = match(member, '^(%d+):(%d+)$')
@@ -16,20 +19,30 @@ local function sliding_log()
     return at + 0, units + 0
   end
 
+  -- The function total parses each number of units only once, because thousands of marks can have
+  -- the same. Today's instants have 16 digits.
   local function total(s, members)
-    local sum = 0
-    for _, member in ipairs(members) do
-      local _, units = parse(s, member)
+    local sum, parsed = 0, {}
+    for i = 1, #members do
+      local text = match(members[i], '^:(%d+)$', 17)
+      local units = text and parsed[text]
+      if not units then
+        local _
+        _, units = parse(s, members[i])
+        if text then
+          parsed[text] = units
+        end
+      end
       sum = sum + units
     end
     return sum
   end
 
+  -- The function read_sum returns the sum, or nil if it is lost.
   local function read_sum(s)
     local sum = call('GET', s.sum_key)
     if not sum then
-      s.recounted = true
-      return total(s, call('ZRANGE', s.key, 0, -1))
+      return nil
     end
     if not string.find(sum, '^%d+$') or sum + 0 > 9007199254740992 then
       corrupt(s.sum_key, 'want a decimal')
@@ -37,11 +50,29 @@ local function sliding_log()
     return sum + 0
   end
 
-  -- The function walk calls visit with each mark, beginning with the oldest or the newest, until
-  -- visit returns true. The function walk reads the marks in growing chunks, because most decisions
-  -- need one mark, and a long wait needs many.
-  local function walk(s, newest_first, visit)
-    local first, size = 0, 2
+  -- The function expire subtracts many expired marks from the sum, and counts them in gone. It
+  -- reads either these marks or those that stay, whichever are fewer. Otherwise logs of which nearly
+  -- all marks expire at once would delay the calls of others by milliseconds each.
+  local function expire(s, horizon)
+    local text = format('%d', horizon)
+    local gone, stay = call('ZCOUNT', s.key, '-inf', text), call('ZCOUNT', s.key, '(' .. text, '+inf')
+    if stay < gone then
+      local sum = s.used
+      s.used = total(s, call('ZRANGE', s.key, gone, -1))
+      if sum - s.used < gone - s.gone then
+        corrupt(s.sum_key, wrong_sum)
+      end
+    else
+      s.used = s.used - total(s, call('ZRANGE', s.key, s.gone, gone - 1))
+    end
+    s.gone = gone
+  end
+
+  -- The function walk calls visit with each mark from the given rank on, beginning with the oldest
+  -- or the newest, until visit returns true. The function walk reads the marks in growing chunks,
+  -- because most decisions need one mark, and a long wait needs many.
+  local function walk(s, first, newest_first, visit)
+    local size = 2
     while true do
       local from, to = first, first + size - 1
       if newest_first then
@@ -67,10 +98,10 @@ local function sliding_log()
   -- read, so that a denial by a limit that was lowered does not read all marks.
   local function scan(s)
     local horizon, lacking, keeps = s.now - s.window, 0, s.count - s.need
-    walk(s, false, function(at, units)
+    local function visit(at, units)
       if at <= horizon then
         s.used, s.gone = s.used - units, s.gone + 1
-        return false
+        return s.gone == many -- the first two chunks of walk
       end
       if s.oldest == 0 then
         s.oldest = math.min(at, s.now)
@@ -88,9 +119,14 @@ local function sliding_log()
         end
       end
       return lacking <= 0
-    end)
+    end
+    walk(s, 0, false, visit)
+    if s.gone == many then
+      expire(s, horizon)
+      walk(s, s.gone, false, visit)
+    end
     if lacking > 0 and lacking > keeps then
-      walk(s, true, function(at, units)
+      walk(s, 0, true, function(at, units)
         keeps = keeps - units
         if keeps < 0 then
           lacking, s.passes_at = 0, math.min(at, s.now) + s.window
@@ -99,19 +135,31 @@ local function sliding_log()
       end)
     end
     if lacking > 0 or s.used < 0 or (s.oldest == 0) ~= (s.used == 0) then
-      corrupt(s.sum_key, 'it is not the sum of the log')
+      corrupt(s.sum_key, wrong_sum)
     end
   end
 
   -- The function roll reads everything that the decision can need. The variables newest_at and
-  -- newest_units hold the newest mark. If the clock went back by more than a window (gathered), all
-  -- future marks count as one mark at now.
+  -- newest_units hold the newest mark. If it has expired, all marks have (emptied), and no other is
+  -- read. If the clock went back by more than a window (gathered), all future marks count as one
+  -- mark at now.
   function log.roll(s, now)
     s.used, s.gone, s.oldest, s.passes_at, s.newest_at = 0, 0, 0, 0, 0
     local newest = call('ZRANGE', s.key, -1, -1)[1]
     if newest then
-      s.used = read_sum(s)
+      local sum = read_sum(s)
       s.newest_at, s.newest_units = parse(s, newest)
+      if s.newest_at <= now - s.window then
+        if sum and sum < s.newest_units then
+          corrupt(s.sum_key, wrong_sum)
+        end
+        s.emptied, s.write, s.room = true, true, s.count
+        return
+      end
+      if not sum then
+        sum, s.recounted = total(s, call('ZRANGE', s.key, 0, -1)), true
+      end
+      s.used = sum
       if s.newest_at > now + s.window then
         s.newest_at, s.gathered = now, true
         s.newest_units = total(s, call('ZRANGEBYSCORE', s.key, format('%d', now), '+inf'))
@@ -193,7 +241,9 @@ local function sliding_log()
     if full and s.gone == 0 and not s.gathered and (s.previous_at or 0) > 0 then
       join(s)
     end
-    if s.gone > 0 then
+    if s.emptied then
+      call('DEL', s.key)
+    elseif s.gone > 0 then
       call('ZREMRANGEBYRANK', s.key, 0, s.gone - 1)
     end
     if s.gathered or s.replaced then

@@ -174,7 +174,19 @@ func foreignClients() []foreignValue {
 			"redis.call('ZADD', 'rule:{bad}', 1, '1:1') return redis.call('SET', 'rule:{bad}:n', 'x')", "0"}},
 		{"a sum too small", logs, "CORRUPT", []string{"EVAL",
 			"redis.call('ZADD', 'rule:{bad}', 1, '1:5') return redis.call('SET', 'rule:{bad}:n', '3')", "0"}},
+		{"a sum too small for its expired marks", logs, "CORRUPT", []string{"EVAL", plantExpired(11, 1), "0"}},
+		{"a foreign member among expired marks", logs, "CORRUPT", []string{"EVAL",
+			"redis.call('ZADD', 'rule:{bad}', 11.5, 'hello') " + plantExpired(20, 40), "0"}},
 	}
+}
+
+// plantExpired returns a script that writes a log with some marks that have expired and some that
+// have not, and the sum 5.
+func plantExpired(gone, stay int) string {
+	return fmt.Sprintf(`local now = redis.call('TIME')[1] .. '000000'
+for i = 1, %d do redis.call('ZADD', 'rule:{bad}', i, i .. ':1') end
+for i = 1, %d do redis.call('ZADD', 'rule:{bad}', now + i, string.format('%%d:1', now + i)) end
+return redis.call('SET', 'rule:{bad}:n', '5')`, gone, stay)
 }
 
 // TestCorruptCounters: if a counter's key has a value that Penstock did not write, the call fails.
