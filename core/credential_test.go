@@ -119,6 +119,24 @@ func TestALongLineHidesNoToken(t *testing.T) {
 	}
 }
 
+// TestManyBytesOfPairsAreNotExamined tests the bound on the bytes of cookies and of a query. Beyond
+// it, a credential is malformed, whether or not it is there.
+func TestManyBytesOfPairsAreNotExamined(t *testing.T) {
+	var plan Plan
+	for _, more := range []int{0, 1} {
+		want, filling := policy.CredentialValid, strings.Repeat("a", identify.PairsBytesMax+more-len("key=k; b="))
+		if more > 0 {
+			want = policy.CredentialMalformed
+		}
+		if _, state := identify.CookieValue("key=k; b="+filling, "key"); state != want {
+			t.Errorf("cookies of %d bytes more than the bound: %s, want %s", more, state, want)
+		}
+		if _, state := plan.who.QueryValue("key=k&bb="+filling, "key"); state != want {
+			t.Errorf("a query of %d bytes more than the bound: %s, want %s", more, state, want)
+		}
+	}
+}
+
 // FuzzQueryValue: if net/url finds exactly one value, QueryValue finds the same value.
 func FuzzQueryValue(f *testing.F) {
 	for _, c := range readSpoofs(f, "credential.txt", "attack") {
@@ -128,7 +146,7 @@ func FuzzQueryValue(f *testing.F) {
 		var plan Plan
 		got, state := plan.who.QueryValue(query, "key")
 		checkFound(t, query, got, state)
-		if len(query) > policy.CarrierBytesMax || strings.Contains(query, ";") {
+		if len(query) > identify.PairsBytesMax || strings.Contains(query, ";") {
 			return // net/url omits every pair that contains a semicolon
 		}
 		values, _ := url.ParseQuery(query) // net/url also omits every pair with an invalid escape
@@ -160,7 +178,7 @@ func FuzzCookieValue(f *testing.F) {
 			t.Fatalf("%q: found %q", header, got)
 		}
 		// leave out headers near the bounds on length and on cookies
-		if len(header) > policy.CarrierBytesMax-100 || strings.Count(header, ";") > 990 {
+		if len(header) > identify.PairsBytesMax-100 || strings.Count(header, ";") > 990 {
 			return
 		}
 		if again, after := identify.CookieValue("a=1; "+header+"; xsession=y", "session"); again != got || after != state {

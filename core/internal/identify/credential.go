@@ -15,9 +15,10 @@ import (
 // Bounds of credentials. A credential beyond these bounds is malformed, not absent, so that padding
 // cannot hide a second credential.
 const (
-	CredentialBytesMax = 8 << 10 // bytes of one credential; a token with many claims has about 4 KiB
-	carrierPairsMax    = 1000    // cookies or query parameters of a request, each of which is examined
-	CarriersMax        = 8       // places for one way to identify a client; a request can try them all
+	CredentialBytesMax = 8 << 10  // bytes of one credential; a token with many claims has about 4 KiB
+	PairsBytesMax      = 16 << 10 // bytes of a request's cookies or query; common servers accept 8 to 16 KiB
+	pairsMax           = 1000     // cookies or query parameters of a request, each of which is examined
+	CarriersMax        = 8        // places for one way to identify a client; a request can try them all
 )
 
 // The places that are tried if a policy names none.
@@ -198,11 +199,12 @@ func CookieValue(header, name string) (value string, state policy.CredentialStat
 	return value, presenceOf(value)
 }
 
-// exceedsPairs reports whether a query or cookie field has more parts than Penstock examines.
+// exceedsPairs reports whether a query or cookie field has more bytes or parts than Penstock
+// examines. The bounds are low because each way to identify a client examines all of them.
 //
 //go:noinline
 func exceedsPairs(text, separator string) bool {
-	return len(text) > policy.CarrierBytesMax || len(text) > carrierPairsMax && strings.Count(text, separator) >= carrierPairsMax
+	return len(text) > PairsBytesMax || len(text) > pairsMax && strings.Count(text, separator) >= pairsMax
 }
 
 // QueryValue returns the value of the query parameter, decoded as form data. Any spelling that
