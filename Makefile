@@ -19,10 +19,10 @@ FRONT ?= filter
 
 # Packages whose tests also run under the race detector: those whose code or tests share memory
 # between goroutines. Most tests of core use one goroutine, so in core only the tests in files that
-# start goroutines are run. cmd/penstock puts the other packages together, and the goroutines of
-# control/archive talk to PostgreSQL. With the race detector, compiling what these two import takes
-# longer than running their tests.
-RACE_EXCEPT := internal/test/.*|cmd/penstock|internal/control/archive
+# start goroutines are run. cmd/penstock puts the other packages together. The packages of control
+# that are left out keep everything in PostgreSQL, and rlsimport is called by one goroutine. With the
+# race detector, compiling what these packages import takes longer than running their tests.
+RACE_EXCEPT := internal/test/.*|cmd/penstock|internal/control/(archive|database|ledger|retain)|internal/envoy/rlsimport
 SHARES := "sync"|"sync/atomic"|^[[:space:]]*go [a-z]|\.Go.func
 RACE = $(shell grep -rlE --include='*.go' '$(SHARES)' internal caddy cmd envoy-module | xargs -rn1 dirname | sort -u | \
 	grep -vE '^($(RACE_EXCEPT))$$' | sed 's,^,./,')
@@ -175,7 +175,7 @@ again: ## run once more, alone, the tests that failed beside others in make test
 
 .PHONY: race-whole
 race-whole: $(if $(READY),,setup) ## the same with random walks of a tenth of their length
-	$(GO) test -race $(WIDE) $(RACE) ./cmd/penstock ./internal/control/archive ./core/...
+	$(GO) test -race $(WIDE) $(RACE) ./cmd/penstock ./internal/control/... ./internal/envoy/rlsimport ./core/...
 
 .PHONY: check-unit
 check-unit: $(if $(READY),,setup) ## unit-rest with random walks of a twentieth of their length

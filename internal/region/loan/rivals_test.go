@@ -16,6 +16,7 @@ import (
 	"github.com/penstock/penstock/core/policy"
 	"github.com/penstock/penstock/internal/store/memstore"
 	"github.com/penstock/penstock/internal/store/regionstore"
+	"github.com/penstock/penstock/internal/test/racescale"
 	"github.com/penstock/penstock/internal/test/regiontest"
 )
 
@@ -186,7 +187,7 @@ func TestLoansBesideRivals(t *testing.T) {
 	if os.Getenv("PENSTOCK_RIVALS") != "" {
 		limit, lasts = "120000/1m", 2*counter.Minute
 	}
-	for _, c := range []struct {
+	cases := []struct {
 		traffic         regiontest.Traffic
 		atOnce, denials float64 // at least, percent
 		under           float64 // at most, percent
@@ -200,7 +201,8 @@ func TestLoansBesideRivals(t *testing.T) {
 		{regiontest.Traffic{Shape: regiontest.Single, Demand: 2}, 90, 90, 2}, // the second window has just begun
 		{regiontest.Traffic{Shape: regiontest.Moving, Demand: 2}, 80, 80, 2},
 		{regiontest.Traffic{Shape: regiontest.Even, Demand: 5}, 90, 90, 1},
-	} {
+	}
+	for _, c := range cases[:racescale.Fewer(len(cases))] {
 		name := fmt.Sprint(c.traffic.Shape, " ", c.traffic.Demand)
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
