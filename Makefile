@@ -130,17 +130,29 @@ bin/libpenstock.so:
 setup: ## install missing programs that the tests need: redis-server, gcc, PostgreSQL, nginx, Node, Prometheus, and in .cache Envoy, an S3 server and pyarrow
 	@tools/setup.sh envoy gcc nginx node postgresql prometheus pyarrow rclone
 
+# ready does setup and build. The downloads of setup mostly wait, so bin/caddy is built meanwhile.
+# Without a C compiler, go would compile packages that use cgo differently, so the build then begins
+# after setup has installed one.
+.PHONY: ready
+ready:
+	@if cc=$$($(GO) env CC) && command -v "$${cc%% *}" >/dev/null; then \
+	  $(MAKE) --no-print-directory -j2 setup bin/caddy; \
+	else \
+	  $(MAKE) --no-print-directory setup; \
+	fi
+	@$(MAKE) --no-print-directory build
+
 .PHONY: check
-check: setup build ## run before each commit, takes minutes: lint, all packages with short random walks, a few tests of e2e
+check: ready ## run before each commit, takes minutes: lint, all packages with short random walks, a few tests of e2e
 	@READY=1 tools/stages.sh check-e2e lint check-unit race
 
 .PHONY: test
-test: setup build ## everything that CI runs: lint, unit, race, e2e and xcaddy, in parallel where possible
+test: ready ## everything that CI runs: lint, unit, race, e2e and xcaddy, in parallel where possible
 	@rm -f $(FAILED_ONCE)
 	@READY=1 AGAIN=$(FAILED_ONCE) tools/stages.sh low:lint low:xcaddy e2e-quiet then e2e-busy race unit-rest then again
 
 .PHONY: exam
-exam: setup build ## before a release: the same with random walks of full length (10 million events, a million counters)
+exam: ready ## before a release: the same with random walks of full length (10 million events, a million counters)
 	@READY=1 PENSTOCK_EXAM=1 tools/stages.sh low:lint low:xcaddy e2e-quiet then e2e-busy unit race-whole then race-module
 
 .PHONY: unit
