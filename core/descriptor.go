@@ -29,6 +29,8 @@ type Descriptor struct {
 	exempt bool     // at least one rule does not limit it
 	// deniedAlways reports whether the descriptor denies the request, whatever the store answers.
 	deniedAlways bool
+	// decides reports whether its limits with quota are those that deny: see [Plan.TryNextQuota].
+	decides bool
 }
 
 // part is a check that a descriptor needs. Several descriptors may need the same check.
@@ -46,7 +48,7 @@ func (p *Plan) AddDescriptors(ds []Descriptor) {
 	p.replaced, p.parts = p.replaced[:0], p.parts[:0]
 	for i := range ds {
 		d := &ds[i]
-		d.parts, d.exempt, d.deniedAlways = [2]int32{}, false, false
+		d.parts, d.exempt, d.deniedAlways, d.decides = [2]int32{}, false, false, false
 		if d.Ruleset.replaces {
 			p.who.Request.Read(d.Attributes)
 			p.findReplaced(d.Ruleset)
@@ -65,7 +67,7 @@ func (p *Plan) AddDescriptors(ds []Descriptor) {
 		p.divide(d, uses, checks)
 	}
 	if p.denial == denialNone {
-		p.shadowQuotas(ds)
+		p.offerQuotas(ds)
 	}
 }
 
@@ -170,9 +172,8 @@ func (p *Plan) tightenLimit(check, other int) {
 }
 
 // Reports appends the checks that must be sent after the store has answered. These checks refund
-// negative hits. If the request was denied, they also charge the reported hits. If the request was
-// denied because no descriptor with a quota had room, the checks also refund the charges to its
-// other limits. If nothing is appended, no call is needed. None of these checks can be denied.
+// negative hits. If the request was denied, they also charge the reported hits. If nothing is
+// appended, no call is needed. None of these checks can be denied.
 //
 // Negative hits have no receipt, so they are refunded to the store's current window, up to the
 // units charged there. A sliding log stores each charge under its receipt, so it cannot be refunded
@@ -193,8 +194,6 @@ func (p *Plan) Reports(dst []counter.Check, ds []Descriptor, denied bool) []coun
 				c.Op, c.Receipt = counter.OpRefund, asked.Limit.ReceiptAt(result.At, asked.Bounds)
 			case d.Reported && result.Granted == 0:
 				c.Op = counter.OpForce
-			case p.isRefunded(part.check, ds):
-				c.Op, c.Receipt, c.Cost, c.Refundable = counter.OpRefund, result.Receipt, result.Granted, asked.Refundable
 			}
 			if c.Cost > 0 && (c.Op == counter.OpForce || c.Op == counter.OpRefund && c.Receipt > 0) {
 				dst = appendReport(dst, first, c)
@@ -246,7 +245,7 @@ func (p *Plan) Status(d *Descriptor) DescriptorStatus {
 	shown, denying := -1, false
 	for _, part := range p.parts[d.parts[0]:d.parts[1]] {
 		i := int(part.check)
-		denies := p.results[i].Denied && (!p.checks[i].Shadow || p.ruleOf(i).quota && p.ruleOf(i).action != policy.ActionLogOnly)
+		denies := p.results[i].Denied && (!p.checks[i].Shadow || p.isQuota(i))
 		s.Denied = s.Denied || denies
 		if !p.showsCheck(i, policy.HeadersX|policy.HeadersIETF|policy.HeadersNone) || p.results[i].Local || denying && !denies {
 			continue

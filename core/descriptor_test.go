@@ -37,6 +37,9 @@ func (c *mapStore) describe(t *testing.T, ds []Descriptor) (*Plan, Decision) {
 		t.Fatal(err)
 	}
 	c.take(checks, results)
+	for plan.TryNextQuota(ds) {
+		c.take(checks, results)
+	}
 	d := plan.DecideDescriptors(ds)
 	if reports := plan.Reports(nil, ds, d.Denied()); len(reports) > 0 && len(checks) > 0 {
 		results := make([]counter.Result, len(reports))

@@ -5,30 +5,68 @@ package core
 import "github.com/penstock/penstock/core/policy"
 
 // If several descriptors of a request have limits with quota, the request is admitted if one of
-// them has room; the others then charge nothing and deny nothing. If no limit with quota has room,
-// the request is denied, and the charges to the request's other limits are refunded (see
-// [Plan.Reports]). If only one descriptor has a limit with quota, that limit denies like any other:
-// either all limits are charged or none.
+// them has room; the others then charge nothing and deny nothing. The store does not know such a
+// choice: either all limits of a call are charged or none. So in a call the quotas of one
+// descriptor, the decider, deny like other limits, and those of the others are shadow checks. If
+// only the decider denies the request, another descriptor becomes the decider, and the store is
+// called again (see [Plan.TryNextQuota]). So a request that is denied has not charged anything, not
+// even for a moment, and cannot cause denials of others. If only one descriptor has a limit with
+// quota, that limit denies like any other.
 
-// shadowQuotas makes limits with quota shadow checks if several descriptors have one.
-func (p *Plan) shadowQuotas(ds []Descriptor) {
-	offers := 0
+// offerQuotas chooses a decider if several descriptors have limits with quota.
+func (p *Plan) offerQuotas(ds []Descriptor) {
+	offers, first := 0, -1
 	for i := range ds {
-		if p.hasQuota(&ds[i]) {
-			offers++
+		if !p.hasQuota(&ds[i]) {
+			continue
+		}
+		offers++
+		if first < 0 || p.mayRefuse(&ds[first]) && !p.mayRefuse(&ds[i]) {
+			first = i
 		}
 	}
 	if offers < 2 {
 		return
 	}
 	for i := range p.checks {
-		c := &p.checks[i]
-		c.Refundable = c.Penalty == nil
-		c.Shadow = c.Shadow || p.ruleOf(i).quota
+		if c := &p.checks[i]; p.ruleOf(i).quota {
+			// a denial is no violation, because another descriptor might have room
+			c.Shadow, c.Lease, c.Guard, c.Violation = true, false, 0, 0
+		}
+	}
+	p.decideBy(ds, first)
+}
+
+// decideBy makes the descriptor with the given index the decider.
+func (p *Plan) decideBy(ds []Descriptor, at int) {
+	p.shadowQuotas(true)
+	for i := range ds {
+		ds[i].decides = i == at
+	}
+	for _, part := range p.parts[ds[at].parts[0]:ds[at].parts[1]] {
+		if p.isQuota(int(part.check)) {
+			p.checks[part.check].Shadow = false
+		}
 	}
 }
 
-// hasQuota reports whether a descriptor has a limit with quota.
+// shadowQuotas sets Shadow of all checks of limits with quota.
+func (p *Plan) shadowQuotas(shadow bool) {
+	for i := range p.checks {
+		if p.isQuota(i) {
+			p.checks[i].Shadow = shadow
+		}
+	}
+}
+
+// isQuota reports whether a check is of a limit with quota. A limit of a log_only rule never
+// denies, and does not count.
+func (p *Plan) isQuota(check int) bool {
+	r := p.ruleOf(check)
+	return r.quota && r.action != policy.ActionLogOnly
+}
+
+// hasQuota reports whether a descriptor has a limit with quota, even one of a log_only rule.
 func (p *Plan) hasQuota(d *Descriptor) bool {
 	for _, part := range p.parts[d.parts[0]:d.parts[1]] {
 		if p.ruleOf(int(part.check)).quota {
@@ -38,62 +76,98 @@ func (p *Plan) hasQuota(d *Descriptor) bool {
 	return false
 }
 
-// overQuota reports whether a limit with quota denies the descriptor. A limit of a log_only rule
-// never denies.
-func (p *Plan) overQuota(d *Descriptor) bool {
+// mayRefuse reports whether a descriptor has a limit with quota that can deny.
+func (p *Plan) mayRefuse(d *Descriptor) bool {
 	for _, part := range p.parts[d.parts[0]:d.parts[1]] {
-		if r := p.ruleOf(int(part.check)); r.quota && r.action != policy.ActionLogOnly && p.results[part.check].Denied {
+		if p.isQuota(int(part.check)) {
 			return true
 		}
 	}
 	return false
 }
 
-// DecideDescriptors is Decide for a plan that AddDescriptors filled.
-func (p *Plan) DecideDescriptors(ds []Descriptor) Decision {
-	if p.denial != denialNone || !p.quotasExhausted(ds) {
-		return p.Decide()
+// overQuota reports whether a limit with quota denies the descriptor.
+func (p *Plan) overQuota(d *Descriptor) bool {
+	for _, part := range p.parts[d.parts[0]:d.parts[1]] {
+		if p.isQuota(int(part.check)) && p.results[part.check].Denied {
+			return true
+		}
 	}
+	return false
+}
+
+// decider returns the index of the descriptor whose limits with quota decide, or -1 if there are
+// not several with quota.
+func decider(ds []Descriptor) int {
+	for i := range ds {
+		if ds[i].decides {
+			return i
+		}
+	}
+	return -1
+}
+
+// QuotasLeft reports whether a denial by the quotas that decide is not final, because
+// [Plan.TryNextQuota] might choose other quotas.
+func (p *Plan) QuotasLeft(ds []Descriptor) bool {
+	at := decider(ds)
+	for i := at + 1; at >= 0 && i < len(ds); i++ {
+		if p.hasQuota(&ds[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+// TryNextQuota reports whether the store must be called again, with the same checks. This is so if
+// the store has denied the request only because the quotas of the descriptor that decides lack
+// room, and another descriptor has quotas with room, which then decide. In a call that was denied,
+// nothing was charged. Each descriptor decides at most once.
+func (p *Plan) TryNextQuota(ds []Descriptor) bool {
+	at := decider(ds)
+	if at < 0 || !p.overQuota(&ds[at]) || p.deniesBesides() {
+		return false
+	}
+	for i := at + 1; i < len(ds); i++ {
+		if p.hasQuota(&ds[i]) && !p.overQuota(&ds[i]) {
+			p.decideBy(ds, i)
+			return true
+		}
+	}
+	return false
+}
+
+// deniesBesides reports whether a check that is not of a limit with quota denies the request.
+func (p *Plan) deniesBesides() bool {
 	for i := range p.checks {
-		if r := p.ruleOf(i); r.quota && r.action != policy.ActionLogOnly {
-			p.checks[i].Shadow = false
+		if p.results[i].Denied && !p.checks[i].Shadow && !p.isQuota(i) {
+			return true
 		}
-		if p.isRefunded(int32(i), ds) {
-			p.results[i].Remaining += p.results[i].Granted
-		}
+	}
+	return false
+}
+
+// DecideDescriptors is Decide for a plan that AddDescriptors filled. TryNextQuota must have
+// returned false.
+func (p *Plan) DecideDescriptors(ds []Descriptor) Decision {
+	if at := decider(ds); at >= 0 && p.denial == denialNone {
+		p.shadowQuotas(!p.quotasDeny(ds, at))
 	}
 	return p.Decide()
 }
 
-// quotasExhausted reports whether there are descriptors with quota and none of them has room.
-func (p *Plan) quotasExhausted(ds []Descriptor) bool {
-	offers := 0
-	for i := range ds {
-		if !p.hasQuota(&ds[i]) {
-			continue
-		}
-		offers++
-		if !p.overQuota(&ds[i]) {
-			return false
-		}
-	}
-	return offers > 0
-}
-
-// isRefunded reports whether the charge of a check is refunded when the request is denied. The
-// charge is not refunded if one of the descriptors reports past hits for that counter.
-func (p *Plan) isRefunded(check int32, ds []Descriptor) bool {
-	if p.results[check].Granted == 0 {
+// quotasDeny reports whether the request is denied for lack of room in its quotas, perhaps among
+// other reasons. Quotas with room at an earlier call than the last do not count.
+func (p *Plan) quotasDeny(ds []Descriptor, at int) bool {
+	if !p.overQuota(&ds[at]) {
 		return false
 	}
+	if !p.deniesBesides() {
+		return true
+	}
 	for i := range ds {
-		if !ds[i].Reported {
-			continue
-		}
-		for _, part := range p.parts[ds[i].parts[0]:ds[i].parts[1]] {
-			if part.check == check {
-				return false
-			}
+		if p.hasQuota(&ds[i]) && !p.overQuota(&ds[i]) {
+			return false
 		}
 	}
 	return true

@@ -229,7 +229,7 @@ func (r *Runner) run(t *Trial) {
 // Trial.decide calls the store and decides.
 func (t *Trial) decide() core.Decision {
 	checks := t.Plan.Checks()
-	if len(checks) > 0 {
+	for again := len(checks) > 0; again; again = t.Plan.TryNextQuota(t.descriptors) {
 		if err := t.runner.options.Store.Take(context.Background(), checks, t.Plan.Results()); err != nil {
 			return t.Plan.Fail(err)
 		}

@@ -38,8 +38,14 @@ type lendingService struct {
 // used both units.
 func withRegion(t *testing.T, story func(*lendingService)) {
 	t.Helper()
+	withRegionUnder(t, lent, story)
+}
+
+// withRegionUnder is withRegion with another policy.
+func withRegionUnder(t *testing.T, policy string, story func(*lendingService)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		d, err := policyfile.Decode("policy.yaml", policyfile.YAML, []byte(lent))
+		d, err := policyfile.Decode("policy.yaml", policyfile.YAML, []byte(policy))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -403,7 +403,7 @@ func (s *Service) decide(ctx, until context.Context, c *call, rs *core.Ruleset, 
 	var err error
 	if len(checks) > 0 {
 		var gone bool
-		gone, err = s.enforcer.TakeOrWait(ctx, until, times, checks, c.plan.Results())
+		gone, err = s.take(ctx, until, times, c)
 		if gone || err != nil && errors.Is(ctx.Err(), context.Canceled) {
 			if gone || counter.Unsent(err) {
 				s.reportLater(c)
@@ -424,6 +424,26 @@ func (s *Service) decide(ctx, until context.Context, c *call, rs *core.Ruleset, 
 	s.options.Observer.Decided(&c.plan, &decision, &c.span, err)
 	s.tryOut(request, c.descriptors, decision.Denied())
 	return c.answer(&decision, len(request.GetDescriptors()), err != nil), nil
+}
+
+// Service.take calls the store, and again if the quotas of one descriptor lack room and those of
+// another may have some. Such a request waits for a loan only when no other quota is left.
+func (s *Service) take(ctx, until context.Context, times enforce.Times, c *call) (gone bool, err error) {
+	checks, results := c.plan.Checks(), c.plan.Results()
+	for c.plan.QuotasLeft(c.descriptors) {
+		now := enforce.Times{Wait: time.Now(), Last: times.Last}
+		gone, err = s.enforcer.TakeOrWait(ctx, until, now, checks, results)
+		if gone || err != nil {
+			return gone, err
+		}
+		if !c.plan.TryNextQuota(c.descriptors) {
+			if !s.enforcer.Lacks(&c.plan, checks) {
+				return false, nil
+			}
+			break
+		}
+	}
+	return s.enforcer.TakeOrWait(ctx, until, times, checks, results)
 }
 
 // noObserver is an Observer whose methods do nothing.

@@ -121,11 +121,11 @@ func (u units) Take(ctx context.Context, checks []counter.Check, results []count
 		results[i] = counter.Result{At: counter.Micros(time.Now().UnixMicro()), Remaining: left, Reset: counter.Hour}
 		if left < c.Cost && c.Op != counter.OpForce {
 			results[i].Denied, results[i].Wait = true, counter.Hour
-			denied = true
+			denied = denied || !c.Shadow
 		}
 	}
 	for i := range checks {
-		if c, r := &checks[i], &results[i]; !denied {
+		if c, r := &checks[i], &results[i]; !denied && !r.Denied {
 			u.left[string(c.Key)] -= c.Cost
 			u.taken += c.Cost
 			r.Granted, r.Remaining = c.Cost, r.Remaining-c.Cost
