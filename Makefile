@@ -263,22 +263,20 @@ record-ratelimit: setup ## record the answers of envoyproxy/ratelimit again, for
 	$(GO) test -count=1 -v -timeout 30m -run '^TestImportedDecidesAsTheRealService$$' ./internal/envoy/rlsimport \
 	  -record $(RATELIMIT) -sources $$(cd bench/rival && GOWORK=off $(GO) list -m -f '{{.Dir}}' github.com/envoyproxy/ratelimit)
 
-# With less garbage collection, staticcheck takes two thirds of the time, and twice the memory.
-# staticcheck and vet also analyze what a package imports. So cmd/caddy, which does nothing but import
-# all modules of Caddy, is left out. The check cgocall reads files with cgo again, by names that with
-# -trimpath can be those of another checkout with the same build cache. So race-module runs this check,
-# without -trimpath.
+# tools/lint runs the checks of staticcheck and of vet. With less garbage collection, it takes two
+# thirds of the time, and twice the memory. It also analyzes what a package imports. So cmd/caddy,
+# which does nothing but import all modules of Caddy, is left out. The check cgocall reads files with
+# cgo again, by names that with -trimpath can be those of another checkout with the same build cache.
+# So race-module runs this check, without -trimpath.
 LINTED = $$($(GO) list ./... | grep -v '/cmd/caddy$$')
 .PHONY: lint
 lint: export GOGC = 1000
 lint: export GOMEMLIMIT = 2GiB
 lint: ## gofmt, vet, staticcheck
 	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo "run gofmt -w on these"; exit 1; }
-	$(GO) vet -cgocall=false $(LINTED)
-	@cd tools && $(GO) build -o ../.cache/staticcheck honnef.co/go/tools/cmd/staticcheck
-	.cache/staticcheck $(LINTED)
-	GOOS=wasip1 GOARCH=wasm $(GO) vet ./envoy-wasm/abi
-	GOOS=wasip1 GOARCH=wasm .cache/staticcheck -tags penstock_filter -tests=false -checks inherit,-U1000 ./envoy-wasm/...
+	@cd tools && $(GO) build -o ../.cache/lint ./lint
+	.cache/lint $(LINTED)
+	GOOS=wasip1 GOARCH=wasm .cache/lint -tags penstock_filter -tests=false -checks inherit,-U1000 ./envoy-wasm/...
 
 .PHONY: lint-bench
 lint-bench: ## vet the benchmark; not a part of lint, because it needs its rivals' modules

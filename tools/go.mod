@@ -2,9 +2,11 @@ module github.com/penstock/penstock/tools
 
 go 1.26.0
 
-tool (
-	github.com/caddyserver/xcaddy/cmd/xcaddy
-	honnef.co/go/tools/cmd/staticcheck
+tool github.com/caddyserver/xcaddy/cmd/xcaddy
+
+require (
+	golang.org/x/tools v0.51.0
+	honnef.co/go/tools v0.8.2
 )
 
 require (
@@ -20,6 +22,4 @@ require (
 	golang.org/x/exp/typeparams v0.0.0-20231108232855-2478ac86f678 // indirect
 	golang.org/x/mod v0.41.0 // indirect
 	golang.org/x/sync v0.23.0 // indirect
-	golang.org/x/tools v0.51.0 // indirect
-	honnef.co/go/tools v0.8.2 // indirect
 )
