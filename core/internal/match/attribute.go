@@ -19,6 +19,7 @@ const AttrStarsMax = 8
 type attrCondition struct {
 	name   string
 	values []glob
+	many   *globSet // of values; nil for few
 }
 
 // The type glob is a text with stars, split at the stars. Each star matches any run of bytes,
@@ -31,10 +32,13 @@ func parseGlob(text string) glob { return slim.Split(text, "*") }
 // uses the first match, which leaves the most text for the other pieces.
 func (g glob) matches(value string) bool {
 	last := len(g) - 1
-	rest, ok := strings.CutPrefix(value, g[0])
-	if !ok || last == 0 {
-		return ok && rest == ""
+	if last == 0 {
+		return value == g[0]
 	}
+	if !g.encloses(value, len(g[0])) {
+		return false
+	}
+	rest := value[len(g[0]) : len(value)-len(g[last])]
 	for _, piece := range g[1:last] {
 		at := strings.Index(rest, piece)
 		if at < 0 {
@@ -42,7 +46,17 @@ func (g glob) matches(value string) bool {
 		}
 		rest = rest[at+len(piece):]
 	}
-	return strings.HasSuffix(rest, g[last])
+	return true
+}
+
+// encloses reports whether the value begins with the first piece of the glob, and ends with the
+// last piece, which does not begin before the given offset.
+//
+//go:noinline
+func (g glob) encloses(value string, from int) bool {
+	first, last := g[0], g[len(g)-1]
+	end := len(value) - len(last)
+	return end >= from && strings.HasPrefix(value, first) && value[end:] == last
 }
 
 // prefixOnly reports whether the glob matches every text that begins with its first piece.
@@ -52,11 +66,23 @@ func (c *Condition) holdsAttrs(r *Request) bool {
 	for i := range c.attrs {
 		at := &c.attrs[i]
 		value, ok := r.Attrs.Attr(at.name)
-		if !ok || len(at.values) > 0 && (r.TooLong(value) || !slices.ContainsFunc(at.values, func(g glob) bool { return g.matches(value) })) {
+		if !ok || len(at.values) > 0 && (r.TooLong(value) || !at.matches(value, r)) {
 			return false
 		}
 	}
 	return true
+}
+
+func (a *attrCondition) matches(value string, r *Request) bool {
+	if a.many != nil {
+		return a.many.matches(&r.globs, value)
+	}
+	for i := range a.values {
+		if a.values[i].matches(value) {
+			return true
+		}
+	}
+	return false
 }
 
 // StarredAttrs returns the names of the attributes for which the condition has values with stars.
@@ -82,6 +108,7 @@ func (c *Condition) addAttrs(attrs []policy.AttrMatch) {
 		if present {
 			at.values = nil
 		}
+		at.many = newGlobSet(at.values)
 		c.attrs = append(c.attrs, at)
 	}
 	if len(attrs) > 0 {
@@ -93,11 +120,11 @@ func (c *Condition) addAttrs(attrs []policy.AttrMatch) {
 // attribute.
 func (a *attrCondition) appendPlaces(all []place, attr int, open bool) []place {
 	if len(a.values) == 0 {
-		return append(all, valuePlace(partAttr, attr, a.name, nil, open))
+		return appendValuePlace(all, partAttr, attr, a.name, nil, open)
 	}
 	for _, g := range a.values {
 		first := &headerValue{text: g[0], prefix: len(g) > 1}
-		all = append(all, valuePlace(partAttr, attr, a.name, first, open || first.prefix && !g.prefixOnly()))
+		all = appendValuePlace(all, partAttr, attr, a.name, first, open || first.prefix && !g.prefixOnly())
 	}
 	return all
 }

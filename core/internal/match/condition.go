@@ -101,7 +101,8 @@ type headerCondition struct {
 	table  *valueTable // for an element-wise lookup among many values; nil for few
 }
 
-// fewValues is the greatest number of values with which an element is compared one by one.
+// fewValues is the greatest number of values with which an element or an attribute is compared one
+// by one.
 const fewValues = 16
 
 // headerValue is a value of a header or, if prefix is set, a prefix of values. The comparison is

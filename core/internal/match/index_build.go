@@ -98,14 +98,14 @@ func (c *Condition) places() []place {
 	var all []place
 	if c.parts&partPath != 0 {
 		for i := range c.Patterns {
-			all = append(all, c.Patterns[i].place(c.EveryReading))
+			all = appendPlace(all, c.Patterns[i].place(c.EveryReading))
 		}
 	}
 	for _, h := range c.hosts {
-		all = append(all, h.place())
+		all = appendPlace(all, h.place())
 	}
 	for _, p := range c.prefixes {
-		all = append(all, rangePlace(p))
+		all = appendPlace(all, rangePlace(p))
 	}
 	if c.client != nil {
 		all = c.client.appendPlaces(all)
@@ -117,7 +117,7 @@ func (c *Condition) places() []place {
 		all = c.attrs[i].appendPlaces(all, i, len(c.attrs) > 1)
 	}
 	for _, method := range c.methods {
-		all = append(all, place{part: partMethod, key: method, insert: func(m *Matcher, list int32) {
+		all = appendPlace(all, place{part: partMethod, key: method, insert: func(m *Matcher, list int32) {
 			if m.methods == nil {
 				m.methods = make(map[string]int32)
 			}
@@ -126,6 +126,11 @@ func (c *Condition) places() []place {
 	}
 	return all
 }
+
+// appendPlace appends a place. The compiler would inline it at each call.
+//
+//go:noinline
+func appendPlace(all []place, p place) []place { return append(all, p) }
 
 func (p *pattern) place(everyReading bool) place {
 	var key []byte
@@ -162,7 +167,7 @@ func (c *clientCondition) appendPlaces(all []place) []place {
 	}
 	for f, values := range c {
 		for _, value := range values {
-			all = append(all, place{part: partClient, header: f, key: strconv.Itoa(f) + value, open: fields > 1,
+			all = appendPlace(all, place{part: partClient, header: f, key: strconv.Itoa(f) + value, open: fields > 1,
 				insert: func(m *Matcher, list int32) { m.clients.Set(f, value, list) }})
 		}
 	}
@@ -171,16 +176,19 @@ func (c *clientCondition) appendPlaces(all []place) []place {
 
 func (h *headerCondition) appendPlaces(all []place, header int, open bool) []place {
 	if len(h.Values) == 0 {
-		return append(all, valuePlace(partHeader, header, h.Name, nil, open))
+		return appendValuePlace(all, partHeader, header, h.Name, nil, open)
 	}
 	for i := range h.Values {
-		all = append(all, valuePlace(partHeader, header, h.Name, &h.Values[i], open))
+		all = appendValuePlace(all, partHeader, header, h.Name, &h.Values[i], open)
 	}
 	return all
 }
 
-// valuePlace returns the place of a value of a header or attribute, or of any value if v is nil.
-func valuePlace(part partSet, of int, name string, v *headerValue, open bool) place {
+// appendValuePlace appends the place of a value of a header or attribute, or of any value if v is
+// nil.
+//
+//go:noinline
+func appendValuePlace(all []place, part partSet, of int, name string, v *headerValue, open bool) []place {
 	p := place{part: part, header: of, key: name, open: open}
 	if v != nil {
 		p.key += ":" + strconv.FormatBool(v.prefix) + v.text
@@ -196,7 +204,7 @@ func valuePlace(part partSet, of int, name string, v *headerValue, open bool) pl
 			t.present = list
 		}
 	}
-	return p
+	return appendPlace(all, p)
 }
 
 // valueTable.set maps a value, or a prefix of values, to the list.

@@ -47,6 +47,7 @@ type Request struct {
 	size       pathSize // an upper bound for the readings so far
 	buffer     []byte
 	search     pathSearch
+	globs      []globState // working memory of a globSet
 }
 
 // Read reads the request. After the request's buffers have grown, Read does not allocate, except
