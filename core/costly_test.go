@@ -32,9 +32,10 @@ func (s *sparingVerifier) VerifyFor(asker *policy.Asker, _ string) (*policy.Iden
 	return nil, policy.CredentialUnknown
 }
 
-// TestCostlyVerifiers: verifiers receive the client's address as the policy determines it, and the
-// time left for the requests that are decided together. A credential that could not be verified in
-// time counts as invalid, but is reported as unchecked.
+// TestCostlyVerifiers: a verifier receives the client's address as the policy determines it. It
+// also receives the time that is left for verifying; requests that are decided together share this
+// time. A credential that could not be verified in time counts as invalid, but is reported as
+// unchecked.
 func TestCostlyVerifiers(t *testing.T) {
 	v := &sparingVerifier{t: t}
 	rs := mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{{Name: "r", Limits: limittest.All(t, "9/1m")}}, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")},

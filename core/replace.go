@@ -46,9 +46,9 @@ func (p *Plan) replace(rs *Ruleset) {
 	}
 }
 
-// replacedBy returns the name of a rule that replaces the given one in this request; "" if there is
-// none. replacedBy is used for explanations. For a rule that lost in its group, it also finds a
-// matching rule that would have replaced it.
+// replacedBy returns the name of a rule that replaces r in this request; "" if there is none. It is
+// used for explanations. If another rule of its group was applied instead of r, replacedBy still
+// returns the name of a matching rule that would have replaced r.
 func (p *Plan) replacedBy(rs *Ruleset, r *rule) string {
 	if !slices.Contains(p.replaced, r) {
 		return ""

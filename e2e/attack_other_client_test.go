@@ -117,8 +117,9 @@ func (b *otherClient) ask(c *experience) {
 	}
 }
 
-// The method sendOnce sends one request. If the answer has limit headers, the request was counted,
-// because a decision by on_error has no such headers.
+// The method sendOnce sends one request. The result named counted reports whether the answer has
+// limit headers. They show that the request was counted: without a counter, on_error decides, and
+// the answer has none.
 func (b *otherClient) sendOnce() (status int, counted bool, err error) {
 	request, err := http.NewRequest(http.MethodGet, "http://"+b.front.address+otherClientPath, nil)
 	if err != nil {

@@ -36,8 +36,9 @@ func (c *controlPlane) run(database string, args ...string) commandResult {
 	return commandResult{out.String(), diagnostics.String(), command.ProcessState.ExitCode()}
 }
 
-// TestAMonthIsBilledAndArchived tests a month with real processes. A client uses a part of its
-// quota, and the receiver of notices is called. Later a month is archived, verified and restored.
+// TestAMonthIsBilledAndArchived runs the processes of an installation for a month of billing. A
+// client uses a part of its quota, and the receiver of notices is called. Later a month is
+// archived, verified and restored.
 func TestAMonthIsBilledAndArchived(t *testing.T) {
 	t.Parallel()
 	database, redis, s3 := pgtest.Database(t), redistest.Start(t), s3test.Start(t)

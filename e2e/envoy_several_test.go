@@ -83,7 +83,8 @@ func (s *site) haveBridges(t *testing.T, n int) {
 	})
 }
 
-// allAreDecided checks that on_error decides no request.
+// allAreDecided checks that each of 40 requests is counted and admitted. The answer to a request
+// that on_error admits for lack of a bridge has no RateLimit header.
 func (s *site) allAreDecided(t *testing.T) {
 	t.Helper()
 	for range 40 {

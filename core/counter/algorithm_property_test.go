@@ -206,8 +206,8 @@ func TestTheWholeLimitCanBeUsedInEveryWindow(t *testing.T) {
 			g := patientClient(t, l, windows)
 			used := g.perWindow()
 			if l.algorithm == TokenBucket {
-				// The burst is available in addition. The client does not wait for the token due at
-				// the very end.
+				// A full bucket has the burst in addition to what is refilled during the windows.
+				// The client does not wait for the token due at the very end.
 				if got, want := sumUsed(used), l.burst+windows*l.count-1; got < want-want/1000 || got > want+1 {
 					t.Errorf("%s: %d used in %d windows, want %d", l, got, windows, want)
 				}

@@ -12,11 +12,11 @@ package counter
 //	m − m′ = min(n, the minimum of m since the charge)
 //
 // The minima of m are just before each charge, and now. A dip is such an instant with its m. A
-// refund lowers the dips after its charge by the parts it restores. They then equal the dips of a
-// bucket without that charge, and the next refund can be computed from them in the same way. So the
-// refunds that are made after a dip, of charges made before it, add up to at most the dip. At every
-// dip, and therefore in every span, the bucket keeps its guarantee for the units that were actually
-// used.
+// refund lowers the dips after its charge by the parts it restores. The lowered dips are those of a
+// bucket without the refunded parts, so the next refund is computed from them by the same formula.
+// So the refunds that are made after a dip, of charges made before it, add up to at most the dip.
+// At every dip, and therefore in every span, the bucket keeps its guarantee for the units that were
+// actually used.
 //
 //   - Before the charge of a lease, a bucket lacks the refill of its age (see [Limit.lease]), with
 //     or without the refundable charge. The dip is what the bucket lacks beyond that. Charges at

@@ -139,9 +139,9 @@ func TestAnAddressOfAnotherProcess(t *testing.T) {
 	}
 }
 
-// TestAnAddressKeepsItsToken tests that an address which requires a token never serves a claim
-// without one. Another process has the address of the latest claim, which has no token, so the
-// address of the previous claim stays open. There, nobody is admitted.
+// TestAnAddressKeepsItsToken tests two configurations, of which only the first requires a token.
+// The address of the second is in use by another process, so that of the first stays open. It must
+// not serve the second configuration without a token, so nobody is admitted there.
 func TestAnAddressKeepsItsToken(t *testing.T) {
 	c := newConsole(t, slog.New(slog.DiscardHandler))
 	public, local := freeport.Address(t), freeport.Address(t)

@@ -87,8 +87,8 @@ func (c *Console) claimOf(s *server) *claim {
 	return nil
 }
 
-// certificate returns the certificate of the claim in force. So the server uses a renewed
-// certificate as soon as a claim has read it.
+// certificate returns the certificate of the configuration whose claim is in force (see [claim]).
+// So the server uses a renewed certificate as soon as a later configuration has read it.
 func (c *Console) certificate(s *server) (*tls.Certificate, error) {
 	own := c.claimOf(s)
 	if own == nil {

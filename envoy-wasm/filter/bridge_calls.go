@@ -66,7 +66,7 @@ type flight struct {
 	leasing bool           // whether the call is about leases
 	looked  counter.Micros // when a tick last checked it, on the same clock
 	waited  counter.Micros // how long the filter has been able to read an answer
-	over    bool           // whether its requests were decided without its answer
+	over    bool           // whether the filter has given up waiting for the answer
 	late    bool           // whether its deadline has passed
 }
 

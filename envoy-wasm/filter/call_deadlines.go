@@ -80,10 +80,10 @@ const tickMost = tickFast * 3 / 2
 //
 // A call that passes its deadline is overdue. The next call is made although that call is still
 // under way. A bridge that answers nothing for [Filter.silentFor] counts as down, and on_error
-// decides all requests that wait. If the bridge answers other calls while one call is unanswered
-// for that long, the requests of this call are answered 503, because a client could cause this. The
-// time between two ticks counts as at most tickMost. An Envoy whose ticks are late also reads the
-// answer late, which is not the bridge's fault.
+// decides all requests that wait. If a single call is unanswered for that long while the bridge
+// answers others, its requests are answered 503: on_error might admit them, and a client could
+// cause the delay. The time between two ticks counts as at most tickMost. An Envoy whose ticks are
+// late also reads the answer late, which is not the bridge's fault.
 func (f *Filter) checkDeadlines() {
 	c, now := &f.calls, f.elapsedTime()
 	for i := len(c.overdue) - 1; i >= 0; i-- { // the loop begins with the last call, because abandon removes calls

@@ -13,8 +13,8 @@ import (
 )
 
 // Bounds of the cache of credentials. When a bound is reached, the cache is emptied, and the
-// bridge's answers fill it again. The bridge has a cache too, so this costs a few bytes per call
-// and no signature check.
+// bridge's answers fill it again. Emptying it adds a few bytes to calls. No signature is checked
+// again, as the bridge has a cache too.
 const (
 	verdictsMax     = 4096
 	verdictBytesMax = 4 << 20

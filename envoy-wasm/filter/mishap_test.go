@@ -142,8 +142,8 @@ func anyPath(p corepolicy.Policy) corepolicy.Policy {
 	return p
 }
 
-// TestUnitsOfAFormerPolicy: a question for units in advance under a former policy is sent without
-// waiting for another request.
+// TestUnitsOfAFormerPolicy: a question for units in advance is dropped if the policy has changed
+// before it is sent. The call under the new policy has only the question of the request.
 func TestUnitsOfAFormerPolicy(t *testing.T) {
 	e := newEnvoy(t)
 	p := shopLeased(t, "2000/1m fixed_window")

@@ -222,7 +222,8 @@ func (e *Editor) stored(name KeyName, text []byte) StoredKey {
 }
 
 // The method create writes the record of a new key, and then adds it to its name. In the opposite
-// order, another operator could mistake the name of a key without a record for a free name.
+// order, the name would have a key without a record for a moment, and another operator could take
+// it for a free name.
 func (e *Editor) create(ctx context.Context, edit *KeyEdit, keys []StoredKey) (changed int, err error) {
 	if len(keys) > 0 && !edit.Import {
 		return 0, newEditError("there is a key of the name %q; choose another name, or rotate that key", edit.Name)

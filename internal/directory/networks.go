@@ -104,7 +104,7 @@ func ParseNetwork(text string) (netip.Prefix, error) {
 	return prefix.Masked(), nil
 }
 
-// networkName returns the identifier of a network in names of clients: the address alone if the
+// networkName returns the ID of a network in a [policy.ClientName]. It is the address alone if the
 // network is a single address.
 func networkName(p netip.Prefix) string {
 	if p.IsSingleIP() {

@@ -16,7 +16,8 @@ import (
 	"github.com/penstock/penstock/internal/directory"
 )
 
-// Question is what [Run] explains. Records may be nil.
+// Question is the argument of [Run]: the request to explain, and the rules, records and counters
+// that decide it. Records may be nil.
 type Question struct {
 	Rules   *core.Ruleset
 	Request *Request

@@ -102,7 +102,7 @@ func (c *Client) addressIn(p *Policy, f *Profile) {
 	f.identity = *c.withWords(&who)
 }
 
-// keyIn sets the properties of an API key that the keys files contain.
+// keyIn looks up the client's API key in the keys files, and sets its properties in f.
 func (c *Client) keyIn(p *Policy, f *Profile) error {
 	if !p.identifies("api_key") {
 		if p.countsBy("api_key") {

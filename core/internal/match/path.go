@@ -142,7 +142,7 @@ func (s *pathSize) exceedsBounds() bool {
 	return s.pieces > PathPiecesMax || s.readings > 2 && s.bytes > readingBytesMax
 }
 
-// pathSize.add adds the size of all readings of a path that has the traits t.
+// pathSize.add adds the segments and bytes of all readings of the path p, whose traits are t.
 //
 //go:noinline
 func (s *pathSize) add(t *pathTraits, p string) {

@@ -33,8 +33,8 @@ type Request struct {
 	Peer      netip.Addr // the client's address, unmapped, without zone; zero if unknown
 	Origin    AddressOrigin
 	Client    *policy.Identity // the client's properties known so far; nil before it is identified
-	// Unreadable counts the costs that a trusted header should have contained but did not. Only a
-	// plan resets it.
+	// Unreadable counts the costs that a trusted header should have contained but did not. Only
+	// resetting the core.Plan of the request clears it.
 	Unreadable int
 
 	// Readings are the results of reading the path in each way that known servers do, without

@@ -29,8 +29,8 @@ const (
 	aliveEvery = 5 * time.Second
 	pingTime   = 10 * time.Second
 	frozenTime = time.Minute
-	// attemptsMax is how many times a round writes a month again if the bucket does not return what
-	// was written.
+	// attemptsMax is how many times [Archiver.Round] writes a month to the bucket again if the
+	// bucket does not return what was written.
 	attemptsMax = 3
 )
 

@@ -266,7 +266,7 @@ func TestForgettingWhileAMonthBegins(t *testing.T) {
 				eventually.Until(t, 20*time.Second, "the forgetting waits", func() bool {
 					return w.text("SELECT count(*)::text FROM pg_locks WHERE relation = 'client_denials'::regclass AND NOT granted") != "0"
 				})
-			case step == "put" && went != nil: // the rows are read
+			case step == "put" && went != nil: // the archiver has read the rows
 				close(went)
 				went = nil
 				if err := <-forgotten; err != nil {

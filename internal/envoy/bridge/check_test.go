@@ -224,8 +224,9 @@ func TestKeysThatAreNotThere(t *testing.T) {
 	}
 }
 
-// TestAReplyIsAsLargeAsAFilterReads: receipts are left out before the reply is too large. Decisions
-// are never left out, because a denied request would then be admitted.
+// TestAReplyIsAsLargeAsAFilterReads: a filter reads replies up to a certain size. The bridge leaves
+// receipts out of a reply that would be larger. Decisions are never left out, because a denied
+// request would then be admitted.
 func TestAReplyIsAsLargeAsAFilterReads(t *testing.T) {
 	policy, limit := "name: shop\nrules:\n", 200
 	for i := range counter.ChecksMax {

@@ -102,8 +102,8 @@ func TestMapping(t *testing.T) {
 	}
 }
 
-// TestListsAndIdentities: an entry may be a credential. The credential's owner is counted, and a
-// block list applies.
+// TestListsAndIdentities: an entry of a descriptor may be a credential. The request is counted for
+// the client that has the credential, and the lists exempt and block apply.
 func TestListsAndIdentities(t *testing.T) {
 	s := serve(t, rules(t, `{name: shop, identify: [{header: {name: X-User, unverified: true}}, ip], exempt: {ip: [10.0.0.0/8]},
 		block: {ip: [192.0.2.66]}, rules: [{name: r, limit: 1/1m}]}`), nil)

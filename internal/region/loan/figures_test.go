@@ -39,7 +39,8 @@ func moving(_ *rand.Rand, since time.Duration, regions int) int {
 	return int(since/(5*time.Second)) % regions
 }
 
-// The regions of the figures: four with equal shares, 200 ms from each other and back.
+// The figures are measured with four regions of equal shares. A message from one region to another
+// and its answer take 200 ms together.
 const (
 	figureRegions = 4
 	figureLimit   = "12000/1m"

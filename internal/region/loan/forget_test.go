@@ -192,7 +192,8 @@ func (w *losses) arrive() {
 	}
 }
 
-// borrowOf asks the steward of a region that was written off for units of the region's part.
+// borrowOf borrows units for the region p. The units are of the share of the region lost. If lost
+// was written off, another region lends them, its steward; borrowOf asks the steward.
 func (w *losses) borrowOf(p, lost *site) {
 	e := p.knows.Entries[lost.name]
 	at := slices.IndexFunc(w.sites, func(s *site) bool { return s.name == e.Steward })

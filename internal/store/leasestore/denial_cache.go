@@ -319,8 +319,9 @@ func (d *denials) learn(sent, received counter.Micros, checks []counter.Check, r
 }
 
 // guardOf returns the identity of the violation that was recorded for a denial, or 0 if there is
-// none. A penalty that is in force records nothing. A cost that can never pass is not a violation,
-// so no record is missed.
+// none. A penalty that is in force records nothing. If the cost can never pass, guardOf returns an
+// identity although no violation was recorded. An answer from memory records none either, as such a
+// denial is not a violation.
 func (d *denials) guardOf(checks []counter.Check, results []counter.Result, i int) uint64 {
 	guard := checks[i].Guard
 	if guard == 0 || results[guard-1].Denied {

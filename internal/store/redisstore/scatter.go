@@ -124,7 +124,7 @@ func chargeOneNumber(c *counter.Check) {
 	}
 }
 
-// splitCall.at returns the part of a place, which it creates if there is none.
+// splitCall.at returns the part of the call for the given place. If there is none yet, it adds one.
 func (t *splitCall) at(place int) *part {
 	for _, p := range t.parts {
 		if p.place == place {

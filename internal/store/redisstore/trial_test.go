@@ -12,8 +12,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// TestABurstAfterAnOutageIsCounted: as soon as Redis answers, the breaker of a store without calls
-// closes, so Redis decides all calls of the next burst.
+// TestABurstAfterAnOutageIsCounted: a store's breaker closes as soon as Redis answers again, even
+// if the store has had no calls since the outage. So Redis decides all calls of the next burst.
 func TestABurstAfterAnOutageIsCounted(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
