@@ -68,8 +68,8 @@ func decisions(span time.Duration, callers int, d decide) (requests int, f figur
 // The function named itself returns the benchmark's own process, in which libraries run.
 func itself() *process { return &process{name: "client"} }
 
-// The function library returns a function that benchmarks a library as several nodes would use it:
-// each node has its own client, and all clients use the same Redis.
+// The function library returns a function that starts several nodes in which a library runs: each
+// node has its own client, and all clients use the same Redis.
 func library(sends []string, client func(b *bench, address string, limit, node int) (decide, error)) func(*bench, int, int) (*system, error) {
 	return func(b *bench, limit, nodes int) (*system, error) {
 		store, address, err := b.redis()
