@@ -23,6 +23,7 @@ const (
 // The type part holds the state of one check of a call.
 type part struct {
 	role   role
+	seen   bool // the attempt has processed the check, or waits for its counter
 	id     identity
 	shard  *shard
 	held   *heldCounter
@@ -32,11 +33,11 @@ type part struct {
 
 // The type attempt is one call in which some limits can be leased.
 //
-// An attempt goes through its checks once and reserves held units. If another call is under way for
-// a counter, the attempt waits for that call. An attempt does not wait while other requests wait
-// for a call that it is about to make, so attempts cannot deadlock. Then one call to the inner
-// store takes everything that is not reserved. If that call is denied or fails, the reserved units
-// are put back.
+// An attempt goes through its checks once and reserves held units; the method next selects the
+// order. If another call is under way for a counter, the attempt waits for that call. An attempt
+// does not wait while other requests wait for a call that it is about to make, so attempts cannot
+// deadlock. Then one call to the inner store takes everything that is not reserved. If that call is
+// denied or fails, the reserved units are put back.
 type attempt struct {
 	store   *Store
 	checks  []counter.Check
@@ -50,6 +51,7 @@ type attempt struct {
 	deadline  time.Time
 	wait      *waiter // set while the attempt waits in the queue of checks[at]
 	at        int
+	denier    int   // the check to process first: see findDenier; -1 if there is none
 	recording *part // the part whose denial the call records
 
 	asked   []counter.Check // the checks for the inner store
@@ -61,6 +63,7 @@ type attempt struct {
 func (a *attempt) reset(s *Store, k kind, checks []counter.Check, results []counter.Result) {
 	*a = attempt{store: s, checks: checks, results: results, kind: k, parts: slices.Grow(a.parts[:0], len(checks))[:len(checks)],
 		asked: a.asked[:0], answers: a.answers[:0], from: a.from[:0]}
+	a.denier = a.findDenier()
 }
 
 // attempt.release drops the attempt's pointers and returns it to the pool.
@@ -83,10 +86,7 @@ const (
 
 // attempt.reserve processes the remaining checks until one of them denies the call or must wait.
 func (a *attempt) reserve() outcome {
-	for ; a.at < len(a.checks); a.at++ {
-		if !leasable(&a.checks[a.at]) {
-			continue
-		}
+	for a.next() {
 		switch v := a.take(a.at); v {
 		case lease.Wait:
 			return waiting
@@ -97,6 +97,57 @@ func (a *attempt) reserve() outcome {
 	return a.reservedAll()
 }
 
+// attempt.next selects the next check to process, and returns false if none is left. A check whose
+// counter is known to deny the request comes first, and then the check whose counter admits the
+// fewest requests. So requests of a client over its own limit usually neither reserve nor request
+// units of a limit that all clients share. Otherwise a burst of one client could take all of these
+// units until its own limit denies it, and the shared limit would deny other clients.
+func (a *attempt) next() bool {
+	at, fewest := a.denier, int64(0)
+	for i := range a.checks {
+		c := &a.checks[i]
+		if a.denier >= 0 || a.parts[i].seen || !leasable(c) {
+			continue
+		}
+		if n := c.Limit.Capacity() / c.Cost; at < 0 || n < fewest {
+			at, fewest = i, n
+		}
+	}
+	if at < 0 {
+		return false
+	}
+	a.denier, a.at, a.parts[at].seen = -1, at, true
+	return true
+}
+
+// attempt.findDenier returns the index of a check whose counter is known to deny the request, or -1
+// if there is none. It is needed only if several checks can be leased.
+func (a *attempt) findDenier() int {
+	leased, s := 0, a.store
+	for i := range a.checks {
+		if leasable(&a.checks[i]) {
+			leased++
+		}
+	}
+	for i := range a.checks {
+		c := &a.checks[i]
+		if leased < 2 || !leasable(c) {
+			continue
+		}
+		id := s.identify(c.Key)
+		a.parts[i].id = id
+		sh := s.counters.of(id)
+		sh.mu.Lock()
+		h := sh.byID[id]
+		denies := h != nil && h.counter.Denies(s.now(), c.Limit, c.Cost)
+		sh.mu.Unlock()
+		if denies {
+			return i
+		}
+	}
+	return -1
+}
+
 // The function leasable reports whether a check may be answered from held units.
 func leasable(c *counter.Check) bool {
 	return c.Lease && c.Op == counter.OpTake && c.Cost > 0 && !c.Shadow
@@ -105,7 +156,9 @@ func leasable(c *counter.Check) bool {
 // attempt.take decides check i if its counter can do so.
 func (a *attempt) take(i int) lease.Verdict {
 	s, c, p := a.store, &a.checks[i], &a.parts[i]
-	p.id = s.identify(c.Key)
+	if p.id == (identity{}) { // otherwise findDenier has set it
+		p.id = s.identify(c.Key)
+	}
 	p.shard = s.counters.of(p.id)
 	p.shard.mu.Lock()
 	defer p.shard.mu.Unlock()
@@ -245,7 +298,6 @@ func (a *attempt) awaitCall(ctx context.Context) (outcome, error) {
 	case v == lease.Deny:
 		return a.deny(), nil
 	}
-	a.at++
 	return a.reserve(), nil
 }
 
