@@ -49,7 +49,7 @@ func TestReferenceBounds(t *testing.T) {
 	keys := "identify: [{api_key: {keys_file: k.toml}}]\n"
 	x := func(n int) string { return strings.Repeat("x", n) }
 	for _, c := range []struct{ reports, within, beyond string }{
-		{"exactly one of these fields; the plain word `ip` is short for `ip: {}`. There are at most 16 entries.",
+		{"word `ip` is short for `ip: {}`. There are at most 16 entries.",
 			plain("identify: [" + repeatFormat(16, "{attr: a%d}") + "]"), plain("identify: [" + repeatFormat(17, "{attr: a%d}") + "]")},
 		{"each counter of the rule is spread, 2 to 64", "rules: [{name: a, limit: 64/1m, shards: 64}]", "rules: [{name: a, limit: 65/1m, shards: 65}]"},
 		{"each counter of the rule is spread, 2 to 64", "rules: [{name: a, limit: 64/1m, shards: 2}]", "rules: [{name: a, limit: 64/1m, shards: 1}]"},
