@@ -56,24 +56,32 @@ func (s *globSet) matches(states *[]globState, value string) bool {
 	node := uint32(0)
 	for i := range len(value) {
 		node = s.nodeAfter(node, value[i], false)
-		for p := s.nodes[node].piece; p != 0; {
-			piece := &all[p]
-			g := piece.next
-			for piece.next = 0; g != 0; {
-				state, awaited := &all[g], p
-				next := state.next
-				if int(state.bytes)+int(piece.bytes) <= i+1 {
-					state.step, state.bytes = state.step+1, uint16(i+1)
-					if awaited = s.steps[state.step]; awaited == 0 && s.globs[g-1].encloses(value, i+1) {
-						return true
-					}
-				}
-				first := &all[awaited].next
-				state.next, *first = *first, g
-				g = next
+		for p := s.nodes[node].piece; p != 0; p = uint32(all[p].step) {
+			if s.advance(all, p, value, i+1) {
+				return true
 			}
-			p = uint32(piece.step)
 		}
+	}
+	return false
+}
+
+// globSet.advance moves on each glob that waits for the piece with state p, of which an occurrence
+// ends at the given offset in the value. It returns true if a glob matches.
+func (s *globSet) advance(all []globState, p uint32, value string, end int) bool {
+	piece := &all[p]
+	g := piece.next
+	for piece.next = 0; g != 0; {
+		state, awaited := &all[g], p
+		next := state.next
+		if int(state.bytes)+int(piece.bytes) <= end {
+			state.step, state.bytes = state.step+1, uint16(end)
+			if awaited = s.steps[state.step]; awaited == 0 && s.globs[g-1].encloses(value, end) {
+				return true
+			}
+		}
+		first := &all[awaited].next
+		state.next, *first = *first, g
+		g = next
 	}
 	return false
 }
