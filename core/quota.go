@@ -21,7 +21,7 @@ func (p *Plan) offerQuotas(ds []Descriptor) {
 			continue
 		}
 		offers++
-		if first < 0 || p.mayRefuse(&ds[first]) && !p.mayRefuse(&ds[i]) {
+		if first < 0 || p.mayDeny(&ds[first]) && !p.mayDeny(&ds[i]) {
 			first = i
 		}
 	}
@@ -68,28 +68,21 @@ func (p *Plan) isQuota(check int) bool {
 
 // hasQuota reports whether a descriptor has a limit with quota, even one of a log_only rule.
 func (p *Plan) hasQuota(d *Descriptor) bool {
-	for _, part := range p.parts[d.parts[0]:d.parts[1]] {
-		if p.ruleOf(int(part.check)).quota {
-			return true
-		}
-	}
-	return false
+	return p.hasCheck(d, func(p *Plan, check int) bool { return p.ruleOf(check).quota })
 }
 
-// mayRefuse reports whether a descriptor has a limit with quota that can deny.
-func (p *Plan) mayRefuse(d *Descriptor) bool {
-	for _, part := range p.parts[d.parts[0]:d.parts[1]] {
-		if p.isQuota(int(part.check)) {
-			return true
-		}
-	}
-	return false
-}
+// mayDeny reports whether a descriptor has a limit with quota that can deny.
+func (p *Plan) mayDeny(d *Descriptor) bool { return p.hasCheck(d, (*Plan).isQuota) }
 
 // overQuota reports whether a limit with quota denies the descriptor.
 func (p *Plan) overQuota(d *Descriptor) bool {
+	return p.hasCheck(d, func(p *Plan, check int) bool { return p.isQuota(check) && p.results[check].Denied })
+}
+
+// hasCheck reports whether one of the descriptor's checks is of the given kind.
+func (p *Plan) hasCheck(d *Descriptor, is func(p *Plan, check int) bool) bool {
 	for _, part := range p.parts[d.parts[0]:d.parts[1]] {
-		if p.isQuota(int(part.check)) && p.results[part.check].Denied {
+		if is(p, int(part.check)) {
 			return true
 		}
 	}
