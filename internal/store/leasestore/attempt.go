@@ -103,25 +103,36 @@ func (a *attempt) reserve() outcome {
 // units of a limit that all clients share. Otherwise a burst of one client could take all of these
 // units until its own limit denies it, and the shared limit would deny other clients.
 func (a *attempt) next() bool {
-	at, fewest := a.denier, int64(0)
+	at := a.denier
+	a.denier = -1
+	if at < 0 {
+		at = a.fewest()
+	}
+	if at < 0 {
+		return false
+	}
+	a.at, a.parts[at].seen = at, true
+	return true
+}
+
+// attempt.fewest returns the index of the remaining check whose counter admits the fewest requests,
+// or -1 if none is left.
+func (a *attempt) fewest() int {
+	at, fewest := -1, int64(0)
 	for i := range a.checks {
 		c := &a.checks[i]
-		if a.denier >= 0 || a.parts[i].seen || !leasable(c) {
+		if a.parts[i].seen || !leasable(c) {
 			continue
 		}
 		if n := c.Limit.Capacity() / c.Cost; at < 0 || n < fewest {
 			at, fewest = i, n
 		}
 	}
-	if at < 0 {
-		return false
-	}
-	a.denier, a.at, a.parts[at].seen = -1, at, true
-	return true
+	return at
 }
 
 // attempt.findDenier returns the index of a check whose counter is known to deny the request, or -1
-// if there is none. It is needed only if several checks can be leased.
+// if there is none. A single leased check needs no order, so findDenier returns -1 then.
 func (a *attempt) findDenier() int {
 	leased, s := 0, a.store
 	for i := range a.checks {
@@ -129,16 +140,18 @@ func (a *attempt) findDenier() int {
 			leased++
 		}
 	}
+	if leased < 2 {
+		return -1
+	}
 	for i := range a.checks {
-		c := &a.checks[i]
-		if leased < 2 || !leasable(c) {
+		c, p := &a.checks[i], &a.parts[i]
+		if !leasable(c) {
 			continue
 		}
-		id := s.identify(c.Key)
-		a.parts[i].id = id
-		sh := s.counters.of(id)
+		p.id = s.identify(c.Key)
+		sh := s.counters.of(p.id)
 		sh.mu.Lock()
-		h := sh.byID[id]
+		h := sh.byID[p.id]
 		denies := h != nil && h.counter.Denies(s.now(), c.Limit, c.Cost)
 		sh.mu.Unlock()
 		if denies {
