@@ -121,24 +121,26 @@ func Database(t testing.TB) (url string) {
 // import, because the tests of that package import pgtest. TestMain must call [Main].
 func Migrated(t testing.TB, open func(context.Context, string) (*pgxpool.Pool, error), migrate func(context.Context, *pgxpool.Pool) error) (url string) {
 	t.Helper()
-	shared.migrate.Do(func() {
-		url := Database(t)
-		pool, err := open(context.Background(), url)
-		if err != nil {
-			shared.migrated = err
-			return
-		}
-		err = migrate(context.Background(), pool)
-		pool.Close()
-		if err == nil {
-			err = execute(context.Background(), "ALTER DATABASE "+pool.Config().ConnConfig.Database+" RENAME TO "+migrated)
-		}
-		shared.migrated = err
-	})
+	shared.migrate.Do(func() { shared.migrated = migrateOne(Database(t), open, migrate) })
 	if shared.migrated != nil {
 		t.Fatal(shared.migrated)
 	}
 	return create(t, migrated)
+}
+
+// migrateOne applies the schema to an empty database, and renames the database to migrated.
+func migrateOne(url string, open func(context.Context, string) (*pgxpool.Pool, error), migrate func(context.Context, *pgxpool.Pool) error) error {
+	ctx := context.Background()
+	pool, err := open(ctx, url)
+	if err != nil {
+		return err
+	}
+	err = migrate(ctx, pool)
+	pool.Close() // a database with connections cannot be renamed
+	if err != nil {
+		return err
+	}
+	return execute(ctx, "ALTER DATABASE "+pool.Config().ConnConfig.Database+" RENAME TO "+migrated)
 }
 
 // The function create copies a database of the package's server, and returns the address of the
