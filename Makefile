@@ -174,7 +174,7 @@ RACE_STORIES := TestModule|TestModuleLeases|TestModuleNeverOver|TestModuleUpdate
 
 # The race detector of a shared library needs its data at a low address, where setarch -L puts it.
 .PHONY: race-module
-race-module: setup build ## stories of the native module in a real Envoy, the library itself under the race detector
+race-module: ready ## stories of the native module in a real Envoy, the library itself under the race detector
 	GOFLAGS= $(GO) vet -cgocall ./envoy-module/abi
 	@mkdir -p .cache/race && ln -sf $(CURDIR)/bin/caddy $(CURDIR)/bin/penstock .cache/race/
 	@printf '#!/bin/sh\nexec setarch -L %s "$$@"\n' "$${PENSTOCK_ENVOY:-$(CURDIR)/.cache/envoy/bin/envoy}" >.cache/race/envoy && chmod +x .cache/race/envoy
@@ -195,7 +195,7 @@ check-unit: $(if $(READY),,setup) ## unit-rest with random walks of a twentieth 
 	$(GO) test -short $(WIDE) -run '^($(DIFFERING))$$' $(RACE_DIFFERS)
 
 .PHONY: check-e2e
-check-e2e: $(if $(READY),,setup build) ## the tests of e2e that check runs
+check-e2e: $(if $(READY),,ready) ## the tests of e2e that check runs
 	$(E2E) -short -run '^($(CHECK_STORIES))$$' ./e2e
 
 .PHONY: fuzz
@@ -217,22 +217,22 @@ simulate-regions: ## simulate a limit in several regions with faults, ROUNDS tim
 	PENSTOCK_SEED=$(SEED) PENSTOCK_ROUNDS=$(ROUNDS) $(GO) test -count=1 -timeout 0 -v -run '^TestNeverOver(Ahead)?$$' ./internal/region/loan
 
 .PHONY: e2e
-e2e: $(if $(READY),,setup build) ## real Caddy and Envoy processes over a real Redis
+e2e: $(if $(READY),,ready) ## real Caddy and Envoy processes over a real Redis
 	$(E2E) -timeout 30m ./e2e
 
 .PHONY: e2e-quiet
-e2e-quiet: $(if $(READY),,setup build) ## the tests of e2e that run alone
+e2e-quiet: $(if $(READY),,ready) ## the tests of e2e that run alone
 	$(E2E) -timeout 30m -run '^($(QUIET_STORIES))$$' ./e2e
 
 .PHONY: e2e-busy
-e2e-busy: $(if $(READY),,setup build) ## all other tests of e2e
+e2e-busy: $(if $(READY),,ready) ## all other tests of e2e
 	$(E2E) -timeout 30m -skip '^($(QUIET_STORIES))$$' ./e2e
 
 # The older versions of Envoy in which the native module works. make test runs its stories in the newest.
 OLD_ENVOYS := envoy-1.38 envoy-1.39
 
 .PHONY: e2e-versions
-e2e-versions: setup build ## before a release: the stories of the native module with older versions of Envoy, each in a folder of .cache
+e2e-versions: ready ## before a release: the stories of the native module with older versions of Envoy, each in a folder of .cache
 	@tools/setup.sh $(OLD_ENVOYS)
 	@for name in $(OLD_ENVOYS); do \
 	  echo "== $$name"; \
@@ -240,15 +240,15 @@ e2e-versions: setup build ## before a release: the stories of the native module 
 	done
 
 .PHONY: faults
-faults: setup build ## test every fault on every front, and write the results into docs/explanation/faults.md
+faults: ready ## test every fault on every front, and write the results into docs/explanation/faults.md
 	$(E2E) -timeout 120m -run '^TestFaults$$' ./e2e -faults
 
 .PHONY: attack
-attack: setup build ## test every attack at every size on every front, and print a table of the results; e2e has a short form
+attack: ready ## test every attack at every size on every front, and print a table of the results; e2e has a short form
 	$(E2E) -v -timeout 120m -run '^TestAttacks$$' ./e2e -attack
 
 .PHONY: envoy-memory
-envoy-memory: setup build ## send requests of a million made-up clients to Envoy, whose memory must not grow
+envoy-memory: ready ## send requests of a million made-up clients to Envoy, whose memory must not grow
 	PENSTOCK_UNKNOWN_CLIENTS=1000000 $(E2E) -v -timeout 60m -run '^(TestEnvoyMemoryIsFlat|TestModuleMemoryIsFlat)$$' ./e2e
 
 # The recordings were made with a newer commit of envoyproxy/ratelimit than bench/rival can pin.

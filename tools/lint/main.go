@@ -45,7 +45,6 @@ import (
 	"golang.org/x/tools/go/analysis/passes/unusedresult"
 	"golang.org/x/tools/go/analysis/passes/waitgroup"
 	"honnef.co/go/tools/lintcmd"
-	"honnef.co/go/tools/lintcmd/version"
 	"honnef.co/go/tools/simple"
 	"honnef.co/go/tools/staticcheck"
 	"honnef.co/go/tools/stylecheck"
@@ -54,7 +53,6 @@ import (
 
 func main() {
 	command := lintcmd.NewCommand("lint")
-	command.SetVersion(version.Version, version.MachineVersion)
 	command.ParseFlags(os.Args[1:])
 	command.AddAnalyzers(simple.Analyzers...)
 	command.AddAnalyzers(staticcheck.Analyzers...)
