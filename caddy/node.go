@@ -44,7 +44,7 @@ func problemsOfNode() []string {
 	return app.store.opened.Problems()
 }
 
-// pooledStore.join publishes this process to the other nodes that count in the same Redis. Without
+// pooledStore.join lets the other nodes that count in the same Redis see this process. Without
 // Redis, it does nothing.
 func (s *pooledStore) join() {
 	if s.opened.Redis != nil {
@@ -52,7 +52,8 @@ func (s *pooledStore) join() {
 	}
 }
 
-// pooledStore.leave ends the publication that join began.
+// pooledStore.leave removes this process from the nodes that others see in Redis. It does nothing
+// if join was not called.
 func (s *pooledStore) leave() {
 	s.joined.Do(func() {}) // no later join is possible
 	if s.member != nil {

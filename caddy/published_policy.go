@@ -38,8 +38,8 @@ type PublishedPolicy struct {
 	Node string `json:"node,omitempty"`
 }
 
-// HTTPPolicy is a policy that a control plane publishes, and that this server reads from its API.
-// Caddy looks for a change every 30 seconds.
+// HTTPPolicy is a policy that this server reads from the API of a control plane. Caddy asks the API
+// for a newer version every 30 seconds.
 type HTTPPolicy struct {
 	PublishedPolicy
 
@@ -47,8 +47,8 @@ type HTTPPolicy struct {
 	// address in `control`.
 	URL string `json:"url,omitempty"`
 
-	// A file that holds a token with the role "node". TokenFile is read before each call. Default:
-	// the file in `control`, if `url` is left out.
+	// A file that holds a token with the role "node". The file is read before each call. Default:
+	// the token file in `control`, but only if `url` is left out too.
 	TokenFile string `json:"token_file,omitempty"`
 }
 

@@ -160,8 +160,8 @@ func (p *Plan) explainMethods(rs *Ruleset, looked []CredentialUse) []MethodExpla
 	return methods
 }
 
-// explainMethod describes the result of one way to identify the client. explainMethod also reports
-// whether this was the last way tried.
+// Plan.explainMethod describes the result of one way to identify the client. The result named last
+// reports whether no further way was tried.
 func (p *Plan) explainMethod(f *identify.Finder, method int, looked []CredentialUse) (fate string, last bool) {
 	found := "found " + p.who.Identity.Kind + " " + p.who.Identity.ID
 	if f.Verifier == nil {
@@ -188,7 +188,7 @@ func (p *Plan) explainMethod(f *identify.Finder, method int, looked []Credential
 	return strings.Join(states, ", then "), false
 }
 
-// identifyWay returns the name that policies use for a way to identify clients.
+// identifyWay returns a way to identify clients in the words of a policy, such as "header X-User".
 func identifyWay(f *identify.Finder) string {
 	if f.Name == "" {
 		return policy.IdentifyWords[f.Kind]

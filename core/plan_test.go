@@ -130,7 +130,8 @@ func wantKeys(t *testing.T, p *Plan, want ...string) {
 	}
 }
 
-// TestEveryMatchingRuleCounts: if one rule denies a request, the other rules charge nothing.
+// TestEveryMatchingRuleCounts tests that a request is charged to each rule that matches it, and
+// that a denied request is charged to none of them.
 func TestEveryMatchingRuleCounts(t *testing.T) {
 	rs := mustCompile(t, policy.Policy{Name: "shop", Rules: []policy.Rule{
 		{Name: "wide", Limits: limittest.All(t, "2/1m")},

@@ -110,7 +110,7 @@ func (u *countingUpstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// costEach is the cost of a request to /cost, which the last event of the response states.
+// costEach is the cost of a request to /cost. The last event of the response states this cost.
 const costEach = 5000
 
 // streamCost answers with a stream whose last event contains the cost. The stream is so slow that a
@@ -131,8 +131,8 @@ func streamCost(w http.ResponseWriter, r *http.Request) {
 	_, _ = fmt.Fprintf(w, "data: {\"usage\":{\"total_tokens\":%d}}\n\n", costEach)
 }
 
-// The variable expandingBody returns an event stream that is compressed with gzip. Its 20 KB expand
-// to almost 16 MiB of text that takes long to read. The last event contains the cost.
+// The function expandingBody returns an event stream of almost 16 MiB, which gzip compresses to
+// 20 KB. The text takes long to parse. The last event contains the cost.
 var expandingBody = sync.OnceValue(func() []byte {
 	var body bytes.Buffer
 	w := gzip.NewWriter(&body)

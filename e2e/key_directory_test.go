@@ -132,7 +132,7 @@ func TestKeysAsData(t *testing.T) {
 	k.checkCommands()
 }
 
-// holdsNoKey fails the test if Redis, a log or the metrics contain one of the keys.
+// keyedNodes.holdsNoKey fails the test if one of the keys is in Redis, in a log or in the metrics.
 func (k *keyedNodes) holdsNoKey(keys ...string) {
 	k.t.Helper()
 	texts := []string{k.nodes[0].log.String(), k.nodes[1].log.String(), k.nodes[0].scrape()}

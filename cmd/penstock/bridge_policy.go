@@ -87,7 +87,8 @@ func (f *publishedFlags) source(policy string, store *redisstore.Store, told *fe
 	return source, nil
 }
 
-// The method origin returns the origin of the policy.
+// publishedFlags.origin returns where the policy is read from: Redis, or the API of the control
+// plane.
 func (f *publishedFlags) origin(policy, name string, store *redisstore.Store, told *feedFlags, logger *slog.Logger) (follow.Origin, error) {
 	if strings.HasPrefix(policy, redisPrefix) {
 		if store == nil {

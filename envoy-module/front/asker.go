@@ -125,8 +125,8 @@ func (a *asker) enqueue(s *Stream, announced bool) bool {
 	return true
 }
 
-// The method announce wakes a goroutine after a turn of a worker. The goroutine asks about all
-// requests of that turn together.
+// asker.announce wakes a goroutine at the end of a worker's turn. The goroutine sends the requests
+// of that turn to the store together.
 func (a *asker) announce() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -135,8 +135,8 @@ func (a *asker) announce() {
 	}
 }
 
-// wakeUsual makes one more goroutine ask if fewer than askersUsual do. Otherwise it schedules a
-// call of help. The lock must be held.
+// asker.wakeUsual lets one more goroutine call the store if fewer than askersUsual do. Otherwise it
+// schedules a call of asker.help. The lock must be held.
 func (a *asker) wakeUsual() {
 	if a.active < askersUsual {
 		a.startAsking()
@@ -146,8 +146,8 @@ func (a *asker) wakeUsual() {
 	}
 }
 
-// The method startAsking makes one more goroutine ask, unless askersMax goroutines exist and none
-// is idle. The lock must be held.
+// asker.startAsking wakes an idle goroutine, or starts one if there are fewer than askersMax. The
+// lock must be held.
 func (a *asker) startAsking() {
 	switch {
 	case a.idle > 0:
@@ -160,8 +160,8 @@ func (a *asker) startAsking() {
 	}
 }
 
-// The method help makes one more goroutine ask if a request has been in the queue for helpAfter.
-// The method runs at intervals as long as the queue is not empty.
+// asker.help lets one more goroutine call the store if the first request in the queue has waited
+// for helpAfter. While the queue is not empty, a timer calls asker.help again after helpAfter.
 func (a *asker) help() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -175,7 +175,7 @@ func (a *asker) help() {
 	time.AfterFunc(helpAfter, a.help)
 }
 
-// The method stop makes the goroutines end. No request may wait when it is called.
+// asker.stop ends the goroutines. It must not be called while a request waits.
 func (a *asker) stop() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -46,7 +46,8 @@ func newReports(logger *slog.Logger) *reports {
 	return r
 }
 
-// The method open makes reports go where a configuration sends them, until end() is called.
+// reports.open begins to write events to the place that a configuration names. The caller must call
+// the function end when the configuration ends.
 func (r *reports) open(s *Settings) (end func() error, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -60,7 +61,7 @@ func (r *reports) open(s *Settings) (end func() error, err error) {
 	return func() error { return nil }, nil
 }
 
-// The type discardSink is the sink for "events_to: none".
+// discardSink drops all events. It is used for "events_to: none".
 type discardSink struct{}
 
 // Write implements [events.Sink].

@@ -79,7 +79,8 @@ func (c *converter) bits(path string, prefix *int, most int) int {
 	return *prefix
 }
 
-// converter.credential returns the parts of a request that can contain the credential.
+// converter.credential returns the places where a request can carry the credential: headers,
+// cookies, query parameters, or the bearer token.
 func (c *converter) credential(path string, d *Identify) (from []policy.CredentialSource) {
 	for _, p := range d.places() {
 		if p.from.Kind == policy.FromHeader && p.from.Name == "Authorization" {

@@ -38,8 +38,8 @@ type Message struct {
 	Rate float64
 	// Young reports whether requests have arrived for too short a time to rely on Rate.
 	Young bool
-	// Asked is the set of regions that answer an Ask, a bit for each. The home adds the regions to
-	// which it forwards the Ask, and reports the set to the asking region in its answer.
+	// Asked is the set of regions to which an Ask was sent, one bit for each. The home forwards the
+	// Ask to further regions, and adds them to the set. Its answer contains the new set.
 	Asked    uint8
 	Transfer Transfer       // Gift
 	Serial   uint64         // Ack, Stale, Close, Closed

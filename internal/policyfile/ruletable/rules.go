@@ -204,7 +204,7 @@ func words(texts ...string) (w policyfile.Words) {
 	return w
 }
 
-// readCountAndWindow reads a row with the columns limit_count and window_seconds.
+// readCountAndWindow reads a rule from a row that has the columns limit_count and window_seconds.
 func readCountAndWindow(r *row) *rule {
 	one := new(rule)
 	one.Match = newMatch(policyfile.Match{Path: words(r.list("endpoints")...), Tier: words(r.list("plan_tiers")...)})
@@ -235,8 +235,8 @@ func readCountAndWindow(r *row) *rule {
 	return one
 }
 
-// row.countedBy returns what a row with the columns key_pattern and scope counts by; nil if it has
-// neither.
+// row.countedBy returns the field "per" of the rule, from the columns key_pattern and scope. It
+// returns nil if the row has neither.
 func (r *row) countedBy() policyfile.Words {
 	per := r.placeholders("key_pattern")
 	scope := r.oneOf("scope", map[string]policyfile.Words{"global": {}, "tenant": {"tenant"}, "user": {"user"}, "ip": {"ip"}, "endpoint": {"endpoint"}, "": nil})

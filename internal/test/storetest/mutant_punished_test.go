@@ -148,7 +148,7 @@ func unguardBatches(_ *Model, checks []corecounter.Check) {
 	})
 }
 
-// forgetAll drops all violations as soon as the oldest one has expired.
+// forgetAll is a mutant that drops all violations when the oldest has expired.
 func forgetAll(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 	for i := range checks {
 		c := &checks[i]
@@ -160,7 +160,7 @@ func forgetAll(m *Model, ctx context.Context, checks []corecounter.Check, result
 	return m.Take(ctx, checks, results)
 }
 
-// keepOldest drops the newest violation instead of the oldest when the maximum number is reached.
+// keepOldest is a mutant that drops the newest violation, not the oldest, at the maximum number.
 func keepOldest(m *Model, _ *corecounter.Check, _ *corecounter.Result, s *corecounter.Slot) {
 	if n := len(s.Violations); n == corecounter.ViolationsMax {
 		s.Violations = append(s.Violations[:n-1], corecounter.Violation{At: m.now, Until: m.now + corecounter.Minute, ID: 999})
@@ -171,7 +171,7 @@ func keepFew(_ *Model, _ *corecounter.Check, _ *corecounter.Result, s *corecount
 	s.Violations = s.Violations[max(0, len(s.Violations)-500):]
 }
 
-// keepViolations resets the penalty but not its violations.
+// keepViolations is a mutant whose reset ends the penalty but keeps its violations.
 func keepViolations() func(*Model, *corecounter.Check, *corecounter.Result, *corecounter.Slot) {
 	last := map[string][]corecounter.Violation{}
 	return func(_ *Model, c *corecounter.Check, _ *corecounter.Result, s *corecounter.Slot) {
@@ -182,7 +182,7 @@ func keepViolations() func(*Model, *corecounter.Check, *corecounter.Result, *cor
 	}
 }
 
-// liftAdmitted ignores resets in a call that is denied.
+// liftAdmitted is a mutant that ignores the resets of a call if the call is denied.
 func liftAdmitted(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 	before := make([]corecounter.Slot, len(checks))
 	for i := range checks {
@@ -215,7 +215,8 @@ func changeAhead(change func(s *corecounter.Slot, now corecounter.Micros)) takeF
 	}
 }
 
-// waitForClock keeps a penalty in force until its own end, however far ahead of the clock that is.
+// waitForClock is a mutant for a clock that went back. It keeps a penalty in force until the stored
+// end of the penalty, even if that end is farther ahead than a penalty can last.
 func waitForClock(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 	for i := range checks {
 		if c := &checks[i]; c.Penalty != nil {
