@@ -4,7 +4,6 @@ package credential
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"strings"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/test/seed"
 )
 
 // meterNow is the time at which each meter test starts.
@@ -75,9 +75,7 @@ func TestAddressesThatCountAsOne(t *testing.T) {
 // TestANetworkOfManyClientsHasABudget: a client with a /48 has 65,536 networks of 64 bits. From all
 // of them together, it can use up neither the time nor the buckets of other clients.
 func TestANetworkOfManyClientsHasABudget(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := seed.Random(t)
 	for _, cost := range []counter.Micros{100, 700, 1500} {
 		const perSecond, seconds = 2000, 30
 		m, now := newMeter(2), meterNow

@@ -4,11 +4,11 @@ package feed
 
 import (
 	"encoding/hex"
-	"math/rand/v2"
 	"strings"
 	"testing"
-	"time"
 	"unicode/utf8"
+
+	"github.com/penstock/penstock/internal/test/seed"
 )
 
 // The function unescaped is the inverse of Escape for texts that were not cut.
@@ -30,8 +30,7 @@ func unescaped(t *testing.T, text string) string {
 // TestEscapesAreBijective tests that an escape can be read back, that ordinary names are their own
 // escapes, and that a control plane changes no escape of a node.
 func TestEscapesAreBijective(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := seed.Random(t)
 	pieces := []string{"a", "%", "\\", "\xff", "\x00", "\xf0\x9f", "\uFFFD", "é", "…", "\u0085", "\x1b", "00", "日本"}
 	for range 20_000 {
 		var text strings.Builder
@@ -40,10 +39,10 @@ func TestEscapesAreBijective(t *testing.T) {
 		}
 		escaped := Escape(text.String())
 		if got := unescaped(t, escaped); got != text.String() {
-			t.Fatalf("seed %d: %q is escaped as %q, which is read as %q", seed, text.String(), escaped, got)
+			t.Fatalf("%q is escaped as %q, which is read as %q", text.String(), escaped, got)
 		}
 		if !utf8.ValidString(escaped) || Fit(escaped) != escaped {
-			t.Fatalf("seed %d: %q is changed again to %q", seed, escaped, Fit(escaped))
+			t.Fatalf("%q is changed again to %q", escaped, Fit(escaped))
 		}
 	}
 	for _, name := range []string{"", "header.x-user:ann", "user:50%00", `corp\ann`, "ключ:значение", strings.Repeat("é", TextBytesMost/2)} {

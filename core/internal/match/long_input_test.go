@@ -5,8 +5,6 @@ package match
 import (
 	"cmp"
 	"fmt"
-	"github.com/penstock/penstock/internal/test/request"
-	"math/rand/v2"
 	"net/url"
 	"path"
 	"slices"
@@ -15,6 +13,8 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/test/request"
+	"github.com/penstock/penstock/internal/test/seed"
 )
 
 // slowUnits are the elements of slow paths. Each element has a meaning for normalization, for case
@@ -72,9 +72,7 @@ func TestPathWorkIsLinear(t *testing.T) {
 		eachSlowPath(min(length, 16<<10), check)
 		check(repeatUnit(`;\`, length))
 	}
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := seed.Random(t)
 	for range 20_000 {
 		var p strings.Builder
 		for range random.IntN(200) {

@@ -12,6 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/control/reports"
 	"github.com/penstock/penstock/internal/feed"
 	"github.com/penstock/penstock/internal/meter"
+	"github.com/penstock/penstock/internal/test/seed"
 )
 
 // TestLatenciesAddUp sends random latencies of two days as histograms, in random order and some
@@ -19,9 +20,7 @@ import (
 // within the bucket of the true one.
 func TestLatenciesAddUp(t *testing.T) {
 	t.Parallel()
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := seed.Random(t)
 	end := time.Now().UTC().Truncate(24 * time.Hour).Add(12 * time.Hour)
 	pool := open(t, migrated(t), end)
 	i := &Ingester{Pool: pool, Now: func() time.Time { return end }}

@@ -4,11 +4,10 @@ package fallback
 
 import (
 	"context"
-	"math/rand/v2"
 	"testing"
-	"time"
 
 	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/test/seed"
 )
 
 // settledCheck returns a check of a rule whose charges can be corrected.
@@ -157,9 +156,7 @@ func TestUnknownChargesAreNotRefunded(t *testing.T) {
 // TestCorrectionsAddUp: no matter when the store is unavailable, a counter has in the end the real
 // costs of all requests plus the refunds that failed.
 func TestCorrectionsAddUp(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := seed.Random(t)
 	for round := range 300 {
 		w := newWorld(t, 1)
 		store := &lossy{Store: w.inner.Store}

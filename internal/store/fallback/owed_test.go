@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/test/seed"
 )
 
 // TestTheStoreIsChargedOnce: after an outage, the first request charges the admitted units once,
@@ -38,9 +38,7 @@ func TestTheStoreIsChargedOnce(t *testing.T) {
 // TestNothingIsChargedTwice: a request is charged at most once, although a failed call might have
 // been executed. A call that was certainly not executed is charged after the outage.
 func TestNothingIsChargedTwice(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := seed.Random(t)
 	for range 200 {
 		w := newWorld(t, 1)
 		lossy := &lossy{Store: w.inner.Store}
