@@ -124,7 +124,7 @@ func bareTake(client *redis.Client) func() error {
 	return func() error { return client.EvalSha(ctx, sha, keys, plan).Err() }
 }
 
-// The variable limits holds the limits of threeRules, which no request exceeds.
+// limits holds the limits of threeRules, which no request exceeds.
 var limits = []string{"1000000000/1m token_bucket", "1000000000/1h", "1000000000/1d fixed_window"}
 
 // threeChecks returns a function that sends to the store the same checks as the handler sends for

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// The function attacked compares Caddys with one client that exceeds its limit.
+// attacked compares Caddys with one client that exceeds its limit.
 func attacked(o options, s *section) error {
 	b, err := newBench(o)
 	if err != nil {
@@ -82,7 +82,7 @@ func tenTimes(c *contender) *contender {
 // remember a denial only after the first request was denied.
 const attackSettles = 200 * time.Millisecond
 
-// The function refusing marks a system as expected to deny requests.
+// refusing marks a system as expected to deny requests.
 func refusing(start func(*bench, int, int) (*system, error)) func(*bench, int, int) (*system, error) {
 	return func(b *bench, limit, nodes int) (*system, error) {
 		s, err := start(b, limit, nodes)

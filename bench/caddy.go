@@ -26,7 +26,7 @@ const threeRules = `	penstock {
 	}
 	respond "ok"`
 
-// The constant refusal is the body of the response to a denied request.
+// refusal is the body of the response to a denied request.
 const refusal = `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota exceeded",` +
 	`"status":429,"violated-policies":["one"],"error":"Rate limit exceeded"}`
 
@@ -35,7 +35,7 @@ func oneRule(limit, words string) string {
 	return fmt.Sprintf("\tpenstock {\n\t\tname bench-site\n\t\ton_error deny\n%s\n\t\trule one %s\n\t}\n\trespond \"ok\"", words, limit)
 }
 
-// The function hourly returns a limit per hour in the syntax of a policy.
+// hourly returns a limit per hour in the syntax of a policy.
 func hourly(limit int) string { return fmt.Sprintf("%d/1h", limit) }
 
 // overRedis returns the global option for a store in Redis.
@@ -75,14 +75,14 @@ func ofCaddy(withRedis bool, site func(limit int) string) func(b *bench, limit, 
 // The function named always returns a function that ignores the limit and returns the given site.
 func always(site string) func(int) string { return func(int) string { return site } }
 
-// The function zoned returns a site that is limited by caddy-ratelimit.
+// zoned returns a site that is limited by caddy-ratelimit.
 func zoned(limit int) string {
 	// caddy-ratelimit has a ring buffer with a place for each event that the limit allows.
 	return fmt.Sprintf("\trate_limit {\n\t\tzone one {\n\t\t\tkey {http.request.remote.host}\n\t\t\twindow 1h\n\t\t\tevents %d\n\t\t}\n\t}\n\trespond \"ok\"",
 		min(limit, 10_000_000))
 }
 
-// The constant leasing is the policy line that turns leases on.
+// leasing is the policy line that turns leases on.
 const leasing = "\t\tlease auto"
 
 // caddyCompared compares Caddys with one hot client: without a limit, in memory, over Redis, over
@@ -110,7 +110,7 @@ func caddyCompared(o options, s *section) error {
 	return nil
 }
 
-// The function getting returns a function that sends GET requests over kept-alive connections.
+// getting returns a function that sends GET requests over kept-alive connections.
 func getting(url string) ask {
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: callers,
 		DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext}}

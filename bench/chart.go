@@ -10,9 +10,8 @@ import (
 	"strings"
 )
 
-// The type chart is a line chart of how figures grow. Its SVG is readable on light and dark
-// backgrounds. The steps along x are equidistant, because each step doubles x or multiplies it by
-// ten.
+// chart is a line chart of how figures grow. Its SVG is readable on light and dark backgrounds. The
+// steps along x are equidistant, because each step doubles x or multiplies it by ten.
 type chart struct {
 	title, across, up string
 	steps             []string
@@ -37,7 +36,7 @@ var seriesColours = []string{"#0b84d8", "#e07b00", "#2e9e5b", "#b7539b"}
 const chartStyle = `<style>text{font:13px system-ui,sans-serif;fill:#6e7781}.t{font-weight:600;font-size:15px}.g{stroke:#8b949e;stroke-opacity:.35}
 @media(prefers-color-scheme:dark){text{fill:#c9d1d9}}</style>`
 
-// The method draw returns the chart as an SVG.
+// chart.draw returns the chart as an SVG.
 func (c *chart) draw() string {
 	var out strings.Builder
 	say := func(format string, args ...any) { fmt.Fprintf(&out, format+"\n", args...) }
@@ -105,7 +104,7 @@ func escaped(text string) string {
 	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(text)
 }
 
-// The method write writes the chart into the image folder and a link to it into the section.
+// chart.write writes the chart into the image folder and a link to it into the section.
 func (c *chart) write(o options, s *section) error {
 	if err := os.MkdirAll(o.images, 0o755); err != nil {
 		return err
@@ -138,7 +137,7 @@ func (c *chart) table(s *section, format string) {
 	}
 }
 
-// The method times returns the last value divided by the first.
+// series.times returns the last value divided by the first.
 func (s *series) times() float64 { return s.values[len(s.values)-1] / s.values[0] }
 
 // shape describes the growth of the values in a word or two.

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// The constant unlimited is a limit that is never reached.
+// unlimited is a limit that is never reached.
 const unlimited = 1_000_000_000
 
 // The limit and the requests that show how many requests a contender admits.
@@ -21,14 +21,14 @@ const (
 	pace    = 1_500 // requests per second, over all nodes
 )
 
-// The type ask sends one request to a node and reports whether it was admitted.
+// ask sends one request to a node and reports whether it was admitted.
 type ask func() (admitted bool, err error)
 
 // contender is one of the systems that are compared.
 type contender struct {
 	name string
-	// The field start starts the given number of nodes with a limit per hour, or per minute if the
-	// limit must not be reached.
+	// start starts the given number of nodes with a limit per hour, or per minute if the limit must
+	// not be reached.
 	start func(b *bench, limit, nodes int) (*system, error)
 	// unasked means that the number of admitted requests is not measured. For example, a baseline
 	// admits every request.
@@ -43,8 +43,7 @@ type contender struct {
 	one, three string
 }
 
-// The function compare measures the contenders in turn. It then measures how many requests each of
-// them admits.
+// compare measures the contenders in turn. It then measures how many requests each of them admits.
 func compare(o options, all []*contender, connections int) error {
 	b, err := newBench(o)
 	if err != nil {
@@ -110,8 +109,8 @@ func (c *contender) admits(o options, nodes int) (string, error) {
 	return thousands(float64(admitted)), err
 }
 
-// The function steady sends requests to the nodes in turn and returns how many were admitted. The
-// argument named times is the number of requests, and perSecond is their rate.
+// steady sends requests to the nodes in turn and returns how many were admitted. The argument named
+// times is the number of requests, and perSecond is their rate.
 func steady(nodes []ask, times, askers, perSecond int) (int, error) {
 	var admitted, next atomic.Int64
 	failures := make([]error, askers)
@@ -139,8 +138,8 @@ func steady(nodes []ask, times, askers, perSecond int) (int, error) {
 	return int(admitted.Load()), errors.Join(failures...)
 }
 
-// The function describe writes a table of the comparison. Its figures in the column × are relative
-// to the first system.
+// describe writes a table of the comparison. Its figures in the column × are relative to the first
+// system.
 func describe(s *section, all []*contender) {
 	s.table("", "requests/s", "×", "p50 µs", "CPU µs/request", "of it", "Redis calls/request", "admitted of 1,000 allowed: one node", "three nodes")
 	base := all[0].seen
@@ -163,7 +162,7 @@ func describe(s *section, all []*contender) {
 	}
 }
 
-// The function thousands writes a whole number with commas.
+// thousands writes a whole number with commas.
 func thousands(f float64) string {
 	text := fmt.Sprintf("%.0f", f)
 	for i := len(text) - 3; i > 0; i -= 3 {
@@ -172,7 +171,7 @@ func thousands(f float64) string {
 	return text
 }
 
-// The function small writes a figure that can be far below one.
+// small writes a figure that can be far below one.
 func small(f float64) string {
 	switch {
 	case f == 0:

@@ -17,7 +17,7 @@ import (
 // all of them.
 const controlNodes = 20
 
-// The type controlSizes has the sizes of the measurements of the control plane.
+// controlSizes has the sizes of the measurements of the control plane.
 type controlSizes struct {
 	writes    int           // changes of customers, one after the other
 	revisions int           // published policies, one after the other
@@ -34,7 +34,7 @@ type controlSizes struct {
 	rules     int           // rules of the revision that is imported
 }
 
-// The function sizesOf returns the sizes that the options name.
+// sizesOf returns the sizes that the options name.
 func sizesOf(o options) controlSizes {
 	s := controlSizes{writes: 300, revisions: 40, cuts: 2, customers: 1_000_000, firsts: 5_000, before: 5 * time.Second, ingest: 30 * time.Second,
 		pairs: 10, run: 2 * time.Second, events: 5_000_000, queries: 300, archived: 2_000_000, rules: 10_000}
@@ -50,8 +50,8 @@ func sizesOf(o options) controlSizes {
 	return s
 }
 
-// The type controlBench contains what the measurements of the control plane share, such as the
-// PostgreSQL server and the table of results.
+// controlBench contains what the measurements of the control plane share, such as the PostgreSQL
+// server and the table of results.
 type controlBench struct {
 	*bench
 	controlSizes
@@ -98,8 +98,8 @@ func controlMeasured(o options, s *section) error {
 	return nil
 }
 
-// The method endTo stops the processes and calls the closers that a measurement has added. The
-// arguments are the numbers of processes and closers before the measurement.
+// endTo stops the processes and calls the closers that a measurement has added. The arguments are
+// the numbers of processes and closers before the measurement.
 func (c *controlBench) endTo(started, closers int) {
 	for _, p := range slices.Backward(c.started[started:]) {
 		p.stop()
@@ -115,7 +115,7 @@ func firstLine(err error) string {
 	return strings.ReplaceAll(line, "|", "/")
 }
 
-// The method reached writes a row of the table.
+// controlBench.reached writes a row of the table.
 func (c *controlBench) reached(what, target string, met bool, measured, size string) {
 	if !met {
 		measured = "**missed**: " + measured
@@ -124,8 +124,8 @@ func (c *controlBench) reached(what, target string, met bool, measured, size str
 	fmt.Fprintf(os.Stderr, "control: %s: %s (%s)\n", what, measured, size)
 }
 
-// The function spread returns the median and the 99th percentile of the spans, and a text that
-// contains these two and the longest span.
+// spread returns the median and the 99th percentile of the spans, and a text that contains these
+// two and the longest span.
 func spread(spans []time.Duration) (p50, p99 time.Duration, text string) {
 	sorted := slices.Sorted(slices.Values(spans))
 	if len(sorted) == 0 {

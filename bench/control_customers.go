@@ -39,7 +39,7 @@ var customerRows = []string{
 	"INSERT INTO overrides (kind, id, rule, limits, reason) SELECT '" + customerKind + "', 'c' || i, 'api', '{777/1h}', 'bench' FROM generate_series(10, %d, 10) i",
 }
 
-// The type population is a control plane with many customers, together with one node.
+// population is a control plane with many customers, together with one node.
 type population struct {
 	*plane
 	redis *redis.Client
@@ -88,7 +88,7 @@ func (c *controlBench) population() (*population, error) {
 	return p, err
 }
 
-// The method filled waits until Redis has a generation other than the former one.
+// population.filled waits until Redis has a generation other than the former one.
 func (p *population) filled(former string) error {
 	return p.process.until(time.Hour, "writes all records", func() bool {
 		generation := p.redis.Get(context.Background(), generationKey).Val()
@@ -131,7 +131,7 @@ func (p *population) publishAll() error {
 	return nil
 }
 
-// The type checked is the result of requests.
+// checked is the result of requests.
 type checked struct {
 	spans  []time.Duration
 	failed int

@@ -30,12 +30,12 @@ const (
 	cutLook  = 200 * time.Millisecond
 )
 
-// The function shop returns the policy shop with a limit.
+// shop returns the policy shop with a limit.
 func shop(limit int) string {
 	return fmt.Sprintf("name: shop\nidentify: [{header: {name: X-User, unverified: true}}]\nrules: [{name: api, limit: %s}]\n", hourly(limit))
 }
 
-// The type fleet is a control plane with nodes that take the policy and the customers from Redis.
+// fleet is a control plane with nodes that take the policy and the customers from Redis.
 type fleet struct {
 	*plane
 	redis    *redis.Client
@@ -104,7 +104,7 @@ func (f *fleet) withoutPubSub() error {
 	return nil
 }
 
-// The method fleet starts a control plane and the nodes, and waits until the nodes know the
+// controlBench.fleet starts a control plane and the nodes, and waits until the nodes know the
 // customers.
 func (c *controlBench) fleet() (*fleet, error) {
 	_, address, err := c.bench.redis()
@@ -142,7 +142,7 @@ func (c *controlBench) fleet() (*fleet, error) {
 	return f, f.startNodes(address, strings.TrimSpace(public))
 }
 
-// The method startNodes starts the Caddys.
+// startNodes starts the Caddys.
 func (f *fleet) startNodes(redis, key string) error {
 	global := "\tpenstock {\n\t\tstore redis redis://nodes:secret@" + redis + " {\n\t\t\ttimeout 1s\n\t\t}\n\t\tdirectory\n\t}"
 	for i := range controlNodes {
@@ -164,8 +164,8 @@ func (f *fleet) startNodes(redis, key string) error {
 	return nil
 }
 
-// The method change changes the limit of the customer i and waits until all nodes have the new
-// limit. If i equals the constant changing, it changes the limit of the policy instead.
+// fleet.change changes the limit of the customer i and waits until all nodes have the new limit. If
+// i equals the constant changing, it changes the limit of the policy instead.
 func (f *fleet) change(i int, look time.Duration) (time.Duration, error) {
 	f.limits[i] += 100
 	began, err := time.Now(), error(nil)
@@ -181,8 +181,8 @@ func (f *fleet) change(i int, look time.Duration) (time.Duration, error) {
 	return f.await(i, f.limits[i], began, look)
 }
 
-// The method await waits until all nodes report the given limit for the customer i. It returns the
-// time since the argument began.
+// fleet.await waits until all nodes report the given limit for the customer i. It returns the time
+// since the argument began.
 func (f *fleet) await(i, limit int, began time.Time, look time.Duration) (time.Duration, error) {
 	const patience = 90 * time.Second
 	user, want, deadline := fmt.Sprint("c", i), fmt.Sprint(limit), time.Now().Add(patience)

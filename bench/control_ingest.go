@@ -26,8 +26,8 @@ const (
 	repeatEach = 5
 )
 
-// The function batchOf returns a compressed batch of events as a node sends it, and the number of
-// decisions in it.
+// batchOf returns a compressed batch of events as a node sends it, and the number of decisions in
+// it.
 func batchOf(random *rand.Rand, now time.Time) (body []byte, decisions int64, err error) {
 	var packed bytes.Buffer
 	w := gzip.NewWriter(&packed)
@@ -46,7 +46,7 @@ func batchOf(random *rand.Rand, now time.Time) (body []byte, decisions int64, er
 	return packed.Bytes(), decisions, err
 }
 
-// The type arrivals counts what was sent.
+// arrivals counts what was sent.
 type arrivals struct{ batches, decisions int64 }
 
 // ingested measures how fast the control plane writes batches of events into the database.
@@ -86,7 +86,7 @@ func (c *controlBench) ingested() error {
 	return c.counted(p, sums, took)
 }
 
-// The method sendBatch sends a batch as a node would. Some batches are sent twice (see repeatEach).
+// sendBatch sends a batch as a node would. Some batches are sent twice (see repeatEach).
 func (p *plane) sendBatch(token string, feed, number int, body []byte) error {
 	times := 1
 	if number%repeatEach == 0 {
@@ -101,8 +101,8 @@ func (p *plane) sendBatch(token string, feed, number int, body []byte) error {
 	return nil
 }
 
-// The method counted compares the rows of the database with what was sent, and writes a row of the
-// table.
+// controlBench.counted compares the rows of the database with what was sent, and writes a row of
+// the table.
 func (c *controlBench) counted(p *plane, sums []arrivals, took time.Duration) error {
 	var sent arrivals
 	for _, s := range sums {
@@ -156,7 +156,7 @@ func (c *controlBench) besideEvents() error {
 	return c.paired(p, systems[0], systems[1])
 }
 
-// The method paired measures both systems alternately, and compares the two results of each pair.
+// controlBench.paired measures both systems alternately, and compares the two results of each pair.
 func (c *controlBench) paired(p *plane, without, with *system) error {
 	if err := interleaved(options{rounds: 0}, []*system{without, with}, callers); err != nil {
 		return err

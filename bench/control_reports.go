@@ -33,9 +33,9 @@ const (
 	eventsOfMinute = 5
 )
 
-// The function eventRows returns the statement that inserts n events into a partition. The times of
-// the events lie between two instants. The rows are in the order of these times, as when nodes
-// report events. Some customers have many events, and most have few.
+// eventRows returns the statement that inserts n events into a partition. The times of the events
+// lie between two instants. The rows are in the order of these times, as when nodes report events.
+// Some customers have many events, and most have few.
 func eventRows(partition string, n int, from, to time.Time) string {
 	step := to.Sub(from).Seconds() / float64(n)
 	return fmt.Sprintf(`INSERT INTO %s (at, event, kind, policy, version, rule, limited, decision, status, client, tier, ip, method, path, state, reason, node,
@@ -48,8 +48,8 @@ func eventRows(partition string, n int, from, to time.Time) string {
 		partition, from.UTC().Format(time.RFC3339), step, customerKind, active-1, n-1)
 }
 
-// The method fillEvents replaces the partitions between two instants by partitions with n rows in
-// total. It inserts the rows before the indexes exist, which is faster.
+// fillEvents replaces the partitions between two instants by partitions with n rows in total. It
+// inserts the rows before the indexes exist, which is faster.
 func (p *plane) fillEvents(n int, from, to time.Time) error {
 	for month := time.Date(from.Year(), from.Month(), 1, 0, 0, 0, 0, time.UTC); month.Before(to); month = month.AddDate(0, 1, 0) {
 		next := month.AddDate(0, 1, 0)
@@ -74,9 +74,9 @@ func (p *plane) fillEvents(n int, from, to time.Time) error {
 	return p.sql("ANALYZE rate_limit_events")
 }
 
-// The method fillUsage inserts all customers, and usage for some of them. The customers with the
-// most events get usage by day. The argument customers is the number of these customers. The first
-// 1,000 of these also get usage by minute.
+// fillUsage inserts all customers, and usage for some of them. The customers with the most events
+// get usage by day. The argument customers is the number of these customers. The first 1,000 of
+// these also get usage by minute.
 func (p *plane) fillUsage(customers, events int) error {
 	times := max(1, events/eventsOfMinute/named)
 	return p.sql(customerRows[0], fmt.Sprintf(customerRows[1], active), fmt.Sprintf(customerRows[2], active),
@@ -137,7 +137,7 @@ const (
 	secretKey = "bench-secret-key"
 )
 
-// The method s3 starts an S3 server.
+// s3 starts an S3 server.
 func (c *controlBench) s3() (endpoint string, err error) {
 	port, err := laterPort()
 	if err != nil {
@@ -205,7 +205,7 @@ func (c *controlBench) monthArchived() error {
 	return nil
 }
 
-// The method rulesImported measures how long it takes to import a table of rules as a revision.
+// rulesImported measures how long it takes to import a table of rules as a revision.
 func (c *controlBench) rulesImported() error {
 	p, err := c.planeAlone()
 	if err != nil {

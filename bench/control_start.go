@@ -20,11 +20,10 @@ import (
 	"github.com/penstock/penstock/internal/control/localpg"
 )
 
-// The constant planePatience bounds each wait for the control plane.
+// planePatience bounds each wait for the control plane.
 const planePatience = 60 * time.Second
 
-// The method startPostgreSQL starts a PostgreSQL with its default settings, so commits wait for the
-// disk.
+// startPostgreSQL starts a PostgreSQL with its default settings, so commits wait for the disk.
 func (c *controlBench) startPostgreSQL() error {
 	// PostgreSQL runs as another user, which may not enter the benchmark's folder, so it gets a
 	// folder elsewhere.
@@ -40,7 +39,7 @@ func (c *controlBench) startPostgreSQL() error {
 	return nil
 }
 
-// The type plane is a control plane with a database of its own.
+// plane is a control plane with a database of its own.
 type plane struct {
 	c              *controlBench
 	process        *process
@@ -50,7 +49,7 @@ type plane struct {
 	client         *http.Client
 }
 
-// The method plane starts a control plane that publishes in the given Redis. The argument args
+// controlBench.plane starts a control plane that publishes in the given Redis. The argument args
 // holds further flags.
 func (c *controlBench) plane(redis string, args ...string) (*plane, error) {
 	ctx := context.Background()
@@ -102,7 +101,7 @@ func (c *controlBench) plane(redis string, args ...string) (*plane, error) {
 	return p, p.sql("SET search_path = penstock", "SET timezone = 'UTC'", "SET penstock.writer = 'control'")
 }
 
-// The method planeAlone starts a control plane with a Redis that nothing else uses.
+// planeAlone starts a control plane with a Redis that nothing else uses.
 func (c *controlBench) planeAlone() (*plane, error) {
 	_, address, err := c.bench.redis()
 	if err != nil {
@@ -111,7 +110,7 @@ func (c *controlBench) planeAlone() (*plane, error) {
 	return c.plane(address)
 }
 
-// The method administer runs a statement in the server's first database.
+// controlBench.administer runs a statement in the server's first database.
 func (c *controlBench) administer(statement string) error {
 	ctx := context.Background()
 	connection, err := pgx.Connect(ctx, c.server.URL())
@@ -123,7 +122,7 @@ func (c *controlBench) administer(statement string) error {
 	return err
 }
 
-// The method sql runs statements.
+// plane.sql runs statements.
 func (p *plane) sql(statements ...string) error {
 	for _, statement := range statements {
 		if _, err := p.rows.Exec(context.Background(), statement); err != nil {
@@ -133,8 +132,8 @@ func (p *plane) sql(statements ...string) error {
 	return nil
 }
 
-// The method send sends a request to the API, and returns the body of a successful answer. The
-// argument headers holds names and values alternately.
+// plane.send sends a request to the API, and returns the body of a successful answer. The argument
+// headers holds names and values alternately.
 func (p *plane) send(method, path string, body any, headers ...string) ([]byte, error) {
 	text, err := json.Marshal(body)
 	if err != nil {
@@ -163,20 +162,20 @@ func (p *plane) sendText(method, path string, body []byte, headers ...string) ([
 	return text, err
 }
 
-// The method limit sets a customer's own limit.
+// plane.limit sets a customer's own limit.
 func (p *plane) limit(customer string, limit int) error {
 	_, err := p.send("POST", "/v1/clients/"+ofHeader(customer)+"/edits",
 		map[string]any{"action": "set-limit", "rule": "api", "limits": []string{hourly(limit)}, "reason": "bench"})
 	return err
 }
 
-// The function ofHeader returns the name that the directory uses for the client whose X-User header
-// has the given value.
+// ofHeader returns the name that the directory uses for the client whose X-User header has the
+// given value.
 func ofHeader(user string) string { return customerKind + ":" + user }
 
 const customerKind = "header.x-user"
 
-// The method nodeToken makes a token for nodes.
+// nodeToken makes a token for nodes.
 func (p *plane) nodeToken() (secret string, err error) {
 	text, err := p.send("POST", "/v1/tokens", map[string]any{"name": "nodes", "role": "node", "reason": "bench",
 		"expires_at": time.Now().Add(24 * time.Hour).UTC().Format(time.RFC3339)})
@@ -187,7 +186,7 @@ func (p *plane) nodeToken() (secret string, err error) {
 	return made.Secret, json.Unmarshal(text, &made)
 }
 
-// The method putPolicy writes a revision of the policy named shop and publishes it.
+// putPolicy writes a revision of the policy named shop and publishes it.
 func (p *plane) putPolicy(revision int, text string) error {
 	condition := []string{"If-None-Match", "*"}
 	if revision > 1 {
@@ -200,7 +199,7 @@ func (p *plane) putPolicy(revision int, text string) error {
 	return err
 }
 
-// The function command runs penstock, and returns what it prints.
+// command runs penstock, and returns what it prints.
 func command(environment []string, args ...string) (string, error) {
 	run := exec.Command(penstockProgram, args...)
 	run.Env = append(os.Environ(), environment...)
@@ -213,7 +212,7 @@ func command(environment []string, args ...string) (string, error) {
 	return out.String(), nil
 }
 
-// The type node is a Caddy that receives the requests of a measurement.
+// node is a Caddy that receives the requests of a measurement.
 type node struct {
 	url    string
 	client *http.Client
@@ -223,7 +222,7 @@ func newNode(url string) *node {
 	return &node{url, &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: callers}}}
 }
 
-// The method ask sends a request as a customer, and returns the status and the limit of the answer.
+// node.ask sends a request as a customer, and returns the status and the limit of the answer.
 func (n *node) ask(user string) (status int, limit string, err error) {
 	request, err := http.NewRequest(http.MethodGet, n.url, nil)
 	if err != nil {

@@ -28,7 +28,7 @@ func plainEnvoy(route string, filter func(limit int) string) func(*bench, int, i
 	}
 }
 
-// The method envoys starts several Envoys and returns them as one system.
+// bench.envoys starts several Envoys and returns them as one system.
 func (b *bench) envoys(nodes int, start func() (*system, error)) (*system, error) {
 	all := new(system)
 	for range nodes {
@@ -41,8 +41,8 @@ func (b *bench) envoys(nodes int, start func() (*system, error)) (*system, error
 	return all, nil
 }
 
-// The function serving waits until an Envoy admits requests. A filter gets its policy, or a
-// connection to its service, only a moment after Envoy listens.
+// serving waits until an Envoy admits requests. A filter gets its policy, or a connection to its
+// service, only a moment after Envoy listens.
 func serving(one *system, err error) (*system, error) {
 	if err != nil {
 		return nil, err
@@ -50,8 +50,8 @@ func serving(one *system, err error) (*system, error) {
 	return one, one.processes[0].until(20*time.Second, "lets a request through", func() bool { return answersAnother(one.url) })
 }
 
-// The method counting starts several Envoys that count in memory or, if withRedis is set, in one
-// Redis. The function start is called with the address of the Redis, or "".
+// bench.counting starts several Envoys that count in memory or, if withRedis is set, in one Redis.
+// The function start is called with the address of the Redis, or "".
 func (b *bench) counting(withRedis bool, nodes int, start func(address string) (*system, error)) (*system, error) {
 	var store []*process
 	address := ""
@@ -70,8 +70,8 @@ func (b *bench) counting(withRedis bool, nodes int, start func(address string) (
 	return s, nil
 }
 
-// The function asking starts Envoys with a filter that decides nothing. For each request, the
-// filter requests the health of a bridge whose counters are in memory.
+// asking starts Envoys with a filter that decides nothing. For each request, the filter requests
+// the health of a bridge whose counters are in memory.
 func asking(b *bench, limit, nodes int) (*system, error) {
 	return b.envoys(nodes, func() (*system, error) {
 		bridge, socket, err := b.bridge(oneEnvoyRule(limit, ""), "")
@@ -82,8 +82,8 @@ func asking(b *bench, limit, nodes int) (*system, error) {
 	})
 }
 
-// The function ours returns a function that starts Envoys with Penstock's filter, each with its own
-// bridge. The bridges count in memory or in one Redis.
+// ours returns a function that starts Envoys with Penstock's filter, each with its own bridge. The
+// bridges count in memory or in one Redis.
 func ours(route string, withRedis, http1 bool, rules func(limit int) string) func(*bench, int, int) (*system, error) {
 	return func(b *bench, limit, nodes int) (*system, error) {
 		return b.counting(withRedis, nodes, func(address string) (*system, error) {
@@ -96,8 +96,8 @@ func ours(route string, withRedis, http1 bool, rules func(limit int) string) fun
 	}
 }
 
-// The function served returns a function that starts Envoys with Envoy's own rate limit filter.
-// Each Envoy calls its own node of a rate limit service.
+// served returns a function that starts Envoys with Envoy's own rate limit filter. Each Envoy calls
+// its own node of a rate limit service.
 func served(service func(b *bench, limit, nodes int) (*system, error)) func(*bench, int, int) (*system, error) {
 	return servedBy(routeByRemote, filterRival, service)
 }

@@ -20,8 +20,8 @@ import (
 // five times the CPU, because it wakes every process that handles it.
 const halfRate = 2_000
 
-// The function paced sends requests at a steady rate over several connections, and returns their
-// number and the percentiles of their latency.
+// paced sends requests at a steady rate over several connections, and returns their number and the
+// percentiles of their latency.
 func paced(url string, span time.Duration, connections, perSecond int) (requests int, f figures, err error) {
 	address := strings.TrimSuffix(strings.TrimPrefix(url, "http://"), "/")
 	spans, failures := make([][]time.Duration, connections), make([]error, connections)

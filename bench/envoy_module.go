@@ -19,8 +19,8 @@ func filterModule(name, configuration string) string {
   filter_config: {"@type": type.googleapis.com/google.protobuf.StringValue, value: %q}}},`, name, configuration)
 }
 
-// The function native returns a function that starts Envoys with the native module. They count in
-// memory or in one Redis.
+// native returns a function that starts Envoys with the native module. They count in memory or in
+// one Redis.
 func native(route string, withRedis bool, rules func(limit int) string) func(*bench, int, int) (*system, error) {
 	return func(b *bench, limit, nodes int) (*system, error) {
 		return b.counting(withRedis, nodes, func(address string) (*system, error) {

@@ -17,7 +17,7 @@ const shimSettings = `{"services": {"limitador": {"type": "ratelimit", "endpoint
 "actionSets": [{"name": "all", "routeRuleConditions": {"hostnames": ["*"]}, "actions": [{"service": "limitador", "scope": "bench",
 "conditionalData": [{"data": [{"expression": {"key": "remote_address", "value": "source.remote_address"}}]}]}]}]}`
 
-// The function shims starts Envoys with the wasm-shim, each with a Limitador in memory.
+// shims starts Envoys with the wasm-shim, each with a Limitador in memory.
 func shims(b *bench, limit, nodes int) (*system, error) {
 	if _, err := os.Stat(shimWasm); err != nil {
 		return nil, absent{"wasm-shim"}

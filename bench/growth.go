@@ -16,10 +16,10 @@ import (
 	"github.com/penstock/penstock/internal/store/memstore"
 )
 
-// The variable doubled holds the steps of charts in which each step doubles the quantity.
+// doubled holds the steps of charts in which each step doubles the quantity.
 var doubled = []int{1, 2, 4, 8}
 
-// The method fewer returns the options with fewer rounds, for a comparison with many steps.
+// options.fewer returns the options with fewer rounds, for a comparison with many steps.
 func (o options) fewer() options {
 	o.rounds = min(o.rounds, 3)
 	return o
@@ -85,7 +85,7 @@ func comma(i int) string {
 	return ","
 }
 
-// The function tenfold returns a short form of n, such as 1k for 1000.
+// tenfold returns a short form of n, such as 1k for 1000.
 func tenfold(n int) string {
 	switch {
 	case n >= 1_000_000:
@@ -153,8 +153,7 @@ func growthOfRules(o options, s *section) error {
 	return nil
 }
 
-// The function random returns a function that sends a store checks, each for a random one of n
-// clients.
+// random returns a function that sends a store checks, each for a random one of n clients.
 func random(store counter.Store, limit *counter.Limit, n int) func() int {
 	return func() int {
 		const times = 256

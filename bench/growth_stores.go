@@ -61,8 +61,8 @@ func growthOfClients(o options, s *section) error {
 	return nil
 }
 
-// The method beside returns a copy of the chart in which the values of each series are divided by
-// its value at the given step.
+// chart.beside returns a copy of the chart in which the values of each series are divided by its
+// value at the given step.
 func (c *chart) beside(step int) *chart {
 	relative := *c
 	relative.up, relative.series = "× of what it costs with "+c.steps[step], nil

@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// The type options are the command's options.
+// options are the command's options.
 type options struct {
 	caddy   string
 	before  string
@@ -40,7 +40,7 @@ type comparison struct {
 	asking bool // runs only if it is selected by -only
 }
 
-// The variable comparisons holds all comparisons, in the order in which the document shows them.
+// comparisons holds all comparisons, in the order in which the document shows them.
 var comparisons = []comparison{
 	{"caddy", caddyCompared, false},
 	{"clients", manyClients, false},
@@ -107,7 +107,7 @@ func names() string {
 	return strings.Join(all, ", ")
 }
 
-// The function run makes the comparisons, and writes the section of each as soon as it is finished.
+// run makes the comparisons, and writes the section of each as soon as it is finished.
 func run(o options, only, file string) error {
 	begin := time.Now()
 	named := func(c comparison) bool { return strings.HasPrefix(c.name, only) }

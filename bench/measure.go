@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// The type figures are the results of one measurement of a system.
+// figures are the results of one measurement of a system.
 type figures struct {
 	perSecond float64
 	p50, p99  time.Duration
@@ -21,7 +21,7 @@ type figures struct {
 	refused   float64   // the fraction of requests that were denied
 }
 
-// The method total returns the CPU time of a request over all processes, in microseconds.
+// figures.total returns the CPU time of a request over all processes, in microseconds.
 func (f *figures) total() (sum float64) {
 	for _, c := range f.cpu {
 		sum += c
@@ -46,7 +46,7 @@ type system struct {
 	seen      []figures
 }
 
-// The type traffic describes the requests sent to a system.
+// traffic describes the requests sent to a system.
 type traffic struct {
 	header  string // a header of every request; "" for none
 	script  string // a Lua script for wrk; "" for none
@@ -64,9 +64,9 @@ func (s *system) cpus() ([]time.Duration, error) {
 	return all, nil
 }
 
-// The method measured runs the function work, which returns the number of answered requests and
-// their figures. To these figures it adds the CPU time per request of every process, and the Redis
-// calls per request.
+// system.measured runs the function work, which returns the number of answered requests and their
+// figures. To these figures it adds the CPU time per request of every process, and the Redis calls
+// per request.
 func (s *system) measured(work func() (requests int, f figures, err error)) (figures, error) {
 	callsBefore, err := redisCalls(s.redis, s.sends...)
 	if err != nil {
@@ -92,7 +92,7 @@ func (s *system) measured(work func() (requests int, f figures, err error)) (fig
 	return f, err
 }
 
-// The method named once measures the system for the duration span.
+// system.once measures the system for the duration span.
 func (s *system) once(span time.Duration, connections int) (figures, error) {
 	load := s.load
 	if load == nil {
@@ -117,7 +117,7 @@ func (s *system) once(span time.Duration, connections int) (figures, error) {
 	return f, err
 }
 
-// The function interleaved measures the systems in turn.
+// interleaved measures the systems in turn.
 func interleaved(o options, systems []*system, connections int) error {
 	for _, s := range systems {
 		s.seen = nil
@@ -150,7 +150,7 @@ var (
 // miss their deadline.
 const failedMax = 0.02
 
-// The function wrk runs the program of that name, which sends requests over many connections.
+// wrk runs the program of that name, which sends requests over many connections.
 func wrk(url string, span time.Duration, connections int, t traffic) (requests int, f figures, err error) {
 	args := []string{"-t1", "--latency", fmt.Sprintf("-c%d", connections), fmt.Sprintf("-d%ds", max(1, int(span.Seconds())))}
 	if t.header != "" {
@@ -203,8 +203,7 @@ func firstCPU(f *figures) float64   { return f.cpu[0] }
 func refusedOf(f *figures) float64  { return f.refused }
 func admittedOf(f *figures) float64 { return 1 - f.refused }
 
-// The method parts returns the CPU time per request of each process, such as "Envoy 91 + bridge
-// 30".
+// system.parts returns the CPU time per request of each process, such as "Envoy 91 + bridge 30".
 func (s *system) parts() string {
 	if len(s.processes) < 2 {
 		return ""

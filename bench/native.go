@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// The variable natives lists the benchmarks of Penstock's packages that measure a decision without
-// a network. bench/run.sh builds them.
+// natives lists the benchmarks of Penstock's packages that measure a decision without a network.
+// bench/run.sh builds them.
 var natives = []struct {
 	what, program, name string
 	target              float64 // nanoseconds; 0 for no target
@@ -64,8 +64,8 @@ func nativeDecisions(o options, s *section) error {
 	return nil
 }
 
-// The function pattern returns a regular expression for the flag -test.bench that selects exactly
-// one benchmark or sub-benchmark.
+// pattern returns a regular expression for the flag -test.bench that selects exactly one benchmark
+// or sub-benchmark.
 func pattern(name string) string {
 	parts := strings.Split(name, "/")
 	for i, p := range parts {

@@ -45,8 +45,8 @@ func (p *process) stop() {
 	<-p.ended
 }
 
-// The method named until waits until ready() returns true. If the process ends or the wait takes
-// too long, it returns an error that contains the process's output.
+// process.until waits until ready() returns true. If the process ends or the wait takes too long,
+// it returns an error that contains the process's output.
 func (p *process) until(patience time.Duration, what string, ready func() bool) error {
 	for deadline := time.Now().Add(patience); !ready(); time.Sleep(5 * time.Millisecond) {
 		select {
@@ -66,7 +66,7 @@ func (p *process) failure(what string) error {
 	return fmt.Errorf("%s: %s:\n%s", p.name, what, text[max(0, len(text)-4096):])
 }
 
-// The method cpu returns the CPU time that the process has used. The kernel counts the CPU time of
+// process.cpu returns the CPU time that the process has used. The kernel counts the CPU time of
 // other processes in ticks of 10 ms.
 func (p *process) cpu() (time.Duration, error) {
 	if p.command == nil { // the benchmark itself, whose accounting is finer

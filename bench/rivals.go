@@ -21,13 +21,12 @@ const (
 	nginxProgram      = "nginx"
 )
 
-// The type absent is the error for a program that is not installed. The table then says "not
-// installed".
+// absent is the error for a program that is not installed. The table then says "not installed".
 type absent struct{ program string }
 
 func (a absent) Error() string { return a.program + " is not installed" }
 
-// The function installed finds a program in .cache/bench or on the path.
+// installed finds a program in .cache/bench or on the path.
 func installed(program string) (string, error) {
 	ours := filepath.Join(".cache/bench", program)
 	if _, err := os.Stat(ours); err == nil {
@@ -47,7 +46,7 @@ func isAbsent(err error) bool {
 	return errors.As(err, &a)
 }
 
-// The function ports returns n different ports from laterPort.
+// ports returns n different ports from laterPort.
 func ports(n int) (all []int, err error) {
 	for range n {
 		port, err := laterPort()
@@ -59,9 +58,9 @@ func ports(n int) (all []int, err error) {
 	return all, nil
 }
 
-// The type statistics reports whether envoyproxy/ratelimit exports the counts of its decisions. The
-// service is never configured to send them to statsd, because without a statsd server it logs
-// several lines per request.
+// statistics reports whether envoyproxy/ratelimit exports the counts of its decisions. The service
+// is never configured to send them to statsd, because without a statsd server it logs several lines
+// per request.
 type statistics bool
 
 const (
@@ -100,8 +99,8 @@ func (b *bench) rateLimit(redisAddress string, limit int, keeps statistics) (p *
 	return p, fmt.Sprintf("127.0.0.1:%d", at[2]), p.until(10*time.Second, "healthy", func() bool { return answers(health) })
 }
 
-// The method limitador starts Limitador with one limit an hour for each remote_address. The
-// argument storage is "memory", "redis" or "redis_cached".
+// bench.limitador starts Limitador with one limit an hour for each remote_address. The argument
+// storage is "memory", "redis" or "redis_cached".
 func (b *bench) limitador(storage, redisAddress string, limit int) (p *process, address string, err error) {
 	program, err := installed(limitadorProgram)
 	if err != nil {

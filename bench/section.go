@@ -28,7 +28,7 @@ func (s *section) table(columns ...string) {
 // row writes a row of a table.
 func (s *section) row(cells ...string) { s.say("| %s |\n", strings.Join(cells, " | ")) }
 
-// The method targets writes sentences that compare figures with their targets, as a list.
+// section.targets writes sentences that compare figures with their targets, as a list.
 func (s *section) targets(sentences ...string) {
 	s.say("\n")
 	for _, sentence := range sentences {
@@ -44,8 +44,8 @@ func against(met bool, target string) string {
 	return "**missed**; target: " + target
 }
 
-// The function provenance returns a line that says when, at which commit and on which machine a
-// section was measured. It names the rounds if there are any.
+// provenance returns a line that says when, at which commit and on which machine a section was
+// measured. It names the rounds if there are any.
 func provenance(o options) string {
 	// The commit is "" outside of a checkout.
 	commit, _ := exec.Command("git", "rev-parse", "--short", "HEAD").Output()
@@ -75,8 +75,8 @@ func (s *section) marks() (begin, end string) {
 	return fmt.Sprintf("<!-- bench %s: what follows is written by make bench. -->\n", s.name), fmt.Sprintf("<!-- end of bench %s -->\n", s.name)
 }
 
-// The method write puts the section into a document, between the section's markers. The result
-// named written is false if the document does not have these markers.
+// section.write puts the section into a document, between the section's markers. The result named
+// written is false if the document does not have these markers.
 func (s *section) write(file string) (written bool, err error) {
 	text, err := os.ReadFile(file)
 	if err != nil {

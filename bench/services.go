@@ -63,8 +63,8 @@ func (plainBytes) Marshal(v any) ([]byte, error)      { return v.([]byte), nil }
 func (plainBytes) Unmarshal(data []byte, v any) error { *v.(*[]byte) = bytes.Clone(data); return nil }
 func (plainBytes) Name() string                       { return "proto" }
 
-// The method calling returns a function that sends the question to a service by gRPC and reports
-// whether it was admitted.
+// bench.calling returns a function that sends the question to a service by gRPC and reports whether
+// it was admitted.
 func (b *bench) calling(address string, q question) (ask, error) {
 	c, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.ForceCodec(plainBytes{})))
 	if err != nil {
@@ -134,21 +134,21 @@ func rateLimits(keeps statistics) func(*bench, int, int) (*system, error) {
 	})
 }
 
-// The function bridges returns a function that starts nodes of Penstock's rate limit service.
+// bridges returns a function that starts nodes of Penstock's rate limit service.
 func bridges(withRedis bool, words string) func(*bench, int, int) (*system, error) {
 	return nodesOver(withRedis, []string{"evalsha"}, func(b *bench, address string, limit int) (*process, string, error) {
 		return b.service(oneEnvoyRule(limit, words), address)
 	})
 }
 
-// The function limitadors returns a function that starts nodes of Limitador.
+// limitadors returns a function that starts nodes of Limitador.
 func limitadors(storage string) func(*bench, int, int) (*system, error) {
 	return nodesOver(storage != "memory", []string{"mget", "evalsha"}, func(b *bench, address string, limit int) (*process, string, error) {
 		return b.limitador(storage, address, limit)
 	})
 }
 
-// The function gubernators starts nodes of gubernator.
+// gubernators starts nodes of gubernator.
 func gubernators(b *bench, limit, nodes int) (*system, error) {
 	processes, addresses, err := b.gubernator(nodes)
 	if err != nil {
@@ -164,7 +164,7 @@ func gubernators(b *bench, limit, nodes int) (*system, error) {
 	})
 }
 
-// The variable probes numbers the clients of requests that only check whether a service answers.
+// probes numbers the clients of requests that only check whether a service answers.
 var probes atomic.Int64
 
 // knowsItself reports whether each node answers a request of a client that is not measured.

@@ -19,9 +19,9 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// The type shooter calls a gRPC service over one HTTP/2 connection, with many requests at the same
-// time, as an Envoy worker does. It implements only the part of gRPC that it needs, and so takes
-// little CPU time from the measured system.
+// shooter calls a gRPC service over one HTTP/2 connection, with many requests at the same time, as
+// an Envoy worker does. It implements only the part of gRPC that it needs, and so takes little CPU
+// time from the measured system.
 type shooter struct {
 	out     *bufio.Writer
 	in      *bufio.Reader
@@ -66,7 +66,7 @@ func newShooter(address string, q question) (*shooter, net.Conn, error) {
 	return s, c, s.ask(first)
 }
 
-// The method ask sends a request.
+// shooter.ask sends a request.
 func (s *shooter) ask(head []byte) error {
 	stream := s.next
 	s.next += 2
@@ -78,7 +78,7 @@ func (s *shooter) ask(head []byte) error {
 	return s.framer.WriteData(stream, true, s.message)
 }
 
-// The method run sends requests for the duration span. The argument named under is the number of
+// shooter.run sends requests for the duration span. The argument named under is the number of
 // requests that wait for an answer at the same time.
 func (s *shooter) run(span time.Duration, under int) error {
 	for range under - 1 {
@@ -104,7 +104,7 @@ func (s *shooter) run(span time.Duration, under int) error {
 	return nil
 }
 
-// The method take handles a frame. If the frame ends an answer, the method sends another request,
+// shooter.take handles a frame. If the frame ends an answer, the method sends another request,
 // unless the time is over.
 func (s *shooter) take(frame http2.Frame, end time.Time) error {
 	switch f := frame.(type) {
@@ -143,9 +143,9 @@ func (s *shooter) take(frame http2.Frame, end time.Time) error {
 	return nil
 }
 
-// The function shoot calls a service over two connections and returns how many calls were answered.
-// The argument named under is the number of calls that wait for an answer at the same time, on both
-// connections together.
+// shoot calls a service over two connections and returns how many calls were answered. The argument
+// named under is the number of calls that wait for an answer at the same time, on both connections
+// together.
 func shoot(ctx context.Context, address string, q question, span time.Duration, under int) (requests int, f figures, err error) {
 	connections := min(2, under)
 	all, failures := make([][]time.Duration, connections), make([]error, connections)

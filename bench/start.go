@@ -21,7 +21,7 @@ const benchPolicy = "name: bench\non_error: deny\nrules:\n%s"
 // filterSettings is the filter's configuration.
 const filterSettings = "cluster: service\ndeadline: 500ms\non_error: deny\npoll: 1s\n"
 
-// The type bench is the directory and the processes of one comparison.
+// bench is the directory and the processes of one comparison.
 type bench struct {
 	options
 	dir      string
@@ -40,8 +40,7 @@ func newBench(o options) (b *bench, err error) {
 	return b, err
 }
 
-// The method close calls the closers, and then stops the processes in the reverse order of their
-// start.
+// bench.close calls the closers, and then stops the processes in the reverse order of their start.
 func (b *bench) close() {
 	for _, c := range b.closers {
 		c()
@@ -52,7 +51,7 @@ func (b *bench) close() {
 	_ = os.RemoveAll(b.dir)
 }
 
-// The method start starts a program, which runs until the comparison is finished.
+// bench.start starts a program, which runs until the comparison is finished.
 func (b *bench) start(name string, environment []string, program string, args ...string) (*process, error) {
 	p, err := startProcess(name, filepath.Join(b.dir, fmt.Sprintf("%s-%d.log", name, len(b.started))), environment, program, args...)
 	if err == nil {
@@ -171,7 +170,7 @@ func (b *bench) bridge(rules, redisAddress string, more ...string) (p *process, 
 	return p, socket, p.until(20*time.Second, "listens", func() bool { return listens(socket) })
 }
 
-// The method service starts a bridge that serves Envoy's rate limit protocol.
+// bench.service starts a bridge that serves Envoy's rate limit protocol.
 func (b *bench) service(rules, redisAddress string) (p *process, address string, err error) {
 	port, err := laterPort()
 	if err != nil {

@@ -18,16 +18,14 @@ import (
 	"github.com/penstock/penstock/internal/store/redisstore"
 )
 
-// The constant patience is the timeout of stores. It is long because, with 64 busy callers, some
-// time may pass before an answer is read.
+// patience is the timeout of stores. It is long because, with 64 busy callers, some time may pass
+// before an answer is read.
 const patience = 10 * time.Second
 
-// The type decide is a function that makes one decision. Its arguments caller and turn select the
-// client.
+// decide is a function that makes one decision. Its arguments caller and turn select the client.
 type decide func(ctx context.Context, caller, turn int) (admitted bool, err error)
 
-// The function decisions calls the function d concurrently from many callers, for the duration
-// span.
+// decisions calls the function d concurrently from many callers, for the duration span.
 func decisions(span time.Duration, callers int, d decide) (requests int, f figures, err error) {
 	var done atomic.Int64
 	var failed atomic.Value
@@ -68,8 +66,8 @@ func decisions(span time.Duration, callers int, d decide) (requests int, f figur
 // The function named itself returns the benchmark's own process, in which libraries run.
 func itself() *process { return &process{name: "client"} }
 
-// The function library returns a function that starts several nodes in which a library runs: each
-// node has its own client, and all clients use the same Redis.
+// library returns a function that starts several nodes in which a library runs: each node has its
+// own client, and all clients use the same Redis.
 func library(sends []string, client func(b *bench, address string, limit, node int) (decide, error)) func(*bench, int, int) (*system, error) {
 	return func(b *bench, limit, nodes int) (*system, error) {
 		store, address, err := b.redis()

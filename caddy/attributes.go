@@ -19,8 +19,8 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// The type attributes presents one request as policy.Attributes. The type is not safe for
-// concurrent use. The method reset loads the next request, and release drops the reference to it.
+// attributes presents one request as policy.Attributes. The type is not safe for concurrent use.
+// The method reset loads the next request, and release drops the reference to it.
 type attributes struct {
 	r      *http.Request
 	path   string

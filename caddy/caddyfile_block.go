@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/internal/policyfile/syntax"
 )
 
-// The type block parses a penstock block into a policy. The policy's settings go into a tree that
+// block parses a penstock block into a policy. The policy's settings go into a tree that
 // internal/policyfile reads. So each setting means the same as in a policy file, and all problems
 // are reported together.
 type block struct {
@@ -193,9 +193,9 @@ func (b *block) filePath(word string, args []string, file *string) {
 	}
 }
 
-// The function resolveInCaddyfile resolves a path relative to the Caddyfile, as the directive
-// import does. The working directory of a service is rarely where its files are, and "caddy reload"
-// may run in a different one.
+// resolveInCaddyfile resolves a path relative to the Caddyfile, as the directive import does. The
+// working directory of a service is rarely where its files are, and "caddy reload" may run in a
+// different one.
 func resolveInCaddyfile(d *caddyfile.Dispenser, path string) string {
 	if filepath.IsAbs(path) || strings.HasPrefix(path, "{") {
 		return path
@@ -293,10 +293,10 @@ func (b *block) matchWord(into *syntax.Node) {
 	named.Set(args[0], at, values)
 }
 
-// The variable flags lists the settings that mean true without a value.
+// flags lists the settings that mean true without a value.
 var flags = []string{"enabled", "unverified", "expose", "quota", "case_sensitive", "bearer"}
 
-// The variable files lists the settings whose value is a file path.
+// files lists the settings whose value is a file path.
 var files = []string{"jwks_file", "secret_file", "keys_file"}
 
 // block.readSetting reads any setting with its values. internal/policyfile decides whether the
@@ -359,7 +359,7 @@ func (b *block) lineAndBlock() *syntax.Node {
 	return into
 }
 
-// The function place returns the file and line of the current token.
+// place returns the file and line of the current token.
 func place(d *caddyfile.Dispenser) string {
 	return fmt.Sprintf("%s:%d", d.File(), d.Line())
 }

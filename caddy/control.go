@@ -64,7 +64,7 @@ func (c *Control) check(eventsTo string) error {
 	return errors.Join(twice, token)
 }
 
-// The variable feeds holds the feeds of all running configurations, keyed by spool.
+// feeds holds the feeds of all running configurations, keyed by spool.
 var feeds = caddy.NewUsagePool()
 
 // pooledFeed is a feed that one or several configurations use.

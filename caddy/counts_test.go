@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// The type counts is a snapshot of the metrics of this process. All tests of the process share the
-// counters, so a test compares a counter with its earlier value.
+// counts is a snapshot of the metrics of this process. All tests of the process share the counters,
+// so a test compares a counter with its earlier value.
 type counts struct {
 	server *server
 	before map[string]float64

@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/core/response"
 )
 
-// The type answer is the response to a denied request.
+// answer is the response to a denied request.
 type answer struct {
 	status      int
 	contentType string

@@ -35,8 +35,8 @@ type server struct {
 	admin int
 }
 
-// The function start runs a Caddy on a Caddyfile. In the Caddyfile, PORT stands for a free port,
-// and ADMIN for the port of the admin endpoint, which is off by default.
+// start runs a Caddy on a Caddyfile. In the Caddyfile, PORT stands for a free port, and ADMIN for
+// the port of the admin endpoint, which is off by default.
 func start(t testing.TB, caddyfile string) *server {
 	t.Helper()
 	s := &server{t: t, port: freePort(t), admin: freePort(t)}
@@ -92,7 +92,7 @@ func freePort(t testing.TB) int {
 	return int(address.Port())
 }
 
-// The type reply is a response with its complete body.
+// reply is a response with its complete body.
 type reply struct {
 	*http.Response
 	body string

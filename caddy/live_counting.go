@@ -38,8 +38,8 @@ func describeCounting(rule *policyfile.Rule) string {
 	return as
 }
 
-// The type counting records, for one store, how the rules of the running configuration count. The
-// zero counting has no rules. A counting is safe for concurrent use.
+// counting records, for one store, how the rules of the running configuration count. The zero
+// counting has no rules. A counting is safe for concurrent use.
 type counting struct {
 	mu sync.Mutex
 	as map[ruleName]string

@@ -17,8 +17,8 @@ import (
 	"github.com/penstock/penstock/internal/policyfile/lint"
 )
 
-// The variable verifiers holds the verifiers of all configurations. Key sets and cached tokens
-// survive a reload that does not change their settings.
+// verifiers holds the verifiers of all configurations. Key sets and cached tokens survive a reload
+// that does not change their settings.
 var verifiers = live.NewVerifiers(storeLogger())
 
 // placedPolicy is a policy of one configuration and the place of its definition.

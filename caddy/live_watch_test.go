@@ -23,7 +23,7 @@ func waitUntil(t *testing.T, what string, holds func() bool) {
 	eventually.Until(t, 10*time.Second, what, holds)
 }
 
-// The function write replaces a file atomically, as an editor does.
+// write replaces a file atomically, as an editor does.
 func write(t testing.TB, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {

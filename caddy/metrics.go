@@ -39,7 +39,7 @@ func storesInUse(yield func(*store.Store) bool) {
 
 var collectors = append(append(common.Collectors(), metrics.Build("caddy")...), waitingGauge, invalidTargets, earlyRequests, metrics.Stores(storesInUse))
 
-// The function registerMetrics puts the metrics into a configuration's registry.
+// registerMetrics puts the metrics into a configuration's registry.
 func registerMetrics(registry *prometheus.Registry) error {
 	if registry == nil {
 		return nil // the context was created without a configuration

@@ -143,8 +143,7 @@ func (a *App) openPublished(from *policyPlaces, place string, complete func(*pol
 
 var errTwoPolicies = errors.New("policy names two of a file, Redis and HTTP: keep one")
 
-// The function isDisabled reports whether a candidate is disabled. A disabled candidate is not
-// evaluated.
+// isDisabled reports whether a candidate is disabled. A disabled candidate is not evaluated.
 func isDisabled(candidate *live.Policy) bool {
 	enabled := candidate.Current().Document.Enabled
 	return enabled != nil && !*enabled

@@ -20,7 +20,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The function caddyfiles returns the Caddyfiles in a document, with the given replacements.
+// caddyfiles returns the Caddyfiles in a document, with the given replacements.
 func caddyfiles(t *testing.T, document string, replaced *strings.Replacer) (all []string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", filepath.FromSlash(document)))

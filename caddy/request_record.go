@@ -21,9 +21,9 @@ import (
 // "vars penstock x" cannot discard the record.
 const recordVar = "\x00penstock"
 
-// The type record is the state of one request: the policies that have charged it and the last
-// decision. A record lives as long as the request, because access logs read placeholders after the
-// handlers return.
+// record is the state of one request: the policies that have charged it and the last decision. A
+// record lives as long as the request, because access logs read placeholders after the handlers
+// return.
 type record struct {
 	done     []*live.Policy
 	doneRoom [4]*live.Policy
@@ -42,8 +42,8 @@ type record struct {
 // clientDetails describes a client that has a long identifier, a user, a tenant or a tier.
 type clientDetails struct{ client, user, tenant, tier string }
 
-// The type verdict holds the part of a decision that the placeholders need. Every request keeps a
-// verdict, so a verdict is less than half as large as a decision.
+// verdict holds the part of a decision that the placeholders need. Every request keeps a verdict,
+// so a verdict is less than half as large as a decision.
 type verdict struct {
 	outcome    core.Outcome
 	rule       string

@@ -227,7 +227,7 @@ func isLostResponse(err error, sending *sendWatch) bool {
 		(failed.StatusCode == http.StatusBadGateway || failed.StatusCode == http.StatusGatewayTimeout)
 }
 
-// The variable inflating decompresses the bodies of responses that contain a cost, for all stores.
+// inflating decompresses the bodies of responses that contain a cost, for all stores.
 var inflating inflate.Queue
 
 // settlement.settle sends the corrections to the store's queue, or starts the trial that waits for

@@ -19,7 +19,7 @@ import (
 
 var shadowTotal = shadow.NewTotal()
 
-// The variable readers holds attributes for reuse. Trials read requests through them.
+// readers holds attributes for reuse. Trials read requests through them.
 var readers = sync.Pool{New: func() any { return new(attributes) }}
 
 func startShadows(store counter.Store) *shadow.Runner {

@@ -60,7 +60,7 @@ func TestShardsAreSummedAndReset(t *testing.T) {
 	left("0 629 6389")
 }
 
-// The function readRemaining returns the remaining units in a status answer.
+// readRemaining returns the remaining units in a status answer.
 func readRemaining(body string) (left []string) {
 	for _, part := range strings.Split(body, `"remaining":`)[1:] {
 		var n int

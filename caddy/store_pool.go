@@ -19,8 +19,8 @@ import (
 	"github.com/penstock/penstock/internal/usage/inflate"
 )
 
-// The variable stores holds the stores of all loaded configurations, keyed by their settings. A
-// reload that does not change the settings keeps the store and its counters.
+// stores holds the stores of all loaded configurations, keyed by their settings. A reload that does
+// not change the settings keeps the store and its counters.
 var stores = caddy.NewUsagePool()
 
 // Through the variable outages, stores that keep their counters in the same place count together

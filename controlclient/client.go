@@ -87,7 +87,7 @@ func newRequest(method string) *request {
 	return &request{method: method, query: url.Values{}, header: http.Header{}}
 }
 
-// The method named segment appends a parameter and the text after it to the path.
+// request.segment appends a parameter and the text after it to the path.
 func (r *request) segment(name, value, after string) {
 	if (value == "" || value == "." || value == "..") && r.err == nil {
 		r.err = fmt.Errorf("the parameter %s is %q: write the name of a %s", name, value, name)
@@ -95,42 +95,42 @@ func (r *request) segment(name, value, after string) {
 	r.path += url.PathEscape(value) + after
 }
 
-// The method named text adds a parameter to the query, unless the value is empty.
+// request.text adds a parameter to the query, unless the value is empty.
 func (r *request) text(name, value string) {
 	if value != "" {
 		r.query.Set(name, value)
 	}
 }
 
-// The method named number adds a parameter to the query, unless the value is 0.
+// request.number adds a parameter to the query, unless the value is 0.
 func (r *request) number(name string, value int64) {
 	if value != 0 {
 		r.query.Set(name, strconv.FormatInt(value, 10))
 	}
 }
 
-// The method named truth adds a parameter to the query if the value is true.
+// request.truth adds a parameter to the query if the value is true.
 func (r *request) truth(name string, value bool) {
 	if value {
 		r.query.Set(name, "true")
 	}
 }
 
-// The method named instant adds a parameter to the query, unless the value is the zero time.
+// request.instant adds a parameter to the query, unless the value is the zero time.
 func (r *request) instant(name string, value time.Time) {
 	if !value.IsZero() {
 		r.query.Set(name, value.UTC().Format(time.RFC3339Nano))
 	}
 }
 
-// The method named field adds a header field, unless the value is empty.
+// request.field adds a header field, unless the value is empty.
 func (r *request) field(name, value string) {
 	if value != "" {
 		r.header.Set(name, value)
 	}
 }
 
-// The method named condition adds the header fields of a condition.
+// request.condition adds the header fields of a condition.
 func (r *request) condition(c Condition) {
 	r.field("If-Match", string(c.Match))
 	if c.Absent {
@@ -138,7 +138,7 @@ func (r *request) condition(c Condition) {
 	}
 }
 
-// The method named json makes the JSON of a value the body of the request.
+// request.json makes the JSON of a value the body of the request.
 func (r *request) json(value any) {
 	text, err := json.Marshal(value)
 	if err != nil && r.err == nil {
@@ -169,7 +169,7 @@ func (c *Client) Do(ctx context.Context, method, path string, header http.Header
 	return c.decode(text, answer)
 }
 
-// The method decode decodes the body of an answer.
+// Client.decode decodes the body of an answer.
 func (c *Client) decode(text []byte, answer any) error {
 	if err := json.Unmarshal(text, answer); err != nil {
 		return fmt.Errorf("the answer from %s is not that of a control plane: %w", c.shown, err)
@@ -177,7 +177,7 @@ func (c *Client) decode(text []byte, answer any) error {
 	return nil
 }
 
-// The function call makes a call and returns its answer.
+// call makes a call and returns its answer.
 func call[T any](ctx context.Context, c *Client, r *request) (answer *T, tag ETag, err error) {
 	text, header, err := c.send(ctx, r)
 	if err != nil {
@@ -190,7 +190,7 @@ func call[T any](ctx context.Context, c *Client, r *request) (answer *T, tag ETa
 	return answer, ETag(header.Get("ETag")), nil
 }
 
-// The method send makes a call and returns the body and the header of its answer.
+// Client.send makes a call and returns the body and the header of its answer.
 func (c *Client) send(ctx context.Context, r *request) ([]byte, http.Header, error) {
 	if r.err != nil {
 		return nil, nil, r.err

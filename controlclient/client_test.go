@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// The function respond returns a client of a server with the given handler.
+// respond returns a client of a server with the given handler.
 func respond(t *testing.T, handler http.HandlerFunc) *Client {
 	t.Helper()
 	server := httptest.NewServer(handler)

@@ -14,7 +14,7 @@ import (
 	"github.com/penstock/penstock/internal/test/request"
 )
 
-// The function places returns a function that finds the place of a request under a policy.
+// places returns a function that finds the place of a request under a policy.
 func places(t *testing.T, text string) func(a *request.Attributes, salt byte) int32 {
 	t.Helper()
 	d, err := policyfile.Decode("p.yaml", policyfile.YAML, []byte(text))

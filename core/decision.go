@@ -417,7 +417,7 @@ func (p *Plan) retryAfter() (longest counter.Micros) {
 	return longest
 }
 
-// The function jitter returns a span from 0 to a maximum. The span depends only on the counter's
+// jitter returns a span from 0 to a maximum. The span depends only on the counter's
 // key and the instant. So clients that are denied at the same time do not return at the same time.
 // The jitter need not be unpredictable, so no random source is used.
 func jitter(key []byte, at, most counter.Micros) counter.Micros {

@@ -14,7 +14,7 @@ const recordsMax = 3
 // blockedByRecord is the result of Plan.BlockedBy if a record blocks the client.
 const blockedByRecord = "directory"
 
-// The type records holds the directory's data about the client that the policy being added has
+// records holds the directory's data about the client that the policy being added has
 // found.
 type records struct {
 	directory       policy.Directory

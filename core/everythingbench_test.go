@@ -13,7 +13,7 @@ import (
 	"github.com/penstock/penstock/internal/test/benchpair"
 )
 
-// The function fullRuleset returns a policy of n rules that uses all client features: tokens,
+// fullRuleset returns a policy of n rules that uses all client features: tokens,
 // tiers, penalties, and lists of 1,000 exempt or blocked address ranges. Up to three of the rules
 // match GET /api/items/42.
 func fullRuleset(tb testing.TB, n int, v policy.Verifier) *Ruleset {
@@ -59,7 +59,7 @@ func thousandRanges(net byte) (ranges []netip.Prefix) {
 	return ranges
 }
 
-// The type tokens maps tokens to identities.
+// tokens maps tokens to identities.
 type tokens map[string]*policy.Identity
 
 func (t tokens) Verify(credential string) (*policy.Identity, policy.CredentialState) {
@@ -77,7 +77,7 @@ type visitor struct {
 	want    Outcome
 }
 
-// The function visitors returns clients that use the features of the policy, and the verifier for
+// visitors returns clients that use the features of the policy, and the verifier for
 // their tokens. The first client uses none of these features.
 func visitors(tb testing.TB) ([]visitor, policy.Verifier) {
 	tb.Helper()
@@ -107,7 +107,7 @@ func visitors(tb testing.TB) ([]visitor, policy.Verifier) {
 	}, known
 }
 
-// The variable sizes lists the numbers of rules to test, beginning with the baseline.
+// sizes lists the numbers of rules to test, beginning with the baseline.
 var sizes = []int{1, 100, 1_000, 10_000}
 
 // TestEverythingAllocates: planning and deciding a request allocates nothing, whatever features the

@@ -22,7 +22,7 @@ func ExampleParseLimit() {
 	// window "hour" has no number: write 1h
 }
 
-// The type visit is the minimum that a front must know about a request.
+// visit is the minimum that a front must know about a request.
 type visit struct{ path, peer string }
 
 func (v visit) Path() string                 { return v.path }

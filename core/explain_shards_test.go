@@ -126,7 +126,7 @@ func TestExplainReportsHowManyShardsDeny(t *testing.T) {
 	}
 }
 
-// The function add adds a slot to a store.
+// add adds a slot to a store.
 func add(slots map[string]counter.Slot, key string, slot counter.Slot) map[string]counter.Slot {
 	if slots == nil {
 		slots = map[string]counter.Slot{}

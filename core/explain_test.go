@@ -34,7 +34,7 @@ func explainedPolicy(t *testing.T, who *knownClient) *Ruleset {
 		}})
 }
 
-// The function explain runs a traced plan and returns the explanation of the first policy.
+// explain runs a traced plan and returns the explanation of the first policy.
 func explain(t *testing.T, a policy.Attributes, policies ...*Ruleset) Explanation {
 	t.Helper()
 	plan := new(Plan)

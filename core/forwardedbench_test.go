@@ -22,7 +22,7 @@ type chainedRequest struct {
 	want    string
 }
 
-// The function chains returns requests through one and three trusted proxies, with realistic lists
+// chains returns requests through one and three trusted proxies, with realistic lists
 // of trusted ranges: private networks, a content delivery network, and a cloud provider. The client
 // is in none of these ranges.
 func chains() (all []chainedRequest) {

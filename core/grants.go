@@ -23,7 +23,7 @@ import (
 // A rule with shards has no grants, because its limits are divided. If a rule has regions, the
 // units of a grant are divided in the same way as its limits.
 
-// The type granting raises limits by grants. The type is an interface, so that a program that calls
+// granting raises limits by grants. The type is an interface, so that a program that calls
 // no store does not link the code for grants.
 type granting interface {
 	raise(p *Plan, rs *Ruleset, r *rule, limits []ruleLimit) []ruleLimit

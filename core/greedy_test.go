@@ -15,7 +15,7 @@ type usage struct {
 	units int64
 }
 
-// The type greedy is a client that takes as many units as it can from one counter, at the instants
+// greedy is a client that takes as many units as it can from one counter, at the instants
 // that suit it best.
 type greedy struct {
 	limit counter.Limit

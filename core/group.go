@@ -10,7 +10,7 @@ import (
 	"github.com/penstock/penstock/core/slim"
 )
 
-// The type specificity measures how narrow a rule's match is. Of two rules of a group, the one with
+// specificity measures how narrow a rule's match is. Of two rules of a group, the one with
 // the greater value wins.
 type specificity uint8
 

@@ -231,7 +231,7 @@ func (p *Plan) identityPart(client *policy.Identity) string {
 	return p.textSince(mark)
 }
 
-// The variable escapes marks the bytes that keys write as %XX: the separators of a key's parts, and
+// escapes marks the bytes that keys write as %XX: the separators of a key's parts, and
 // unprintable bytes.
 var escapes = func() (table [256]bool) {
 	for c := range table {

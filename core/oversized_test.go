@@ -14,7 +14,7 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// The function compileRules compiles a policy that has these rules and identifies clients by a
+// compileRules compiles a policy that has these rules and identifies clients by a
 // header.
 func compileRules(t testing.TB, rules ...policy.Rule) *Ruleset {
 	t.Helper()

@@ -87,7 +87,7 @@ type checkOrigin struct {
 	limit *ruleLimit
 }
 
-// The type denial is a reason to deny a request, whatever the store answers. Higher values take
+// denial is a reason to deny a request, whatever the store answers. Higher values take
 // precedence.
 type denial uint8
 

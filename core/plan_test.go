@@ -51,7 +51,7 @@ func (c *client) Remote() netip.Addr                { return c.remote }
 func (c *client) Now() counter.Micros               { return c.now }
 func (c *client) Attr(name string) (string, bool)   { v, ok := c.attr[name]; return v, ok }
 
-// The function get returns a request from an address.
+// get returns a request from an address.
 func get(peer, path string) *client { return &client{path: path, peer: netip.MustParseAddr(peer)} }
 
 // mapStore is a store that keeps its counters in a map and applies Decide.
@@ -103,7 +103,7 @@ func mustCompile(tb testing.TB, p policy.Policy) *Ruleset {
 	return rs
 }
 
-// The function outcomesByRule returns the outcome of each rule by name.
+// outcomesByRule returns the outcome of each rule by name.
 func outcomesByRule(p *Plan) map[string]string {
 	names := map[string]string{}
 	for _, o := range p.Outcomes() {

@@ -15,7 +15,7 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// The type precedence holds the state of a story while the lines of testdata/precedence.txt are
+// precedence holds the state of a story while the lines of testdata/precedence.txt are
 // executed.
 type precedence struct {
 	t      *testing.T

@@ -18,7 +18,7 @@ var (
 // Fields are the header fields of package response by name.
 type Fields struct{ Limit, Remaining, Reset, RateLimit, Policy, RetryAfter, Cost, Authenticate string }
 
-// The function problem decodes the body of a denial.
+// problem decodes the body of a denial.
 func problem(t *testing.T, p *Plan, d *Decision) map[string]any {
 	t.Helper()
 	var out map[string]any

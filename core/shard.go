@@ -24,21 +24,21 @@ import (
 // units left. It assumes that all shards start with the same number of units. A process that
 // reloads its policy restarts its rotation, and counts as one more process until the window ends.
 
-// The type sharding spreads the counters of a rule over shards, and chooses a shard for each
+// sharding spreads the counters of a rule over shards, and chooses a shard for each
 // request. The type is an interface so that a program that calls no store, such as the filter for
 // Envoy, does not link it. In such a program limits and results are never divided into shards.
 type sharding interface {
 	// The method own returns a client's own limits, as ownLimits.limitsFor does
 	own(o *ownLimits, r *rule, holdsClient bool) *limitSet
-	// The method distribute spreads the limits of a set over shards
+	// distribute spreads the limits of a set over shards
 	distribute(how shardSpec, limits []ruleLimit)
 	// selectShard selects the shard for the rule that was put in play last
 	selectShard(p *Plan, u *ruleUse)
-	// The method mark inserts the shard into the key, at the given offset of the text
+	// mark inserts the shard into the key, at the given offset of the text
 	mark(p *Plan, at int, u *ruleUse)
 	// violation returns the violation number of a key
 	violation(p *Plan, key []byte) int64
-	// The method pass releases the turns of rules that charged nothing
+	// pass releases the turns of rules that charged nothing
 	pass(p *Plan)
 }
 

@@ -25,7 +25,7 @@ func ofTier(tier string) *client {
 	return &client{peer: netip.MustParseAddr("192.0.2.1"), attr: map[string]string{"tier": tier}}
 }
 
-// The function parseOwnLimits parses a client's own limits; "unlimited" alone means no limit.
+// parseOwnLimits parses a client's own limits; "unlimited" alone means no limit.
 func parseOwnLimits(tb testing.TB, byRule map[string]string) *policy.Overrides {
 	tb.Helper()
 	sets := map[string]policy.LimitSet{}

@@ -51,7 +51,7 @@ const abortCaddyfile = `{
 }
 `
 
-// The type abort is one way in which a client can abort a request.
+// abort is one way in which a client can abort a request.
 type abort struct {
 	name string
 	path string // the path of the request; "" means both paths in turn

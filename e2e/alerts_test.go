@@ -17,11 +17,11 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The variable hasty shortens the spans in the alert rules, so that alerts which take minutes fire
-// within seconds.
+// hasty shortens the spans in the alert rules, so that alerts which take minutes fire within
+// seconds.
 var hasty = strings.NewReplacer("for: 2m", "for: 1s", "for: 1m", "for: 1s", "for: 10s", "for: 1s", "[15m]", "[15s]", "[5m]", "[15s]", "[1m]", "[15s]")
 
-// The method firing returns the names of the alerts that fire.
+// monitor.firing returns the names of the alerts that fire.
 func (m *monitor) firing() (names []string) {
 	m.t.Helper()
 	var data struct {
@@ -94,9 +94,9 @@ func startAlerting(t *testing.T, redis *redistest.Server, keys *keysFile, truste
 		"POLICY="+file.path)
 }
 
-// The function provokedAlerts returns the alerts that TestAlertsFire provokes while Redis runs, and
-// those that it provokes while Redis is down. It fails the test unless these are exactly the alerts
-// of the alert rules.
+// provokedAlerts returns the alerts that TestAlertsFire provokes while Redis runs, and those that
+// it provokes while Redis is down. It fails the test unless these are exactly the alerts of the
+// alert rules.
 func provokedAlerts(t *testing.T) (withRedis, without []string) {
 	t.Helper()
 	withRedis = []string{"PenstockRedisClusterNotOK", "PenstockPolicyRefused", "PenstockPoliciesDiffer", "PenstockKeysRefused",

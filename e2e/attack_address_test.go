@@ -51,8 +51,8 @@ func forwardedSpellings(address string) (fields []string) {
 	return append(fields, "Forwarded: for="+address+"\r\n", `Forwarded: for="[2001:db8::%d]:1"`+"\r\n", "Via: 1.1 "+address+"\r\n")
 }
 
-// The method newForwarded returns an address that only this attack uses. The trusted hop reports it
-// as the client's address.
+// newForwarded returns an address that only this attack uses. The trusted hop reports it as the
+// client's address.
 func (a *attackRun) newForwarded() string {
 	return fmt.Sprintf("198.51.%d.%d", a.number/250, a.number%250+1)
 }

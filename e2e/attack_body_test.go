@@ -78,7 +78,7 @@ func yieldNames(yield func(string) bool) {
 	}
 }
 
-// The method send writes text to a new connection, and closes the connection after the time stay,
+// attackRun.send writes text to a new connection, and closes the connection after the time stay,
 // even if there was no answer.
 func (a *attackRun) send(text string, stay time.Duration) {
 	a.sent++
@@ -145,8 +145,7 @@ func leaveStreams(a *attackRun) {
 	}
 }
 
-// The function smuggle sends texts that one server might read as one request and another server as
-// two.
+// smuggle sends texts that one server might read as one request and another server as two.
 func smuggle(a *attackRun) {
 	hidden := "GET /each HTTP/1.1\r\nHost: attacked.example\r\n\r\n"
 	length := fmt.Sprint("Content-Length: ", len(hidden), "\r\n")

@@ -63,13 +63,13 @@ func startAttackedBridge(t *testing.T, policy, token string, rpc bool) *attacked
 	return b
 }
 
-// The method write stores text in the file and returns its path.
+// policyFile.write stores text in the file and returns its path.
 func (f *policyFile) write(text string) string {
 	f.edit(text)
 	return f.path
 }
 
-// The method post sends a body to the bridge and returns the answer.
+// attackedBridge.post sends a body to the bridge and returns the answer.
 func (b *attackedBridge) post(kind string, body []byte) (status int, answer []byte, err error) {
 	request, err := http.NewRequest(http.MethodPost, "http://"+b.address+"/v1/check", bytes.NewReader(body))
 	if err != nil {
@@ -105,7 +105,8 @@ func (b *attackedBridge) checkJSON(t *testing.T, path string) (remaining int, ve
 	return said.Remaining, said.Version
 }
 
-// The method call sends the items in one binary call, as the filter does, and returns the answers.
+// attackedBridge.call sends the items in one binary call, as the filter does, and returns the
+// answers.
 func (b *attackedBridge) call(version string, items ...wire.Item) (answers []wire.Answer, err error) {
 	body := wire.AppendCall(nil, version)
 	for i := range items {
@@ -246,7 +247,7 @@ func TestAttacksOnTheBridgesPorts(t *testing.T) {
 	b.mustRun()
 }
 
-// The method named checks asks the bridge for its health over a new connection, and reports whether
+// attackedBridge.checks asks the bridge for its health over a new connection, and reports whether
 // the answer is 200. On the port for gRPC it calls the health service, and otherwise /readyz.
 func (b *attackedBridge) checks(address string) bool {
 	transport := &http.Transport{Protocols: new(http.Protocols)}

@@ -16,7 +16,7 @@ import (
 // quicFronts lists the fronts that serve HTTP/3.
 var quicFronts = []string{caddyMemory, caddyRedis, envoyFilter, envoyModule}
 
-// The variable bursts holds attacks that send many requests of one client at the same time.
+// bursts holds attacks that send many requests of one client at the same time.
 var bursts = []attack{
 	{name: "burst of 1", path: "/each", limit: 5, long: true, run: attackByConnections(1)},
 	{name: "burst of 10 connections", path: "/each", limit: 5, long: true, run: attackByConnections(10)},
@@ -44,8 +44,7 @@ var bursts = []attack{
 	}},
 }
 
-// The function chooseLength returns the first number under "make test", and the second one under
-// "make attack".
+// chooseLength returns the first number under "make test", and the second one under "make attack".
 func chooseLength(short, long int) int {
 	if *allAttacks {
 		return long
@@ -53,8 +52,8 @@ func chooseLength(short, long int) int {
 	return short
 }
 
-// The function attackByConnections returns an attack with n connections, which send one request
-// each. The attack uses fewer connections if the limit on open files requires it.
+// attackByConnections returns an attack with n connections, which send one request each. The attack
+// uses fewer connections if the limit on open files requires it.
 func attackByConnections(n int) func(a *attackRun) {
 	return func(a *attackRun) {
 		var files syscall.Rlimit
@@ -76,7 +75,7 @@ func streaming(connections, each int) func(a *attackRun) {
 	return func(a *attackRun) { a.streamBurst(connections, each, nil) }
 }
 
-// The method pipeline writes n requests to each of several connections before it reads an answer.
+// attackRun.pipeline writes n requests to each of several connections before it reads an answer.
 func (a *attackRun) pipeline(connections, n int) {
 	var group sync.WaitGroup
 	text := a.request(http.MethodGet, a.attack.path, "")

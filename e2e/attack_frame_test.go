@@ -152,7 +152,7 @@ func (a *attackRun) sendOddFields() {
 	}
 }
 
-// The method hold opens n connections and sends the given text over each of them. It then sends
+// attackRun.hold opens n connections and sends the given text over each of them. It then sends
 // single further bytes over all of them, and finally closes them.
 func (a *attackRun) hold(n int, text string) {
 	var held []net.Conn

@@ -38,10 +38,10 @@ const (
 	filterHostile = "Envoy filter over a hostile Redis"
 )
 
-// The variable limiters lists the fronts against which an attack runs by default.
+// limiters lists the fronts against which an attack runs by default.
 var limiters = []string{caddyMemory, caddyRedis, envoyFilter, envoyModule, envoyRLS, bridgeJSON}
 
-// The variable settling lists the limiters that see responses.
+// settling lists the limiters that see responses.
 var settling = []string{caddyMemory, caddyRedis, envoyFilter, envoyModule}
 
 // front is a proxy under attack, with the processes of which it consists.
@@ -55,7 +55,7 @@ type front struct {
 	hostile *hostileRedis // the proxy in front of Redis; nil if there is none
 }
 
-// The method resident returns the resident memory of each process, in KB.
+// front.resident returns the resident memory of each process, in KB.
 func (f *front) resident() map[string]int {
 	all := map[string]int{}
 	for name, s := range f.parts {
@@ -64,7 +64,7 @@ func (f *front) resident() map[string]int {
 	return all
 }
 
-// The method endedProcesses returns the names of the processes that have ended.
+// endedProcesses returns the names of the processes that have ended.
 func (f *front) endedProcesses() (names []string) {
 	for name, s := range f.parts {
 		select {
@@ -76,8 +76,8 @@ func (f *front) endedProcesses() (names []string) {
 	return names
 }
 
-// The method readLogs returns the logs of the processes in which Penstock runs. An Envoy with the
-// filter is left out.
+// readLogs returns the logs of the processes in which Penstock runs. An Envoy with the filter is
+// left out.
 func (f *front) readLogs() string {
 	var text strings.Builder
 	for _, name := range []string{"Caddy", "bridge", moduleProcess} {

@@ -81,7 +81,7 @@ func (a *attackRun) dialRaw() (*rawConnection, error) {
 	return &rawConnection{connection, func() { _ = connection.CloseWithError(0, ""); closeAll() }}, nil
 }
 
-// The method raw sends frames on one stream of a new connection, ends the stream, and reads the
+// attackRun.raw sends frames on one stream of a new connection, ends the stream, and reads the
 // answer.
 func (a *attackRun) raw(frames ...[]byte) {
 	a.rawStream(func(_ *rawConnection, s *quic.Stream) {

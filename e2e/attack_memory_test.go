@@ -52,7 +52,7 @@ func (g *memoryWatch) sample() {
 	}
 }
 
-// The method stop ends the sampling and returns the maximum of each process.
+// memoryWatch.stop ends the sampling and returns the maximum of each process.
 func (g *memoryWatch) stop() map[string]int {
 	g.once.Do(func() { close(g.end) })
 	g.group.Wait()

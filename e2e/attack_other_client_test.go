@@ -65,7 +65,7 @@ func newOtherClient(t testing.TB, f *front, from string) *otherClient {
 	return b
 }
 
-// The method start sends requests until stop is called.
+// otherClient.start sends requests until stop is called.
 func (b *otherClient) start() {
 	b.group.Go(func() {
 		pace := time.NewTicker(otherClientPause)
@@ -81,7 +81,7 @@ func (b *otherClient) start() {
 	})
 }
 
-// The method stop ends the requests that the method start began, and returns what their answers
+// otherClient.stop ends the requests that the method start began, and returns what their answers
 // were like.
 func (b *otherClient) stop() experience {
 	close(b.end)
@@ -117,9 +117,9 @@ func (b *otherClient) ask(c *experience) {
 	}
 }
 
-// The method sendOnce sends one request. The result named counted reports whether the answer has
-// limit headers. They show that the request was counted: without a counter, on_error decides, and
-// the answer has none.
+// sendOnce sends one request. The result named counted reports whether the answer has limit
+// headers. They show that the request was counted: without a counter, on_error decides, and the
+// answer has none.
 func (b *otherClient) sendOnce() (status int, counted bool, err error) {
 	request, err := http.NewRequest(http.MethodGet, "http://"+b.front.address+otherClientPath, nil)
 	if err != nil {
@@ -151,7 +151,7 @@ func (c experience) String() string {
 		len(c.took), c.denied, c.uncounted, c.failed)
 }
 
-// The method assert reports where the other client was not served as promised. The argument soon is
+// experience.assert reports where the other client was not served as promised. The argument soon is
 // set if the bound of the median wait applies.
 func (c experience) assert(report func(format string, args ...any), when string, soon bool) {
 	if c.denied+c.failed > 0 || c.uncounted > max(otherUncountedMax, len(c.took)*otherUncountedMax/100) {

@@ -82,7 +82,7 @@ func startHostileRedis(t testing.TB) *hostileRedis {
 func (r *hostileRedis) url() string         { return "redis://" + r.listener.Addr().String() }
 func (r *hostileRedis) setMode(mode string) { r.mode.Store(&mode) }
 
-// The method serve forwards the commands of a client, and the replies.
+// hostileRedis.serve forwards the commands of a client, and the replies.
 func (r *hostileRedis) serve(client net.Conn) {
 	defer client.Close()
 	server, err := net.Dial("tcp", r.server.Addr)
@@ -115,7 +115,7 @@ func (r *hostileRedis) serve(client net.Conn) {
 	}
 }
 
-// The method reply returns the bytes to send instead of a genuine reply.
+// hostileRedis.reply returns the bytes to send instead of a genuine reply.
 func (r *hostileRedis) reply(truth []byte) []byte {
 	mode := *r.mode.Load()
 	if mode == "too late" {

@@ -30,7 +30,7 @@ const (
 	streamsWithin = 60 * time.Second
 )
 
-// The method dial connects to the front from the attacker's address.
+// attackRun.dial connects to the front from the attacker's address.
 func (a *attackRun) dial() (net.Conn, error) { return connectFrom(a.from, a.site()) }
 
 func connectFrom(from, to string) (net.Conn, error) {
@@ -42,7 +42,7 @@ func connectFrom(from, to string) (net.Conn, error) {
 	return connection, err
 }
 
-// The method exchange sends text over a new connection and returns the final status of the first
+// attackRun.exchange sends text over a new connection and returns the final status of the first
 // answer, or 0 if there is none.
 func (a *attackRun) exchange(text string) (status int, header http.Header) {
 	return a.exchangeWithin(text, exchangeWithin)
@@ -82,15 +82,14 @@ func (a *attackRun) request(method, target, fields string) string {
 	return method + " " + target + " HTTP/1.1\r\nHost: " + a.host + "\r\n" + fields + "\r\n"
 }
 
-// The method each sends every request over a new connection, one after the other.
+// attackRun.each sends every request over a new connection, one after the other.
 func (a *attackRun) each(requests ...string) {
 	for _, r := range requests {
 		a.exchangeWithin(r, oddWithin)
 	}
 }
 
-// The method sendBurst opens n connections, then sends one request over each of them at the same
-// time.
+// sendBurst opens n connections, then sends one request over each of them at the same time.
 func (a *attackRun) sendBurst(n int, text func(i int) string) {
 	connections := make([]net.Conn, n)
 	var dialing sync.WaitGroup
@@ -131,8 +130,8 @@ func (a *attackRun) sendBurst(n int, text func(i int) string) {
 	group.Wait()
 }
 
-// The type streams is an HTTP/2 connection whose frames the test itself builds. One goroutine may
-// open streams while another one reads.
+// streams is an HTTP/2 connection whose frames the test itself builds. One goroutine may open
+// streams while another one reads.
 type streams struct {
 	net.Conn
 	framer  *http2.Framer
@@ -156,8 +155,8 @@ func (a *attackRun) newStreams() (*streams, error) {
 	return s, s.framer.WriteSettings()
 }
 
-// The method block returns an encoded header block with the pseudo fields and further fields. In
-// the list of fields, each name is followed by its value.
+// streams.block returns an encoded header block with the pseudo fields and further fields. In the
+// list of fields, each name is followed by its value.
 func (s *streams) block(method, target, host string, fields ...string) []byte {
 	s.fields.Reset()
 	all := append([]string{":method", method, ":scheme", "http", ":authority", host, ":path", target}, fields...)
@@ -167,7 +166,7 @@ func (s *streams) block(method, target, host string, fields ...string) []byte {
 	return s.fields.Bytes()
 }
 
-// The method open sends a request without a body, and returns the ID of its stream.
+// streams.open sends a request without a body, and returns the ID of its stream.
 func (s *streams) open(block []byte) (stream uint32, err error) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -176,15 +175,15 @@ func (s *streams) open(block []byte) (stream uint32, err error) {
 	return stream, s.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block, EndHeaders: true, EndStream: true})
 }
 
-// The method write calls the function frame under the lock that serializes writes.
+// streams.write calls the function frame under the lock that serializes writes.
 func (s *streams) write(frame func()) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	frame()
 }
 
-// The method finish reads until n streams have ended or the connection is closed. It returns how
-// many streams have ended.
+// streams.finish reads until n streams have ended or the connection is closed. It returns how many
+// streams have ended.
 func (s *streams) finish(n int) (ended int) {
 	for ended < n {
 		frame, err := s.framer.ReadFrame()

@@ -17,19 +17,19 @@ import (
 	"github.com/penstock/penstock/internal/test/seed"
 )
 
-// The flag allAttacks is set by "make attack".
+// allAttacks is set by "make attack".
 var allAttacks = flag.Bool("attack", false, "run all attacks in all sizes on all fronts, and print what was seen")
 
-// The type attack is one way to try to exceed a limit. Comments also call it a row, because it is a
-// row of the tables in docs/explanation/what-an-attacker-may-try.md.
+// attack is one way to try to exceed a limit. Comments also call it a row, because it is a row of
+// the tables in docs/explanation/what-an-attacker-may-try.md.
 type attack struct {
 	name string
 	// path is the path that the attacker requests, and limit is the number of requests to it that
 	// the policy admits.
 	path  string
 	limit int
-	// The function run performs the attack. All requests that the upstream receives during the
-	// attack count as the attacker's, except for those of the other client.
+	// run performs the attack. All requests that the upstream receives during the attack count as
+	// the attacker's, except for those of the other client.
 	run func(a *attackRun)
 	// fronts lists the fronts to attack; nil means [limiters].
 	fronts []string
@@ -54,8 +54,8 @@ type attack struct {
 	// The function named admits reports whether a request that the upstream received counts against
 	// the limit. If it is nil, every request counts.
 	admits func(r *http.Request) bool
-	// The function plain sends one ordinary request, to use up the rest of the limit. If it is nil,
-	// a GET of path is sent.
+	// plain sends one ordinary request, to use up the rest of the limit. If it is nil, a GET of
+	// path is sent.
 	plain func(a *attackRun) int
 }
 
@@ -97,7 +97,7 @@ type attackRun struct {
 	said   []string // the remarks for the table
 }
 
-// The method site returns the address of the attacked site.
+// attackRun.site returns the address of the attacked site.
 func (a *attackRun) site() string {
 	if a.attack.strict {
 		return a.front.strict
@@ -105,7 +105,7 @@ func (a *attackRun) site() string {
 	return a.front.address
 }
 
-// The method note adds a remark to the row of the table.
+// attackRun.note adds a remark to the row of the table.
 func (a *attackRun) note(format string, args ...any) {
 	a.said = append(a.said, fmt.Sprintf(format, args...))
 }
@@ -129,7 +129,7 @@ type outcome struct {
 	broken         int // the number of assertions that failed
 }
 
-// The variable attacks lists all rows.
+// attacks lists all rows.
 var attacks = slices.Concat(bursts, floods, targetAttacks, addressAttacks, tokenAttacks, bodyAttacks, abortAttacks, frameAttacks, http3Attacks, redisAttacks)
 
 // TestAttacks runs the attacks against the fronts, one at a time. After each attack, the upstream
@@ -250,15 +250,14 @@ func (row *attack) runOn(t *testing.T, f *front, up *countingUpstream, seed uint
 	return o
 }
 
-// The variable attackers counts the attackers so far. Each attacker and each other client has its
-// own address, so that attacks share processes but not counters.
+// attackers counts the attackers so far. Each attacker and each other client has its own address,
+// so that attacks share processes but not counters.
 var attackers int
 
-// The function loopback returns the n-th address of a part of 127.0.0.0/8 from which only this test
-// connects.
+// loopback returns the n-th address of a part of 127.0.0.0/8 from which only this test connects.
 func loopback(n int) string { return fmt.Sprintf("127.77.%d.%d", n/250, n%250+1) }
 
-// The method exhaust sends plain requests until the attacker is denied several times in a row.
+// attackRun.exhaust sends plain requests until the attacker is denied several times in a row.
 func (a *attackRun) exhaust(o *outcome) {
 	const inARow = 5
 	ask := a.attack.plain
@@ -282,7 +281,7 @@ func (a *attackRun) sendPlain() int {
 	return status
 }
 
-// The method assert checks the conditions that must hold after every attack.
+// outcome.assert checks the conditions that must hold after every attack.
 func (o *outcome) assert(t *testing.T) {
 	t.Helper()
 	t.Log(o.summarize())
@@ -355,7 +354,7 @@ func attackTable(table []outcome) string {
 	return text.String()
 }
 
-// The function discard reads a body to its end and closes it.
+// discard reads a body to its end and closes it.
 func discard(body io.ReadCloser) {
 	_, _ = io.Copy(io.Discard, body)
 	_ = body.Close()

@@ -42,21 +42,22 @@ func startCountingUpstream(t testing.TB) *countingUpstream {
 	return u
 }
 
-// The method begin resets the counts before an attack.
+// countingUpstream.begin resets the counts before an attack.
 func (u *countingUpstream) begin(admits func(r *http.Request) bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.admits, u.count, u.targets = admits, 0, nil
 }
 
-// The method admitted returns how many requests of the attacker have arrived since begin.
+// countingUpstream.admitted returns how many requests of the attacker have arrived since begin.
 func (u *countingUpstream) admitted() int {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.count
 }
 
-// The method remember records a description of the request for the message of an attack that fails.
+// countingUpstream.remember records a description of the request for the message of an attack that
+// fails.
 func (u *countingUpstream) remember(r *http.Request) {
 	const most, length = 24, 120
 	if len(u.targets) < most {
@@ -70,7 +71,7 @@ func (u *countingUpstream) remember(r *http.Request) {
 	}
 }
 
-// The method seen returns the descriptions of the first requests that were counted.
+// countingUpstream.seen returns the descriptions of the first requests that were counted.
 func (u *countingUpstream) seen() string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -131,8 +132,8 @@ func streamCost(w http.ResponseWriter, r *http.Request) {
 	_, _ = fmt.Fprintf(w, "data: {\"usage\":{\"total_tokens\":%d}}\n\n", costEach)
 }
 
-// The function expandingBody returns an event stream of almost 16 MiB, which gzip compresses to
-// 20 KB. The text takes long to parse. The last event contains the cost.
+// expandingBody returns an event stream of almost 16 MiB, which gzip compresses to 20 KB. The text
+// takes long to parse. The last event contains the cost.
 var expandingBody = sync.OnceValue(func() []byte {
 	var body bytes.Buffer
 	w := gzip.NewWriter(&body)
@@ -199,15 +200,15 @@ func manyFields(w http.ResponseWriter) {
 	_, _ = io.WriteString(w, "ok")
 }
 
-// The function announced announces a trailer and never sends it.
+// announced announces a trailer and never sends it.
 func announced(w http.ResponseWriter) {
 	w.Header().Set("Trailer", "X-Cost")
 	_, _ = io.WriteString(w, "ok")
 }
 
-// The function repeat answers with more header fields than Envoy accepts if the client has sent the
-// field X-Repeat. Envoy then answers 502 in place of the upstream. If the argument fails is set,
-// the status of the upstream is 401.
+// repeat answers with more header fields than Envoy accepts if the client has sent the field
+// X-Repeat. Envoy then answers 502 in place of the upstream. If the argument fails is set, the
+// status of the upstream is 401.
 func repeat(w http.ResponseWriter, r *http.Request, fails bool) {
 	text := r.Header.Get("X-Repeat")
 	if text == "" {
@@ -264,8 +265,8 @@ func readAsAdmin(escaped string) bool {
 	return false
 }
 
-// The function withoutCase converts a path in the way of servers that ignore case. The letters
-// U+0130 and U+0131 become an i when their case is changed.
+// withoutCase converts a path in the way of servers that ignore case. The letters U+0130 and U+0131
+// become an i when their case is changed.
 func withoutCase(path string) string { return strings.ToLower(strings.ToUpper(path)) }
 
 // withoutParameters drops everything after a semicolon from each segment.

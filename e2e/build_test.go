@@ -22,7 +22,7 @@ import (
 // built, such as bin/ after "make build".
 const builtVariable = "PENSTOCK_BIN"
 
-// The variable built is a temporary folder for the programs that this run builds.
+// built is a temporary folder for the programs that this run builds.
 var built string
 
 // parallelDefault is the least number of tests that run at a time if -parallel is not given. Tests
@@ -146,7 +146,7 @@ func compileModule(name string, flags ...string) (string, error) {
 	return path, run(exec.Command("go", append(args, "../envoy-module")...))
 }
 
-// The function run runs a build. The error contains the output of the build.
+// run runs a build. The error contains the output of the build.
 func run(command *exec.Cmd) error {
 	if out, err := command.CombinedOutput(); err != nil {
 		return fmt.Errorf("%v: %w\n%s", command.Args, err, out)
@@ -160,7 +160,7 @@ func caddyProgram(t testing.TB) string { return mustBuild(t, buildCaddy) }
 // penstockProgram returns the path of the penstock command.
 func penstockProgram(t testing.TB) string { return mustBuild(t, buildPenstock) }
 
-// The function wasm returns the path of the filter as users load it.
+// wasm returns the path of the filter as users load it.
 func wasm(t testing.TB) string { return mustBuild(t, buildWasm) }
 
 // module returns the path of the native module as users load it.

@@ -47,7 +47,7 @@ func startCaddyOf(t testing.TB, program, caddyfile string, env ...string) *proce
 	return p
 }
 
-// The method run starts the process.
+// process.run starts the process.
 func (p *process) run(t testing.TB) {
 	t.Helper()
 	command := exec.Command(either(p.program, caddyProgram(t)), "run", "--config", p.file)
@@ -105,7 +105,7 @@ func (p *process) copyPolicies() {
 	}
 }
 
-// The method reload reads the Caddyfile again, as `caddy reload` does.
+// process.reload reads the Caddyfile again, as `caddy reload` does.
 func (p *process) reload() error {
 	out, err := exec.Command(caddyProgram(p.t), "reload", "--force", "--address", p.admin, "--config", p.file).CombinedOutput()
 	if err != nil {
@@ -114,7 +114,7 @@ func (p *process) reload() error {
 	return nil
 }
 
-// The type answer is a response to a request.
+// answer is a response to a request.
 type answer struct {
 	status int
 	header http.Header
@@ -135,7 +135,7 @@ func (p *process) get(path string) answer {
 	return answer{response.StatusCode, response.Header, string(body)}
 }
 
-// The method scrape returns the metrics.
+// process.scrape returns the metrics.
 func (p *process) scrape() string {
 	p.t.Helper()
 	response, err := http.Get("http://" + p.admin + "/metrics")

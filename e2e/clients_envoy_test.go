@@ -53,7 +53,7 @@ func newDirectedEnvoy(t *testing.T, service bool, field string, denied int) *dir
 	return d
 }
 
-// The method start starts the bridge. It waits until the bridge decides requests, which it finds
+// directedEnvoy.start starts the bridge. It waits until the bridge decides requests, which it finds
 // out as the given client.
 func (d *directedEnvoy) start(t *testing.T, policy, client string) {
 	t.Helper()
@@ -101,13 +101,13 @@ func TestDirectoryBehindEnvoy(t *testing.T) {
 	}
 }
 
-// The method edit changes the record of a client with the command penstock client.
+// directedEnvoy.edit changes the record of a client with the command penstock client.
 func (d *directedEnvoy) edit(t *testing.T, args ...string) {
 	t.Helper()
 	penstock(t, append(append([]string{"client"}, args...), "--reason", "a test", "--redis", d.redis.URL())...).mustSucceed(t)
 }
 
-// The method askOnNewConnection sends a request over a new connection. Any worker may receive it.
+// askOnNewConnection sends a request over a new connection. Any worker may receive it.
 func (d *directedEnvoy) askOnNewConnection(path, user string) (answer, error) {
 	return ask(&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, "http://"+d.address+path, d.field, user)
 }
@@ -122,10 +122,9 @@ func (d *directedEnvoy) status(t *testing.T, path, user string) int {
 	return a.status
 }
 
-// The method awaitStatus sends requests of a user until one of them gets the given status, and logs
-// how long that takes. A remembered denial can delay the change by up to a second, and a busy
-// machine can delay it by more. Then the method waits until the other workers answer with this
-// status as well.
+// awaitStatus sends requests of a user until one of them gets the given status, and logs how long
+// that takes. A remembered denial can delay the change by up to a second, and a busy machine can
+// delay it by more. Then the method waits until the other workers answer with this status as well.
 func (d *directedEnvoy) awaitStatus(t *testing.T, what, path, user string, status int) {
 	t.Helper()
 	began := time.Now()

@@ -19,7 +19,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The constant directed is a Caddyfile with a directory of clients.
+// directed is a Caddyfile with a directory of clients.
 const directed = `{
 	admin ADMIN
 	penstock {

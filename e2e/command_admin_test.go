@@ -12,8 +12,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The constant operated is a Caddyfile for tests of the operators' commands. ADMIN is replaced by
-// the address of the admin endpoint.
+// operated is a Caddyfile for tests of the operators' commands. ADMIN is replaced by the address of
+// the admin endpoint.
 const operated = `{
 	admin ADMIN
 	penstock {
@@ -60,7 +60,7 @@ func startOperated(t *testing.T, admin string) (p *process, file *policyFile) {
 	return p, file
 }
 
-// The method statuses sends n requests as a user and returns the statuses of the answers.
+// process.statuses sends n requests as a user and returns the statuses of the answers.
 func (p *process) statuses(user string, n int) (all []int) {
 	for range n {
 		all = append(all, p.ask(p.t.Context(), "GET", "/api", "X-User", user).status)
@@ -159,8 +159,8 @@ func checkOperating(t *testing.T, p *process, file *policyFile, admin string) {
 	mistakes(t, ask)
 }
 
-// The function mistakes runs commands with wrong arguments, and checks that each fails with a
-// message that contains a remedy. Before that, it checks two commands that print tables.
+// mistakes runs commands with wrong arguments, and checks that each fails with a message that
+// contains a remedy. Before that, it checks two commands that print tables.
 func mistakes(t *testing.T, ask func(args ...string) commandResult) {
 	if table := ask("rules").mustSucceed(t); !strings.HasPrefix(table, "POLICY ") || !strings.Contains(table, "path /api") {
 		t.Errorf("rules prints %s", table)

@@ -29,8 +29,8 @@ const explainedHead = `	admin ADMIN
 	}
 `
 
-// The type explainedCaddy is a Caddy that counts in Redis. The command penstock explain must
-// predict its decisions.
+// explainedCaddy is a Caddy that counts in Redis. The command penstock explain must predict its
+// decisions.
 type explainedCaddy struct {
 	*process
 	t     *testing.T
@@ -71,7 +71,7 @@ func (e *explanation) keys() (keys []string) {
 	return keys
 }
 
-// The method explain runs penstock explain for a request under a policy file.
+// explainedCaddy.explain runs penstock explain for a request under a policy file.
 func (e *explainedCaddy) explain(file, name string, r request) (reported explanation) {
 	e.t.Helper()
 	args := []string{"explain", "--json", "--policy", file, "--redis", e.redis.URL(), "--method", r.method,
@@ -89,7 +89,7 @@ func (e *explainedCaddy) explain(file, name string, r request) (reported explana
 	return reported
 }
 
-// The method send sends the request and returns the status of the answer.
+// explainedCaddy.send sends the request and returns the status of the answer.
 func (e *explainedCaddy) send(r request) int {
 	e.t.Helper()
 	asked, err := http.NewRequestWithContext(e.t.Context(), r.method, "http://"+e.address+r.path, nil)
@@ -109,7 +109,7 @@ func (e *explainedCaddy) send(r request) int {
 	return response.StatusCode
 }
 
-// The method dump returns all counters in Redis by key, except for the sums of sliding logs.
+// explainedCaddy.dump returns all counters in Redis by key, except for the sums of sliding logs.
 func (e *explainedCaddy) dump() map[string]string {
 	e.t.Helper()
 	client, all := e.redis.Client(), map[string]string{}
@@ -121,7 +121,7 @@ func (e *explainedCaddy) dump() map[string]string {
 	return all
 }
 
-// The method compare explains a request under the policy files, sends it, and compares the
+// explainedCaddy.compare explains a request under the policy files, sends it, and compares the
 // predicted keys and status with the actual ones. It returns the number of keys.
 func (e *explainedCaddy) compare(name string, r request, files ...string) int {
 	e.t.Helper()
@@ -148,7 +148,7 @@ func (e *explainedCaddy) compare(name string, r request, files ...string) int {
 	return len(keys)
 }
 
-// The method predict explains a request while Redis is empty, and checks that penstock explain
+// explainedCaddy.predict explains a request while Redis is empty, and checks that penstock explain
 // writes nothing. If there are keys afterwards, the settlement of the previous request may have
 // written them, so the method tries again. Keys that explain writes would appear each time.
 func (e *explainedCaddy) predict(name string, r request, files []string) (keys []string, status int) {
@@ -258,7 +258,7 @@ func (e *explainedCaddy) explainCharged(file string, r request) {
 	}
 }
 
-// The method read returns the Caddyfile.
+// process.read returns the Caddyfile.
 func (p *process) read() string {
 	p.t.Helper()
 	text, err := os.ReadFile(p.file)

@@ -13,7 +13,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The type list is a field of a policy that has one value or several.
+// list is a field of a policy that has one value or several.
 type list []string
 
 func (l *list) UnmarshalJSON(text []byte) error {
@@ -25,8 +25,8 @@ func (l *list) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, (*[]string)(l))
 }
 
-// The method first returns a text that matches the first pattern of the list, or the given default
-// if the list is empty.
+// list.first returns a text that matches the first pattern of the list, or the given default if the
+// list is empty.
 func (l list) first(otherwise string) string {
 	if len(l) == 0 {
 		return otherwise
@@ -65,7 +65,7 @@ func (reported *rulesReport) matchingRequests() (requests []request) {
 	return requests
 }
 
-// The function reference returns the text of all pages in docs/reference.
+// reference returns the text of all pages in docs/reference.
 func reference(t *testing.T) string {
 	t.Helper()
 	pages, err := filepath.Glob("../docs/reference/*.md")

@@ -19,7 +19,7 @@ type commandResult struct {
 	status           int
 }
 
-// The function penstock runs the penstock command.
+// penstock runs the penstock command.
 func penstock(t testing.TB, args ...string) commandResult {
 	t.Helper()
 	var out, diagnostics bytes.Buffer
@@ -66,7 +66,7 @@ func (s commandResult) endsWith(t testing.TB, status int, wants ...string) {
 	}
 }
 
-// The method read decodes the JSON that a command printed.
+// commandResult.read decodes the JSON that a command printed.
 func (s commandResult) read(t testing.TB, into any) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(s.mustSucceed(t)), into); err != nil {

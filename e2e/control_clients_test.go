@@ -18,7 +18,7 @@ import (
 // usersTried is the number of clients with which a share of the clients is tested.
 const usersTried = 24
 
-// The method reported waits until exactly the given number of nodes have reported themselves in
+// policyPlane.reported waits until exactly the given number of nodes have reported themselves in
 // Redis.
 func (p *policyPlane) reported(nodes int) {
 	p.t.Helper()
@@ -27,7 +27,7 @@ func (p *policyPlane) reported(nodes int) {
 	})
 }
 
-// The method candidate returns the revision of the published candidate, or 0 if there is none.
+// policyPlane.candidate returns the revision of the published candidate, or 0 if there is none.
 func (p *policyPlane) candidate() int64 {
 	p.t.Helper()
 	var found struct{ Publication struct{ Candidate int64 } }
@@ -38,7 +38,7 @@ func (p *policyPlane) candidate() int64 {
 	return found.Publication.Candidate
 }
 
-// The method lastChange fails the test unless the last change contains all the given texts.
+// lastChange fails the test unless the last change contains all the given texts.
 func (p *policyPlane) lastChange(wants ...string) {
 	p.t.Helper()
 	_, text := p.send("GET", "/v1/changes?limit=1", "")

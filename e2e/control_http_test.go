@@ -24,8 +24,8 @@ import (
 	"github.com/penstock/penstock/internal/test/freeport"
 )
 
-// The type controlPath is a proxy between nodes and a control plane. It counts the answers, and can
-// replace them.
+// controlPath is a proxy between nodes and a control plane. It counts the answers, and can replace
+// them.
 type controlPath struct {
 	url string
 
@@ -61,7 +61,7 @@ func (c *controlPath) count(status int) int {
 	return c.seen[status]
 }
 
-// The method answer makes the proxy replace the text of each answer. If text is nil, the proxy
+// controlPath.answer makes the proxy replace the text of each answer. If text is nil, the proxy
 // passes answers on.
 func (c *controlPath) answer(text []byte) {
 	c.mu.Lock()
@@ -79,7 +79,7 @@ func (c *controlPath) answer(text []byte) {
 	}
 }
 
-// The type memoryNode is a Caddy without a Redis. Its counters are in memory.
+// memoryNode is a Caddy without a Redis. Its counters are in memory.
 type memoryNode struct {
 	*process
 	plane           *policyPlane
@@ -114,7 +114,7 @@ func (p *policyPlane) memoryNode(from *controlPath, tokenFile, name string) *mem
 	return n
 }
 
-// The method looks makes the node read its policy now, and returns the limit that the node reports
+// memoryNode.looks makes the node read its policy now, and returns the limit that the node reports
 // to a user.
 func (n *memoryNode) looks(user string) string {
 	_ = penstock(n.t, "reload", "--admin", n.admin)
@@ -126,7 +126,7 @@ func (n *memoryNode) await(limit string) {
 	eventually.Until(n.t, controlPatience, n.name+" has the limit "+limit, func() bool { return n.looks("bob") == limit })
 }
 
-// The method published runs penstock control policy publish, and waits until Redis has the
+// policyPlane.published runs penstock control policy publish, and waits until Redis has the
 // publication.
 func (p *policyPlane) published(args ...string) {
 	p.t.Helper()
@@ -135,7 +135,7 @@ func (p *policyPlane) published(args ...string) {
 	eventually.Until(p.t, controlPatience, "Redis has the publication", func() bool { return p.text() != before })
 }
 
-// The method text returns the published text in Redis.
+// policyPlane.text returns the published text in Redis.
 func (p *policyPlane) text() string { return p.redis.Client().Get(p.t.Context(), publishedKey).Val() }
 
 // TestPoliciesOverHTTP publishes policies to nodes without Redis: to all nodes, in shadow, to a
@@ -205,7 +205,7 @@ func TestPoliciesOverHTTP(t *testing.T) {
 	p.outlives(node)
 }
 
-// The method outlives tests that a node keeps its policy after the control plane was killed, even
+// policyPlane.outlives tests that a node keeps its policy after the control plane was killed, even
 // if the node is restarted.
 func (p *policyPlane) outlives(node *memoryNode) {
 	t := p.t
@@ -277,7 +277,7 @@ func TestPoliciesOverHTTPAreVerified(t *testing.T) {
 	accepted(2)
 }
 
-// The method refuses tests that a node rejects the answer that it gets, and keeps its policy. The
+// policyPlane.refuses tests that a node rejects the answer that it gets, and keeps its policy. The
 // argument want is a part of the expected error.
 func (p *policyPlane) refuses(node *memoryNode, what, want string) {
 	t := p.t

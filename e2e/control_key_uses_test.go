@@ -34,7 +34,7 @@ func startKeyUser(t *testing.T, redis string) *keyUser {
 	return &keyUser{startControl(t, pgtest.Database(t), redis, ""), t, time.Now().Truncate(time.Second)}
 }
 
-// The method run runs "penstock key".
+// keyUser.run runs "penstock key".
 func (u *keyUser) run(args ...string) commandResult {
 	u.t.Helper()
 	token := filepath.Join(u.t.TempDir(), "token")
@@ -42,7 +42,7 @@ func (u *keyUser) run(args ...string) commandResult {
 	return penstock(u.t, append(append([]string{"key"}, args...), "--control", "http://"+u.address, "--control-token-file", token)...)
 }
 
-// The method make creates two keys with one name: the second is the successor of the first.
+// keyUser.make creates two keys with one name: the second is the successor of the first.
 func (u *keyUser) make(name string) (first, second string) {
 	u.t.Helper()
 	var made, next keysMade
@@ -51,7 +51,7 @@ func (u *keyUser) make(name string) (first, second string) {
 	return made.Key, next.Key
 }
 
-// The method named uses returns when each key with a name was last used, by the hashes of the keys.
+// keyUser.uses returns when each key with a name was last used, by the hashes of the keys.
 func (u *keyUser) uses(name string) map[string]time.Time {
 	u.t.Helper()
 	var shown struct {
@@ -71,8 +71,8 @@ func (u *keyUser) uses(name string) map[string]time.Time {
 	return uses
 }
 
-// The method test tests that the control plane soon knows that the first key of a name was used,
-// and then that the second key was used as well.
+// keyUser.test tests that the control plane soon knows that the first key of a name was used, and
+// then that the second key was used as well.
 func (u *keyUser) test(name string, ask func(key string) (status int)) {
 	u.t.Helper()
 	first, second := u.make(name)

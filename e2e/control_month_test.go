@@ -24,8 +24,8 @@ import (
 	"github.com/penstock/penstock/internal/test/s3test"
 )
 
-// The method run runs a command of penstock control. The command has the token and the database of
-// the control plane, and the keys of the S3 server.
+// controlPlane.run runs a command of penstock control. The command has the token and the database
+// of the control plane, and the keys of the S3 server.
 func (c *controlPlane) run(database string, args ...string) commandResult {
 	c.t.Helper()
 	var out, diagnostics bytes.Buffer

@@ -55,7 +55,7 @@ func startPoliciesOf(t *testing.T, database string) *policyPlane {
 	return p
 }
 
-// The method policy runs a command of penstock control policy.
+// policyPlane.policy runs a command of penstock control policy.
 func (p *policyPlane) policy(args ...string) commandResult {
 	p.t.Helper()
 	file := filepath.Join(p.folder, "token")
@@ -63,7 +63,7 @@ func (p *policyPlane) policy(args ...string) commandResult {
 	return penstock(p.t, append(append([]string{"control", "policy"}, args...), "--control", "http://"+p.address, "--control-token-file", file)...)
 }
 
-// The method put writes a revision of the policy, without publishing it.
+// policyPlane.put writes a revision of the policy, without publishing it.
 func (p *policyPlane) put(text string) string {
 	p.t.Helper()
 	file := filepath.Join(p.folder, "shop.yaml")
@@ -71,7 +71,7 @@ func (p *policyPlane) put(text string) string {
 	return p.policy("put", file, "--reason", "a test").mustSucceed(p.t)
 }
 
-// The method caddyfile returns the Caddyfile of a node.
+// policyPlane.caddyfile returns the Caddyfile of a node.
 func (p *policyPlane) caddyfile(node string) string {
 	return `{
 	admin ADMIN
@@ -180,8 +180,8 @@ func TestPoliciesFromTheControlPlane(t *testing.T) {
 	p.testForgery(nodes)
 }
 
-// The method named explains tests penstock control policy explain, for example for a client that
-// has a limit of its own in the directory.
+// policyPlane.explains tests penstock control policy explain, for example for a client that has a
+// limit of its own in the directory.
 func (p *policyPlane) explains() {
 	t := p.t
 	t.Helper()
@@ -199,8 +199,8 @@ func (p *policyPlane) explains() {
 	}
 }
 
-// The method testForgery writes a policy with an invalid signature to Redis, and tests that the
-// nodes reject it. It also tests a node that starts while Redis is away.
+// testForgery writes a policy with an invalid signature to Redis, and tests that the nodes reject
+// it. It also tests a node that starts while Redis is away.
 func (p *policyPlane) testForgery(nodes []*process) {
 	t := p.t
 	t.Helper()

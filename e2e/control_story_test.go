@@ -77,7 +77,7 @@ func startCompany(t *testing.T) *company {
 	return c
 }
 
-// The method run runs a command of the company, and writes the command and its output to the
+// company.run runs a command of the company, and writes the command and its output to the
 // transcript.
 func (c *company) run(args ...string) string {
 	c.t.Helper()
@@ -98,13 +98,13 @@ func (c *company) asks(args ...string) string {
 	return c.run(append(args, "--control=http://"+c.address)...)
 }
 
-// The method log adds a paragraph to the transcript.
+// company.log adds a paragraph to the transcript.
 func (c *company) log(format string, args ...any) {
 	text := strings.NewReplacer(c.names...).Replace(fmt.Sprintf(format, args...))
 	c.told.WriteString(strings.TrimRight(text, "\n") + "\n")
 }
 
-// The method ask sends a request of a customer to a node, and counts the answer.
+// company.ask sends a request of a customer to a node, and counts the answer.
 func (c *company) ask(node *process, customer string) answer {
 	c.t.Helper()
 	a := node.ask(c.t.Context(), "GET", "/api", "X-User", customer)
@@ -175,7 +175,7 @@ func (c *company) opens() {
 	c.holds("c4", 200, "")
 }
 
-// The method upgrades moves a denied customer from the tier free to the tier pro.
+// company.upgrades moves a denied customer from the tier free to the tier pro.
 func (c *company) upgrades() {
 	c.t.Helper()
 	for range 4 {
@@ -195,7 +195,7 @@ func (c *company) grantsUntilFriday() {
 	}
 }
 
-// The method blocksAnAbuser finds the customer with the most denials, and blocks this customer.
+// blocksAnAbuser finds the customer with the most denials, and blocks this customer.
 func (c *company) blocksAnAbuser() {
 	t := c.t
 	t.Helper()
@@ -213,8 +213,8 @@ func (c *company) blocksAnAbuser() {
 	c.holds("c1", 403, "")
 }
 
-// The method publishesABadPolicy publishes a revision that denies nearly everything to one of the
-// two nodes. The revision must be withdrawn automatically.
+// publishesABadPolicy publishes a revision that denies nearly everything to one of the two nodes.
+// The revision must be withdrawn automatically.
 func (c *company) publishesABadPolicy() {
 	t := c.t
 	t.Helper()
@@ -242,7 +242,7 @@ func (c *company) publishesABadPolicy() {
 	}
 }
 
-// The method bills compares the bill with what the nodes answered.
+// company.bills compares the bill with what the nodes answered.
 func (c *company) bills() {
 	t := c.t
 	t.Helper()
@@ -271,7 +271,7 @@ func (c *company) bills() {
 	c.log("# every row is what the nodes answered: %v\n", c.used)
 }
 
-// The method archives moves an old month to the archive, verifies it, and restores it.
+// company.archives moves an old month to the archive, verifies it, and restores it.
 func (c *company) archives() {
 	t := c.t
 	t.Helper()

@@ -68,7 +68,7 @@ func startControlAt(t *testing.T, address, database, redis, token string, args .
 // readiness is the answer of /readyz.
 type readiness struct{ Database, Schema, Redis, Publisher, OIDC string }
 
-// The method ready requests /readyz. The status is 0 if there is no answer.
+// controlPlane.ready requests /readyz. The status is 0 if there is no answer.
 func (c *controlPlane) ready() (status int, r readiness) {
 	response, err := http.Get("http://" + c.address + "/readyz")
 	if err != nil {
@@ -79,7 +79,7 @@ func (c *controlPlane) ready() (status int, r readiness) {
 	return response.StatusCode, r
 }
 
-// The method send sends a request with the token, and returns the status and the body of the
+// controlPlane.send sends a request with the token, and returns the status and the body of the
 // answer.
 func (c *controlPlane) send(method, path, body string) (status int, text string) {
 	c.t.Helper()
@@ -101,7 +101,7 @@ func (c *controlPlane) send(method, path, body string) (status int, text string)
 	return response.StatusCode, string(answer)
 }
 
-// The method edit makes an edit of a client through the API.
+// controlPlane.edit makes an edit of a client through the API.
 func (c *controlPlane) edit(client, action string) {
 	c.t.Helper()
 	path := "/v1/clients/" + url.PathEscape(client) + "/edits"
@@ -110,8 +110,8 @@ func (c *controlPlane) edit(client, action string) {
 	}
 }
 
-// The method client runs "penstock client" with the arguments, and with the flags that make it call
-// the control plane.
+// controlPlane.client runs "penstock client" with the arguments, and with the flags that make it
+// call the control plane.
 func (c *controlPlane) client(args ...string) commandResult {
 	c.t.Helper()
 	file := filepath.Join(c.t.TempDir(), "token")

@@ -335,8 +335,8 @@ func TestATokenOfANodeOnlySends(t *testing.T) {
 // instantInAnHour returns the time in an hour, in the form that the API expects.
 func instantInAnHour() string { return time.Now().Add(time.Hour).UTC().Format(time.RFC3339) }
 
-// The function readGzip returns the text of a compressed file. It returns "" if the file has just
-// been sent and removed.
+// readGzip returns the text of a compressed file. It returns "" if the file has just been sent and
+// removed.
 func readGzip(t *testing.T, path string) string {
 	t.Helper()
 	file, err := os.Open(path)

@@ -105,7 +105,7 @@ func TestAResetTakesEffect(t *testing.T) {
 	t.Logf("the other one felt it %v after, of %v at most", time.Since(start), rememberedMax)
 }
 
-// The method operate runs an operators' command for the client with the given address.
+// process.operate runs an operators' command for the client with the given address.
 func (p *process) operate(t *testing.T, command, address string) (reported clientReport) {
 	t.Helper()
 	penstock(t, command, "--json", "--admin", p.admin, "--client", "ip:"+address).read(t, &reported)

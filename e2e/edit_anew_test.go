@@ -82,7 +82,7 @@ func TestTheLogSaysWhichCountersBeginAnew(t *testing.T) {
 	}
 }
 
-// The method checkEdit makes the edit, which is the nth, and checks the line that Caddy logs.
+// checkEdit makes the edit, which is the nth, and checks the line that Caddy logs.
 func (p *process) checkEdit(t *testing.T, file *policyFile, edit anewEdit, nth int) {
 	t.Helper()
 	file.edit("name: shop\n" + edit.text)

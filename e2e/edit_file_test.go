@@ -21,8 +21,7 @@ type policyFile struct {
 	remove func()
 }
 
-// The function newRenamedFile returns a policy file. An edit replaces it by another file, as
-// editors do.
+// newRenamedFile returns a policy file. An edit replaces it by another file, as editors do.
 func newRenamedFile(t testing.TB, path string) *policyFile {
 	f := &policyFile{t: t, path: path}
 	f.edit = func(text string) {
@@ -33,15 +32,14 @@ func newRenamedFile(t testing.TB, path string) *policyFile {
 	return f
 }
 
-// The function overwritten returns a policy file. An edit truncates and rewrites it, as shells do.
+// overwritten returns a policy file. An edit truncates and rewrites it, as shells do.
 func overwritten(t testing.TB, path string) *policyFile {
 	f := newRenamedFile(t, path)
 	f.edit = func(text string) { f.check(os.WriteFile(path, []byte(text), 0o600)) }
 	return f
 }
 
-// The function newAlternatingFile returns a policy file. Edits alternately replace and overwrite
-// it.
+// newAlternatingFile returns a policy file. Edits alternately replace and overwrite it.
 func newAlternatingFile(t testing.TB, path string) *policyFile {
 	ways, n := [2]*policyFile{newRenamedFile(t, path), overwritten(t, path)}, 0
 	f := newRenamedFile(t, path)
@@ -52,9 +50,8 @@ func newAlternatingFile(t testing.TB, path string) *policyFile {
 	return f
 }
 
-// The function newMountedFile returns a file as Kubernetes mounts it: policy.yaml links to
-// ..data/policy.yaml, and ..data to a dated folder. An edit links ..data to a new folder and
-// removes the previous one.
+// newMountedFile returns a file as Kubernetes mounts it: policy.yaml links to ..data/policy.yaml,
+// and ..data to a dated folder. An edit links ..data to a new folder and removes the previous one.
 func newMountedFile(t testing.TB, path string) *policyFile {
 	f := &policyFile{t: t, path: path}
 	volume, file := filepath.Split(path)
@@ -127,5 +124,5 @@ func (p *process) edits(policy, result string) int {
 	return int(p.metric(fmt.Sprintf("penstock_policy_reloads_total{policy=%q,result=%q}", policy, result)))
 }
 
-// The variable oversized is a text that is larger than a policy may be.
+// oversized is a text that is larger than a policy may be.
 var oversized = string(bytes.Repeat([]byte("# nothing\n"), 1<<19))

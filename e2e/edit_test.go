@@ -33,8 +33,7 @@ const editedCaddyfile = `{
 }
 `
 
-// The type trio is three Caddys that share one Redis. Each Caddy has a file of its own with the
-// same policy.
+// trio is three Caddys that share one Redis. Each Caddy has a file of its own with the same policy.
 type trio struct {
 	t     *testing.T
 	redis *redistest.Server
@@ -57,15 +56,15 @@ func startTrio(t *testing.T, text string) *trio {
 	return f
 }
 
-// The method edit writes text to all files.
+// trio.edit writes text to all files.
 func (f *trio) edit(text string) {
 	for _, file := range f.files {
 		file.edit(text)
 	}
 }
 
-// The method follow waits until all nodes report the same version, other than the version before,
-// and returns the new version.
+// trio.follow waits until all nodes report the same version, other than the version before, and
+// returns the new version.
 func (f *trio) follow(before string) (version string) {
 	f.t.Helper()
 	eventually.Until(f.t, patience, "all nodes follow the edit", func() bool {
@@ -75,8 +74,8 @@ func (f *trio) follow(before string) (version string) {
 	return version
 }
 
-// The method startLoad sends requests for /windowed and /bursty to every node until done is closed.
-// The pace is slow enough not to overload the machine, and fast enough to use up new units soon.
+// startLoad sends requests for /windowed and /bursty to every node until done is closed. The pace
+// is slow enough not to overload the machine, and fast enough to use up new units soon.
 func (f *trio) startLoad(done <-chan struct{}) *sync.WaitGroup {
 	const connections, pace = 3, 25 * time.Millisecond
 	group := new(sync.WaitGroup)
@@ -102,7 +101,7 @@ func (f *trio) startLoad(done <-chan struct{}) *sync.WaitGroup {
 	return group
 }
 
-// The type revision is the state that the edits change.
+// revision is the state that the edits change.
 type revision struct {
 	number       int
 	count, burst int
@@ -124,7 +123,7 @@ func (e *revision) text() string {
 	return fmt.Sprintf("# revision %d\nname: shop\nrules:\n  - %s\n", e.number, strings.Join(rules, "\n  - "))
 }
 
-// The method next moves to the next revision. Every third revision lowers the limits. Each of the
+// revision.next moves to the next revision. Every third revision lowers the limits. Each of the
 // others raises them above those of all previous revisions.
 func (e *revision) next() (raised bool) {
 	e.number++
@@ -209,7 +208,7 @@ func TestEditsUnderLoadAreExact(t *testing.T) {
 		f.windowed.refused.Load(), f.bursty.refused.Load(), time.Duration(f.windowed.slowest.Load()))
 }
 
-// The method checkWrongEdit makes a wrong edit and waits until every node has logged its mistake.
+// checkWrongEdit makes a wrong edit and waits until every node has logged its mistake.
 func (f *trio) checkWrongEdit(text, wants, version string) {
 	f.t.Helper()
 	var before []int

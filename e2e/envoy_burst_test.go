@@ -20,7 +20,7 @@ import (
 // noFilter is a filter that does nothing.
 const noFilter = `{name: envoy.filters.http.cors, typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.cors.v3.Cors}}`
 
-// The type served counts the requests that reach an upstream, by client.
+// served counts the requests that reach an upstream, by client.
 type served struct{ byClient sync.Map }
 
 func (s *served) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -50,8 +50,8 @@ func h2c(t testing.TB, address string) *http.Client {
 	return client
 }
 
-// The function sendBurst sends many requests of one client at once. It returns the number of
-// answers by status. The status 0 means that there was no answer.
+// sendBurst sends many requests of one client at once. It returns the number of answers by status.
+// The status 0 means that there was no answer.
 func sendBurst(t testing.TB, address, client string, connections, each int) map[int]int {
 	t.Helper()
 	var clients []*http.Client

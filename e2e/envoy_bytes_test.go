@@ -88,7 +88,7 @@ func TestEnvoySendsBytes(t *testing.T) {
 	}
 }
 
-// The method metrics returns the bridge's metrics.
+// bridge.metrics returns the bridge's metrics.
 func (b *bridge) metrics(t *testing.T) string {
 	t.Helper()
 	a, err := ask(&http.Client{Transport: b.transport()}, "http://penstock/metrics", "Authorization", "Bearer "+bridgeToken)

@@ -21,8 +21,8 @@ const watchedFilter = `{name: penstock, config_discovery: {
     type_urls: [type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm],
     config_source: {resource_api_version: V3, path_config_source: {path: FOLDER/filter.yaml, watched_directory: {path: FOLDER}}}}}`
 
-// The function newWatchedSite returns a site whose filter is configured by a file, and a function
-// that writes the file. For each version of the file, Envoy creates a new plugin in each worker.
+// newWatchedSite returns a site whose filter is configured by a file, and a function that writes
+// the file. For each version of the file, Envoy creates a new plugin in each worker.
 func newWatchedSite(t *testing.T) (s *site, write func(version int)) {
 	t.Helper()
 	folder := t.TempDir()

@@ -168,7 +168,7 @@ func (x *checkout) isFree(t *testing.T, network, address string) {
 	}
 }
 
-// The method get requests a path that the policy limits.
+// checkout.get requests a path that the policy limits.
 func (x *checkout) get(t *testing.T, header ...string) answer {
 	t.Helper()
 	const envoy = 1

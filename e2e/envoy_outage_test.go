@@ -36,7 +36,7 @@ func (s *site) outlivesOutages(t *testing.T, word string) {
 	}
 }
 
-// The method testFailure sends requests before, during and after a failure, and checks the answers.
+// testFailure sends requests before, during and after a failure, and checks the answers.
 func (s *site) testFailure(t *testing.T, word, counter string, fail func(wait func())) {
 	const outage = 1500 * time.Millisecond
 	before := s.envoy.counter("penstock." + counter)

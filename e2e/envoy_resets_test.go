@@ -93,8 +93,8 @@ func (s *site) resetAll(t *testing.T, path, cluster string) {
 // connection of a client that resets most of its streams.
 const resetsEach = 490
 
-// The method resetStreams opens streams over several connections, and resets each of them at once.
-// All frames of a connection are written together.
+// resetStreams opens streams over several connections, and resets each of them at once. All frames
+// of a connection are written together.
 func (s *site) resetStreams(t *testing.T, path string, connections int) {
 	t.Helper()
 	var text, block bytes.Buffer
@@ -140,8 +140,8 @@ func (s *site) resetStreams(t *testing.T, path string, connections int) {
 	group.Wait()
 }
 
-// The function awaitPong reads until Envoy has answered a PING, and thus read the frames before it,
-// or has closed the connection.
+// awaitPong reads until Envoy has answered a PING, and thus read the frames before it, or has
+// closed the connection.
 func awaitPong(c net.Conn) {
 	framer := http2.NewFramer(io.Discard, c)
 	for {

@@ -88,7 +88,7 @@ var same = []struct {
 	{method: "GET", path: "/merged", from: "192.0.2.5"},
 }
 
-// The function serveOwnLimit is the handler of an upstream that has its own rate limit for /merged.
+// serveOwnLimit is the handler of an upstream that has its own rate limit for /merged.
 func serveOwnLimit(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	if r.URL.Path == "/merged" {
@@ -144,7 +144,7 @@ func TestCaddyAndEnvoyAnswerAlike(t *testing.T) {
 	}
 }
 
-// The type bareAnswer is an answer without times, and without the fields that are the proxy's own.
+// bareAnswer is an answer without times, and without the fields that are the proxy's own.
 type bareAnswer struct {
 	Status int
 	Header map[string][]string

@@ -52,7 +52,7 @@ func newEnvoyPool() *envoyPool {
 	return p
 }
 
-// The method take returns an unused Envoy, or nil if the test must start one.
+// envoyPool.take returns an unused Envoy, or nil if the test must start one.
 func (p *envoyPool) take(t testing.TB) *sharedEnvoy {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -112,7 +112,7 @@ static_resources:
 // filters.
 const discoveryCluster = "discovery"
 
-// The method discoverySocket returns the path at which the server of discoveryCluster listens.
+// discoverySocket returns the path at which the server of discoveryCluster listens.
 func (shared *sharedEnvoy) discoverySocket() string { return filepath.Join(shared.folder, "discovery") }
 
 // useEnvoy is like startEnvoy, but the process may have served other tests before, and the filter
@@ -212,7 +212,7 @@ func (shared *sharedEnvoy) release(t testing.TB, e *envoy) {
 	unused = shared
 }
 
-// The method stop ends the process.
+// sharedEnvoy.stop ends the process.
 func (shared *sharedEnvoy) stop() {
 	shared.server.signal(syscall.SIGTERM)
 	select {
@@ -230,7 +230,7 @@ func stopSharedEnvoys() {
 	}
 }
 
-// The method update replaces a file of resources, and waits until Envoy has accepted it.
+// envoy.update replaces a file of resources, and waits until Envoy has accepted it.
 func (e *envoy) update(shared *sharedEnvoy, file, stats, kind string, all []string) {
 	e.t.Helper()
 	accepted, rejected := e.stat(stats+"update_success"), e.stat(stats+"update_rejected")
@@ -251,7 +251,7 @@ func (e *envoy) update(shared *sharedEnvoy, file, stats, kind string, all []stri
 	})
 }
 
-// The function resources returns the text of a file with resources of one kind.
+// resources returns the text of a file with resources of one kind.
 func resources(version int, kind string, all []string) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "version_info: \"%d\"\nresources:", version)
@@ -286,8 +286,8 @@ func (e *envoy) filterCounters() map[string]int {
 	return all
 }
 
-// The method counter returns by how much a counter of the filter has grown since the test began to
-// use this Envoy. The counters are for all sites together.
+// envoy.counter returns by how much a counter of the filter has grown since the test began to use
+// this Envoy. The counters are for all sites together.
 func (e *envoy) counter(name string) int {
 	e.t.Helper()
 	name = "wasmcustom." + name

@@ -32,8 +32,8 @@ var envoyProgram = either(os.Getenv(envoyVariable), "../.cache/envoy/bin/envoy")
 // takes long.
 const envoyPatience = 3 * time.Minute
 
-// The type site is a listener of an Envoy, with the filter in front of the upstream. An Envoy takes
-// seconds to start, so it usually has many sites. Each site has its own bridge.
+// site is a listener of an Envoy, with the filter in front of the upstream. An Envoy takes seconds
+// to start, so it usually has many sites. Each site has its own bridge.
 type site struct {
 	// set holds further lines of the filter's configuration, in addition to the cluster and the
 	// poll interval.
@@ -106,7 +106,7 @@ type envoy struct {
 	*server
 	admin  string
 	before map[string]int // the counters of the filter at the time when the test began to use a shared Envoy
-	// The field discovery is the socket of [discoveryCluster] in a shared Envoy.
+	// discovery is the socket of [discoveryCluster] in a shared Envoy.
 	discovery string
 }
 
@@ -157,7 +157,7 @@ func envoyCommand(t testing.TB, file string, args ...string) *exec.Cmd {
 		"--disable-hot-restart", "--log-level", "warning"}, args...)...)
 }
 
-// The method configuration returns the complete configuration of an Envoy with the sites.
+// envoy.configuration returns the complete configuration of an Envoy with the sites.
 func (e *envoy) configuration(t testing.TB, wasm, upstream string, sites []*site) string {
 	t.Helper()
 	listeners, clusters := e.configure(t, "site", wasm, upstream, sites)
@@ -166,8 +166,8 @@ func (e *envoy) configuration(t testing.TB, wasm, upstream string, sites []*site
 		strings.Join(clusters, "\n  - ") + "\n"
 }
 
-// The method configure gives each site an address, and a name that begins with prefix. It returns
-// the listeners and clusters of the sites.
+// envoy.configure gives each site an address, and a name that begins with prefix. It returns the
+// listeners and clusters of the sites.
 func (e *envoy) configure(t testing.TB, prefix, wasm, upstream string, sites []*site) (listeners, clusters []string) {
 	t.Helper()
 	for i, s := range sites {
@@ -209,7 +209,7 @@ func upstreamOf(two bool) string {
 // bridgeName returns the name of the cluster of the site's bridge.
 func (s *site) bridgeName() string { return strings.Replace(s.name, "site", "bridge", 1) }
 
-// The method settings returns the filter's configuration in YAML.
+// site.settings returns the filter's configuration in YAML.
 func (s *site) settings() string {
 	lines := append([]string{"cluster: " + either(s.named, s.bridgeName())}, strings.Split(strings.TrimSpace(s.set), "\n")...)
 	if !strings.Contains(s.set, "poll: ") {
@@ -230,7 +230,7 @@ func (s *site) settings() string {
 	return `{"@type": type.googleapis.com/google.protobuf.StringValue, value: ` + strconv.Quote(text) + "}"
 }
 
-// The function socket returns a path for a socket that does not exist yet.
+// socket returns a path for a socket that does not exist yet.
 func socket(t testing.TB) string {
 	t.Helper()
 	folder, err := os.MkdirTemp("", "bridge") // not t.TempDir, because a socket's path has at most 107 bytes
@@ -268,7 +268,7 @@ func serveAt(t testing.TB, network, address string, handler http.Handler) string
 	return l.Addr().String()
 }
 
-// The method stat returns the value of one of Envoy's statistics, or 0 if it does not exist.
+// envoy.stat returns the value of one of Envoy's statistics, or 0 if it does not exist.
 func (e *envoy) stat(name string) int {
 	e.t.Helper()
 	for line := range strings.Lines(e.read("/stats?filter=^" + name + "$")) {
@@ -283,7 +283,7 @@ func (e *envoy) stat(name string) int {
 	return 0
 }
 
-// The method read requests a page of the admin endpoint.
+// envoy.read requests a page of the admin endpoint.
 func (e *envoy) read(path string) string {
 	e.t.Helper()
 	response, err := http.Get("http://" + e.admin + path)
@@ -310,7 +310,7 @@ func (e *envoy) awaitPolicyLoad(t testing.TB, change func()) {
 	})
 }
 
-// The method get sends a GET to the site, and fails the test if there is no answer.
+// site.get sends a GET to the site, and fails the test if there is no answer.
 func (s *site) get(t testing.TB, path string, header ...string) answer {
 	t.Helper()
 	a, err := ask(http.DefaultClient, "http://"+s.address+path, header...)
@@ -320,8 +320,7 @@ func (s *site) get(t testing.TB, path string, header ...string) answer {
 	return a
 }
 
-// The function ask sends a GET with header fields. In the list of fields, each name is followed by
-// its value.
+// ask sends a GET with header fields. In the list of fields, each name is followed by its value.
 func ask(client *http.Client, url string, header ...string) (answer, error) {
 	request, err := http.NewRequest("GET", url, nil)
 	if err != nil {
@@ -367,15 +366,15 @@ func newBridge(t testing.TB, policy string, args ...string) *bridge {
 	return b
 }
 
-// The method transport returns a transport that sends every request to the bridge, regardless of
-// the request's host.
+// bridge.transport returns a transport that sends every request to the bridge, regardless of the
+// request's host.
 func (b *bridge) transport() http.RoundTripper {
 	return &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", b.listen)
 	}}
 }
 
-// The method run starts the process.
+// bridge.run starts the process.
 func (b *bridge) run(t testing.TB) {
 	t.Helper()
 	b.runAt(t, "unix", b.listen)
@@ -437,7 +436,7 @@ func startServer(t testing.TB, command *exec.Cmd) *server {
 	return s
 }
 
-// The method tail returns the end of the process's log.
+// server.tail returns the end of the process's log.
 func (s *server) tail() string {
 	const most = 8 << 10
 	text := s.log.String()
@@ -456,7 +455,7 @@ func (s *server) mustRun() {
 
 func (s *server) signal(sig syscall.Signal) { _ = s.command.Process.Signal(sig) }
 
-// The method freeze suspends the process. It returns when no thread of the process runs any more.
+// server.freeze suspends the process. It returns when no thread of the process runs any more.
 func (s *server) freeze() {
 	s.t.Helper()
 	s.signal(syscall.SIGSTOP)
@@ -472,7 +471,7 @@ func (s *server) freeze() {
 	})
 }
 
-// The method kill ends the process as in a crash.
+// server.kill ends the process as in a crash.
 func (s *server) kill() {
 	s.signal(syscall.SIGKILL)
 	<-s.done

@@ -25,7 +25,7 @@ const longDeadline = "deadline: 10s"
 // that may take more than 50 ms.
 const relaxedDeadline = "deadline: 500ms"
 
-// The type trouble is a failure of the bridge or of the connection to it.
+// trouble is a failure of the bridge or of the connection to it.
 type trouble struct {
 	name string
 	site site
@@ -34,9 +34,9 @@ type trouble struct {
 	run  func(s *site, t *testing.T, word string)
 }
 
-// The variable troubles holds the troubles, most of which are tested under both on_error modes.
-// Each group has its own Envoy, and the groups run in parallel. The troubles of a group are tested
-// one after the other, because Envoy's statistics are for all sites together.
+// troubles holds the troubles, most of which are tested under both on_error modes. Each group has
+// its own Envoy, and the groups run in parallel. The troubles of a group are tested one after the
+// other, because Envoy's statistics are for all sites together.
 var troubles = []struct {
 	group string
 	of    []trouble
@@ -122,7 +122,7 @@ func tryTroubles(t *testing.T, group []trouble, held map[string]string) {
 	}
 }
 
-// The function words returns the on_error modes to test.
+// words returns the on_error modes to test.
 func words(only string) []string {
 	if only != "" {
 		return []string{only}
@@ -326,8 +326,8 @@ func (s *site) forgetsClients(t *testing.T, word string) {
 	}
 }
 
-// The function serveRedirects is an upstream that redirects /redirected/N to /redirected/N-1, until
-// N is 0. Envoy follows these redirects. The upstream answers all other requests.
+// serveRedirects is an upstream that redirects /redirected/N to /redirected/N-1, until N is 0.
+// Envoy follows these redirects. The upstream answers all other requests.
 func serveRedirects(w http.ResponseWriter, r *http.Request) {
 	n, err := strconv.Atoi(strings.TrimPrefix(r.URL.Path, "/redirected/"))
 	if err != nil || n == 0 {

@@ -17,12 +17,11 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The variable late holds the counters of which one grows if an answer may miss the deadline on a
-// busy machine.
+// late holds the counters of which one grows if an answer may miss the deadline on a busy machine.
 var late = []string{"bridge_unanswered", "bridge_timeout", "bridge_unreachable"}
 
-// The variable useless holds answers that decide nothing. For each answer, at least one of the
-// counters must grow.
+// useless holds answers that decide nothing. For each answer, at least one of the counters must
+// grow.
 var useless = []struct {
 	name     string
 	counters []string

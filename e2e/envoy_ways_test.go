@@ -86,8 +86,8 @@ func (s *site) knowsAddresses(t *testing.T, _ *bridge) {
 	}
 }
 
-// The function serveEcho is an upstream that sends back what it receives over an upgraded
-// connection. It answers other requests with the length and the hash of the body that it has read.
+// serveEcho is an upstream that sends back what it receives over an upgraded connection. It answers
+// other requests with the length and the hash of the body that it has read.
 func serveEcho(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Upgrade") == "" {
 		sum := sha256.New()
@@ -104,14 +104,14 @@ func serveEcho(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(connection, buffered)
 }
 
-// The type raw is a connection to which the test writes requests itself.
+// raw is a connection to which the test writes requests itself.
 type raw struct {
 	net.Conn
 	reader *bufio.Reader
 }
 
-// The method openRequest sends the head of a request over a new connection, and returns the
-// connection and the response.
+// openRequest sends the head of a request over a new connection, and returns the connection and the
+// response.
 func (s *site) openRequest(t *testing.T, head string) (*raw, *http.Response) {
 	t.Helper()
 	connection, err := net.Dial("tcp", s.address)

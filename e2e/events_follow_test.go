@@ -27,7 +27,7 @@ rules:
   - {name: quiet, match: {path: /quiet*}, limit: 1/31d}
 `
 
-// The type followedEvents is a running command "penstock events --follow".
+// followedEvents is a running command "penstock events --follow".
 type followedEvents struct {
 	t       *testing.T
 	command *exec.Cmd
@@ -48,7 +48,7 @@ func (b *lockedBuffer) Write(text []byte) (int, error) {
 	return b.into.Write(text)
 }
 
-// The function follow starts the command, and waits until it follows the given number of nodes.
+// follow starts the command, and waits until it follows the given number of nodes.
 func follow(t *testing.T, nodes int, args ...string) *followedEvents {
 	t.Helper()
 	f := &followedEvents{t: t, command: exec.Command(penstockProgram(t), append([]string{"events", "--follow", "--json"}, args...)...)}
@@ -82,7 +82,7 @@ func (f *followedEvents) counts() map[string]int {
 	return counts
 }
 
-// The method awaitCounts waits until the counts are as wanted.
+// awaitCounts waits until the counts are as wanted.
 func (f *followedEvents) awaitCounts(want map[string]int) {
 	f.t.Helper()
 	var got map[string]int
@@ -97,7 +97,7 @@ func (f *followedEvents) awaitCounts(want map[string]int) {
 	})
 }
 
-// The method interrupt ends the command as Ctrl-C does.
+// followedEvents.interrupt ends the command as Ctrl-C does.
 func (f *followedEvents) interrupt() {
 	f.t.Helper()
 	if err := f.command.Process.Signal(syscall.SIGINT); err != nil {

@@ -20,8 +20,8 @@ type clockToxic struct {
 
 func init() { toxics.Register("clock", new(clockToxic)) }
 
-// The variable unpinned is the beginning of a plan that leaves the instant to Redis, together with
-// the line end before it.
+// unpinned is the beginning of a plan that leaves the instant to Redis, together with the line end
+// before it.
 var unpinned = append([]byte("\r\n"), make([]byte, 8)...)
 
 // Pipe implements [toxics.Toxic]. Each call must arrive in one piece, as it does on this machine.
@@ -41,7 +41,7 @@ func (c *clockToxic) Pipe(stub *toxics.ToxicStub) {
 	}
 }
 
-// The method pin writes the changed instant into each plan of the chunk.
+// clockToxic.pin writes the changed instant into each plan of the chunk.
 func (c *clockToxic) pin(chunk *stream.StreamChunk) {
 	bits := math.Float64bits(float64(time.Now().Add(time.Duration(c.AheadSeconds) * time.Second).UnixMicro()))
 	var instant []byte

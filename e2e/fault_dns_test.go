@@ -54,7 +54,7 @@ func losesName(m dnstest.Mode) func(g *nodeGroup) {
 	}
 }
 
-// The method disconnect makes Redis close the connections of all nodes.
+// nodeGroup.disconnect makes Redis close the connections of all nodes.
 func (g *nodeGroup) disconnect() {
 	g.t.Helper()
 	redisSays("CLIENT KILL TYPE normal SKIPME yes")(g)

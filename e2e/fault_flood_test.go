@@ -38,7 +38,7 @@ func floodPolicy(policy, words string) string {
 	return "trusted_hops: 1\n" + policy + strings.Replace(floodRule, "WORDS", words, 1)
 }
 
-// The method flood sends one request for each of many clients with random addresses. In the middle,
+// nodeGroup.flood sends one request for each of many clients with random addresses. In the middle,
 // it edits the policy.
 func (g *nodeGroup) flood() {
 	g.t.Helper()
@@ -86,7 +86,7 @@ func (g *nodeGroup) editAt(clients int64, asked *atomic.Int64) {
 	g.edit("", lateRule)
 }
 
-// The method resident returns the resident memory, in KB, of each process of the nodes.
+// nodeGroup.resident returns the resident memory, in KB, of each process of the nodes.
 func (g *nodeGroup) resident() (kb []int) {
 	for _, s := range g.running {
 		kb = append(kb, s.residentKB())
@@ -94,9 +94,9 @@ func (g *nodeGroup) resident() (kb []int) {
 	return kb
 }
 
-// The function flood sends requests over one connection, each of a random client, until all
-// connections together have sent as many requests as the flood has clients. It writes the requests
-// itself, because net/http's client would take most of the time.
+// flood sends requests over one connection, each of a random client, until all connections together
+// have sent as many requests as the flood has clients. It writes the requests itself, because
+// net/http's client would take most of the time.
 func flood(node string, random *rand.Rand, next *atomic.Int64, clients int64, undecided *atomic.Int64) error {
 	connection, err := net.Dial("tcp", node)
 	if err != nil {

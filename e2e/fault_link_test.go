@@ -14,8 +14,8 @@ import (
 	"github.com/penstock/penstock/internal/test/freeport"
 )
 
-// The type link simulates the network between one node and Redis. A link can be cut, or be made
-// slow or narrow.
+// link simulates the network between one node and Redis. A link can be cut, or be made slow or
+// narrow.
 type link struct {
 	t     testing.TB
 	proxy *toxiproxy.Proxy
@@ -34,10 +34,10 @@ func newLink(t testing.TB, upstream string) *link {
 
 func (l *link) url() string { return "redis://" + l.proxy.Listen }
 
-// The method cut closes all connections and accepts no new ones.
+// link.cut closes all connections and accepts no new ones.
 func (l *link) cut() { l.proxy.Stop() }
 
-// The method reconnect undoes cut.
+// link.reconnect undoes cut.
 func (l *link) reconnect() {
 	l.t.Helper()
 	if err := l.proxy.Start(); err != nil {
@@ -58,8 +58,8 @@ func (l *link) addToxic(kind string, attributes map[string]int) {
 	l.addToxicOneWay(kind, attributes, toRedis, fromRedis)
 }
 
-// The method hold delays all data in one direction, including the end of a connection, until the
-// link heals. Then everything arrives at once, as TCP would retransmit lost data.
+// link.hold delays all data in one direction, including the end of a connection, until the link
+// heals. Then everything arrives at once, as TCP would retransmit lost data.
 func (l *link) hold(direction string) {
 	l.t.Helper()
 	l.addToxicOneWay("latency", map[string]int{"latency": 3_600_000}, direction)
@@ -78,5 +78,5 @@ func (l *link) addToxicOneWay(kind string, attributes map[string]int, directions
 	}
 }
 
-// The method heal removes all toxics.
+// link.heal removes all toxics.
 func (l *link) heal() { l.proxy.Toxics.ResetToxics(context.Background()) }

@@ -12,14 +12,13 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The type fault is a row of docs/explanation/faults.md.
+// fault is a row of docs/explanation/faults.md.
 type fault struct {
 	name string
-	// The function group starts the Redis of the nodes. If it is nil, the nodes have a single
-	// server.
+	// group starts the Redis of the nodes. If it is nil, the nodes have a single server.
 	group func(t testing.TB) *nodeGroup
-	// The function begin begins the fault, and the function end ends it. If end is nil, the fault
-	// is instantaneous.
+	// begin begins the fault, and the function end ends it. If end is nil, the fault is
+	// instantaneous.
 	begin, end func(g *nodeGroup)
 	// harmless is set if every request should be decided during the fault.
 	harmless bool
@@ -30,12 +29,12 @@ type fault struct {
 	always bool
 	// edits is set if the fault itself edits the policy.
 	edits bool
-	// The function policy changes the policy of a column. The argument words holds further fields
-	// for its rules. If the function is nil, the policy stays as it is.
+	// policy changes the policy of a column. The argument words holds further fields for its rules.
+	// If the function is nil, the policy stays as it is.
 	policy func(policy, words string) string
 }
 
-// The method redis starts the Redis that the fault needs.
+// fault.redis starts the Redis that the fault needs.
 func (f *fault) redis(t testing.TB) *nodeGroup {
 	t.Helper()
 	if f.group == nil {

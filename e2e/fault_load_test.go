@@ -13,7 +13,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// The type kind classifies an answer.
+// kind classifies an answer.
 type kind uint8
 
 const (
@@ -25,7 +25,7 @@ const (
 	broken                  // no answer, or another status
 )
 
-// The type exchange is one request and its answer, as a client observes them.
+// exchange is one request and its answer, as a client observes them.
 type exchange struct {
 	node  int
 	path  string
@@ -34,10 +34,10 @@ type exchange struct {
 	took  time.Duration
 }
 
-// The method decided reports whether the store decided the request.
+// exchange.decided reports whether the store decided the request.
 func (e exchange) decided() bool { return e.kind == counted || e.kind == refused }
 
-// The type traffic is a steady load on all nodes of a group.
+// traffic is a steady load on all nodes of a group.
 type traffic struct {
 	mu   sync.Mutex
 	seen []exchange
@@ -116,7 +116,7 @@ func (l *traffic) exchangesSoFar() []exchange {
 	return slices.Clone(l.seen)
 }
 
-// The method end stops the load and returns all exchanges.
+// traffic.end stops the load and returns all exchanges.
 func (l *traffic) end() []exchange {
 	close(l.stop)
 	l.all.Wait()

@@ -38,8 +38,8 @@ func newMachine(t testing.TB, resolver string) *machine {
 	return m
 }
 
-// The method jump sets the clock ahead of the correct time. Processes map the file into their
-// memory, so it must never be truncated.
+// machine.jump sets the clock ahead of the correct time. Processes map the file into their memory,
+// so it must never be truncated.
 func (m *machine) jump(ahead time.Duration) {
 	m.t.Helper()
 	seconds := make([]byte, 8)
@@ -119,9 +119,8 @@ var (
 	machineOverlay = sync.OnceValues(func() (string, error) { return writeOverlay(built) })
 )
 
-// The function buildOnce returns a function that builds a program at its first call, and always
-// returns the program's path. The last of args is the package of the program. The path is inserted
-// before it.
+// buildOnce returns a function that builds a program at its first call, and always returns the
+// program's path. The last of args is the package of the program. The path is inserted before it.
 func buildOnce(name string, args ...string) func() (string, error) {
 	return sync.OnceValues(func() (string, error) {
 		overlay, err := machineOverlay()

@@ -17,8 +17,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The function modules returns a function that starts an Envoy with the native module for each
-// node.
+// modules returns a function that starts an Envoy with the native module for each node.
 func modules(t testing.TB, _ int) func(g *nodeGroup, number int, policy string) {
 	upstream := startUpstream(t, nil)
 	return func(g *nodeGroup, _ int, policy string) {
@@ -63,7 +62,7 @@ func newNativeNode(t testing.TB, upstream, settings string) *nativeNode {
 	return n
 }
 
-// The method run starts the process.
+// nativeNode.run starts the process.
 func (n *nativeNode) run() {
 	n.t.Helper()
 	command := envoyCommand(n.t, n.file)

@@ -76,7 +76,7 @@ type nodeGroup struct {
 	policy   string
 	running  []*server // all processes of the nodes
 	said     string    // a remark about the fault, for the table
-	// The function crash kills the processes of a node and starts them again.
+	// crash kills the processes of a node and starts them again.
 	crash func(node int)
 }
 
@@ -94,7 +94,7 @@ func newNodeGroup(t testing.TB, redisArgs ...string) *nodeGroup {
 	return g
 }
 
-// The method at adds the store of the next node, which has the given URL.
+// nodeGroup.at adds the store of the next node, which has the given URL.
 func (g *nodeGroup) at(url string) {
 	g.stores, g.flags = append(g.stores, url), append(g.flags, []string{"--redis", url})
 }
@@ -127,7 +127,7 @@ func newClusterGroup(t testing.TB) *nodeGroup {
 	return g
 }
 
-// The method count sets the store of all nodes. Each element of words is the name of a setting of
+// nodeGroup.count sets the store of all nodes. Each element of words is the name of a setting of
 // the store, followed by its values. The bridge has flags with the same names.
 func (g *nodeGroup) count(words ...[]string) {
 	store, flags := "{\n", []string{}
@@ -140,7 +140,7 @@ func (g *nodeGroup) count(words ...[]string) {
 	}
 }
 
-// The method edit edits the policy of all nodes. It inserts the given fields at the beginning of
+// nodeGroup.edit edits the policy of all nodes. It inserts the given fields at the beginning of
 // each rule, and appends the given lines to the policy.
 func (f *nodeGroup) edit(fields, lines string) {
 	for _, file := range f.policies {
@@ -185,8 +185,8 @@ func (f *nodeGroup) program(node int, build func() (string, error)) (path string
 type column struct {
 	name  string
 	words string // further fields of the policy's rules
-	// The function prepare starts processes that all faults share. It returns a function that
-	// starts the nodes of a group, for the fault with the given number.
+	// prepare starts processes that all faults share. It returns a function that starts the nodes
+	// of a group, for the fault with the given number.
 	prepare func(t testing.TB, faults int) (start func(f *nodeGroup, number int, policy string))
 }
 
@@ -204,7 +204,7 @@ func (c *column) policy() string {
 	return strings.NewReplacer("LIMIT", strconv.Itoa(faultLimit()), "WORDS", c.words).Replace(faultPolicy)
 }
 
-// The function caddies returns a function that starts a Caddy for each node.
+// caddies returns a function that starts a Caddy for each node.
 func caddies(testing.TB, int) func(f *nodeGroup, number int, policy string) {
 	return func(f *nodeGroup, _ int, policy string) {
 		var running []*process
@@ -223,7 +223,7 @@ func caddies(testing.TB, int) func(f *nodeGroup, number int, policy string) {
 	}
 }
 
-// The function envoys is [envoysWith] with the default deadline of the filter.
+// envoys is [envoysWith] with the default deadline of the filter.
 func envoys(t testing.TB, faults int) func(f *nodeGroup, number int, policy string) {
 	return envoysWith(t, faults, "")
 }

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// The flag allFaults is set by "make faults".
+// allFaults is set by "make faults".
 var allFaults = flag.Bool("faults", false, "try all faults, and write what was seen to docs/explanation/faults.md")
 
 // faultsFile is the document that contains the tables. Each table follows its mark. The text before
@@ -102,7 +102,7 @@ func cellOf(table []cell, fault, column string, edited bool) string {
 	return ""
 }
 
-// The method words returns a summary of the cell for users.
+// cell.words returns a summary of the cell for users.
 func (c *cell) words() string {
 	var parts []string
 	say := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
@@ -117,7 +117,7 @@ func (c *cell) words() string {
 	return strings.Join(parts, "; ")
 }
 
-// The function share describes which share of the requests was not decided.
+// share describes which share of the requests was not decided.
 func share(undecided, decided, broken int, what string) string {
 	all := undecided + decided + broken
 	if all == 0 {

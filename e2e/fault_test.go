@@ -131,7 +131,7 @@ func (c *column) runAll(t *testing.T, tried []fault, edited bool) (table []cell)
 	return table
 }
 
-// The method run runs the fault under load, and returns what was observed.
+// fault.run runs the fault under load, and returns what was observed.
 func (f *fault) run(t *testing.T, on *nodeGroup, edited bool) (c cell) {
 	load := startTraffic(on.nodes, faultPaths)
 	load.awaitDecided(t, time.Now(), len(on.nodes), faultPaths)
@@ -151,9 +151,9 @@ func (f *fault) run(t *testing.T, on *nodeGroup, edited bool) (c cell) {
 	return c
 }
 
-// The method apply begins the fault, waits while it lasts, ends it, and returns the time of its
-// end. If edited is set, it also edits the policy. The edit is then in force before the fault ends,
-// unless the fault is instantaneous.
+// fault.apply begins the fault, waits while it lasts, ends it, and returns the time of its end. If
+// edited is set, it also edits the policy. The edit is then in force before the fault ends, unless
+// the fault is instantaneous.
 func (f *fault) apply(load *traffic, on *nodeGroup, begin time.Time, edited bool) (end time.Time) {
 	if f.end == nil {
 		if edited {
@@ -176,10 +176,10 @@ func (f *fault) apply(load *traffic, on *nodeGroup, begin time.Time, edited bool
 	return time.Now()
 }
 
-// The function pass lets the given time pass, for example while a fault lasts.
+// pass lets the given time pass, for example while a fault lasts.
 func pass(span time.Duration) { <-time.After(span) }
 
-// The method exhaust sends requests to each path of all nodes until the limits are used up.
+// nodeGroup.exhaust sends requests to each path of all nodes until the limits are used up.
 func (f *nodeGroup) exhaust(t *testing.T) (seen []exchange) {
 	t.Helper()
 	for _, path := range faultPaths {
@@ -199,7 +199,7 @@ func (f *nodeGroup) exhaust(t *testing.T) (seen []exchange) {
 	return seen
 }
 
-// The method count fills in the counts from the exchanges.
+// cell.count fills in the counts from the exchanges.
 func (c *cell) count(seen []exchange, begin, end time.Time) {
 	c.Decided, c.Uncounted, c.Unavailable, c.Broken = map[string]int{}, map[string]int{}, map[string]int{}, map[string]int{}
 	c.Overloaded = map[string]int{}
@@ -245,7 +245,7 @@ func (c *cell) count(seen []exchange, begin, end time.Time) {
 	}
 }
 
-// The method check checks the promises that apply to every fault.
+// cell.check checks the promises that apply to every fault.
 func (c *cell) check(t *testing.T, f *fault, on *column) {
 	t.Helper()
 	within := answerWithin

@@ -32,7 +32,7 @@ func attackedService(t *testing.T, keys []*signer) *attackedFront {
 	return &attackedFront{name: "rate limit service", address: s.address, keys: keys, scrape: b.scrape}
 }
 
-// The method scrape returns the metrics.
+// bridge.scrape returns the metrics.
 func (b *bridge) scrape() string {
 	b.t.Helper()
 	a, err := ask(&http.Client{Transport: b.transport()}, "http://bridge/metrics", "Authorization", "Bearer "+bridgeToken)

@@ -79,7 +79,7 @@ func newRSA4096(t *testing.T, name string) *signer {
 	return &signer{keys.RSA(t, name, 4096, ""), jwt.SigningMethodRS512}
 }
 
-// The type forgery is a kind of tokens with invalid signatures.
+// forgery is a kind of tokens with invalid signatures.
 type forgery struct {
 	name      string
 	algorithm string
@@ -89,8 +89,8 @@ type forgery struct {
 	header    int // extra bytes in the header
 }
 
-// The variable forgeries holds the tokens that are most expensive to check. Tokens of the last kind
-// are not verified, so they are only long.
+// forgeries holds the tokens that are most expensive to check. Tokens of the last kind are not
+// verified, so they are only long.
 var forgeries = []forgery{
 	{name: "ES384", algorithm: "ES384", kid: "ec", signature: 96},
 	{name: "RS512 by 4096 bits", algorithm: "RS512", kid: "rsa", signature: 512},
@@ -124,7 +124,7 @@ type attackedFront struct {
 	part          byte          // the third number in the addresses of the last flood
 }
 
-// The method tokens returns the number of tokens that the metrics count under the given state.
+// attackedFront.tokens returns the number of tokens that the metrics count under the given state.
 func (a *attackedFront) tokens(t *testing.T, state string) (n int) {
 	t.Helper()
 	series := `penstock_credentials_total{method="jwt",policy="shop",state="` + state + `"} `
@@ -138,7 +138,7 @@ func (a *attackedFront) tokens(t *testing.T, state string) (n int) {
 	return n
 }
 
-// The type visit records the answers to a client that sends requests at a steady pace.
+// visit records the answers to a client that sends requests at a steady pace.
 type visit struct {
 	took     []time.Duration
 	statuses map[int]int
@@ -175,9 +175,9 @@ func dialFrom(from, to string) (*caller, error) {
 // means that on_error has decided.
 const statusUncounted = -1
 
-// The method ask sends a request with the given token, or without a token if it is "", and returns
-// the status of the answer. With the rate limit service, the answer is 429 even if the service
-// could not decide the request. In this case, the method returns 503.
+// caller.ask sends a request with the given token, or without a token if it is "", and returns the
+// status of the answer. With the rate limit service, the answer is 429 even if the service could
+// not decide the request. In this case, the method returns 503.
 func (l *caller) ask(token string) (status int, err error) {
 	text := "GET /a HTTP/1.1\r\nHost: shop\r\n"
 	if token != "" {
@@ -230,7 +230,7 @@ func (a *attackedFront) visits(t *testing.T, from string, every time.Duration, d
 	}
 }
 
-// The type floodResult is the result of a flood.
+// floodResult is the result of a flood.
 type floodResult struct {
 	front, name                  string
 	attackers, requests          int
@@ -250,7 +250,7 @@ const (
 	kindPace = 600
 )
 
-// The method flood sends requests over many connections and from several addresses, each with
+// attackedFront.flood sends requests over many connections and from several addresses, each with
 // another token. Meanwhile three other clients send requests: one with a token that the front
 // already knows, one with a new token each time, and one without a token.
 func (a *attackedFront) flood(t *testing.T, name string, attackers, pace int, lasting time.Duration, token func(*mathrand.ChaCha8) string) *floodResult {
@@ -282,12 +282,12 @@ func (a *attackedFront) flood(t *testing.T, name string, attackers, pace int, la
 // token than its verification really takes.
 const freshEvery = 40 * time.Millisecond
 
-// The method newAddress returns an address that no other client uses.
+// newAddress returns an address that no other client uses.
 func (a *attackedFront) newAddress(client int) string {
 	return fmt.Sprintf("127.0.%d.%d", a.part, client)
 }
 
-// The method attack sends the requests of a flood at a steady pace.
+// attackedFront.attack sends the requests of a flood at a steady pace.
 func (a *attackedFront) attack(t *testing.T, f *floodResult, pace int, token func(*mathrand.ChaCha8) string) {
 	every := garbageConnections * time.Second / time.Duration(pace)
 	var left atomic.Int64
@@ -350,7 +350,7 @@ const (
 	starvedTimes = 3
 )
 
-// The method check checks that the limit was enforced for the attackers and for the client without
+// floodResult.check checks that the limit was enforced for the attackers and for the client without
 // a token, and that clients with valid tokens were served.
 func (f *floodResult) check(t *testing.T) {
 	t.Helper()

@@ -48,7 +48,7 @@ func newIdleConns(t *testing.T) *idleConns {
 	return c
 }
 
-// The method add opens n connections from one address to another.
+// idleConns.add opens n connections from one address to another.
 func (c *idleConns) add(n int, from, to string) {
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
 	for range n {
@@ -69,7 +69,7 @@ func (c *idleConns) add(n int, from, to string) {
 	}
 }
 
-// The method stay answers frames until the connection is closed.
+// idleConns.stay answers frames until the connection is closed.
 func (c *idleConns) stay(conn net.Conn) {
 	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
 		return

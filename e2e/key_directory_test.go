@@ -27,7 +27,7 @@ rules:
   - {name: api, limit: 50/31d fixed_window, tiers: {gold: 100/31d fixed_window}}
 `
 
-// The type keyedNodes is a group of Caddys that share a Redis, with API keys in its directory.
+// keyedNodes is a group of Caddys that share a Redis, with API keys in its directory.
 type keyedNodes struct {
 	t     *testing.T
 	redis *redistest.Server
@@ -65,7 +65,7 @@ type keysMade struct {
 	}
 }
 
-// The method run runs "penstock key", which calls the node, or Redis if node is nil.
+// keyedNodes.run runs "penstock key", which calls the node, or Redis if node is nil.
 func (k *keyedNodes) run(node *process, args ...string) commandResult {
 	args = append([]string{"key"}, args...)
 	if node == nil {
@@ -74,15 +74,15 @@ func (k *keyedNodes) run(node *process, args ...string) commandResult {
 	return penstock(k.t, append(args, "--admin", node.admin)...)
 }
 
-// The method change is like the method run, for a change that must succeed.
+// keyedNodes.change is like the method run, for a change that must succeed.
 func (k *keyedNodes) change(node *process, args ...string) (shown keysMade) {
 	k.t.Helper()
 	k.run(node, append(args, "--json", "--reason", "a test", "--actor", "ops")...).read(k.t, &shown)
 	return shown
 }
 
-// The method awaitStatus waits until every node answers a request with the key with the given
-// status. This should take a second at most, but a busy machine may take longer.
+// awaitStatus waits until every node answers a request with the key with the given status. This
+// should take a second at most, but a busy machine may take longer.
 func (k *keyedNodes) awaitStatus(what, key string, status int) {
 	k.t.Helper()
 	began := time.Now()
@@ -155,7 +155,7 @@ func (k *keyedNodes) holdsNoKey(keys ...string) {
 	}
 }
 
-// The method checkCommands checks the output of commands, and which arguments they reject.
+// checkCommands checks the output of commands, and which arguments they reject.
 func (k *keyedNodes) checkCommands() {
 	t := k.t
 	var page keysMade

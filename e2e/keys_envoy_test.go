@@ -42,8 +42,7 @@ func (d *directedEnvoy) key(t *testing.T, args ...string) (shown keysMade) {
 	return shown
 }
 
-// The method awaitLimit waits until a request with the key is admitted and the response shows the
-// given limit.
+// awaitLimit waits until a request with the key is admitted and the response shows the given limit.
 func (d *directedEnvoy) awaitLimit(t *testing.T, what, key, limit string) {
 	t.Helper()
 	eventually.Until(t, patience, what, func() bool {

@@ -54,9 +54,8 @@ func (p *process) awaitReturned() {
 	eventually.Until(p.t, patience, "nothing is in hand", func() bool { return p.figure("penstock_lease_units_in_hand") == 0 })
 }
 
-// The function useUpLimit waits until unused units are returned, and then sends requests until the
-// limit is used up. It returns how many requests were admitted in total, including those before the
-// call.
+// useUpLimit waits until unused units are returned, and then sends requests until the limit is used
+// up. It returns how many requests were admitted in total, including those before the call.
 func useUpLimit(t *testing.T, got *tally, nodes ...*process) int64 {
 	t.Helper()
 	for _, p := range nodes {
@@ -217,7 +216,7 @@ func TestLeasesLostWithANode(t *testing.T) {
 	}
 }
 
-// The function untilClosed returns a function that reports true until the channel done is closed.
+// untilClosed returns a function that reports true until the channel done is closed.
 func untilClosed(done <-chan struct{}) func() bool {
 	return func() bool {
 		select {

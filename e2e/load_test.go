@@ -15,7 +15,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// The type tally counts the answers to a load.
+// tally counts the answers to a load.
 type tally struct {
 	admitted, refused, broken atomic.Int64
 	serverErrors              atomic.Int64
@@ -28,7 +28,7 @@ type tally struct {
 	other map[string]int
 }
 
-// The constant patience is how long a test waits for events that happen quickly on an idle machine.
+// patience is how long a test waits for events that happen quickly on an idle machine.
 const patience = 30 * time.Second
 
 // answerWithin bounds the time until any request is answered, whatever happens to Redis and the
@@ -61,7 +61,7 @@ func startLoadOn(address string, connections int, got *tally, more func() bool) 
 	return group
 }
 
-// The method client adds a client and returns the count of its answers.
+// tally.client adds a client and returns the count of its answers.
 func (got *tally) client() *atomic.Int64 {
 	got.mu.Lock()
 	defer got.mu.Unlock()
@@ -82,7 +82,7 @@ func (got *tally) eachIsAnswered(t testing.TB) {
 	}
 }
 
-// The function times returns a function that reports true n times.
+// times returns a function that reports true n times.
 func times(n int64) func() bool {
 	var left atomic.Int64
 	left.Store(n)
@@ -116,7 +116,7 @@ func (got *tally) ask(client *http.Client, url string) {
 	}
 }
 
-// The method note counts an answer that is neither an admission nor a denial.
+// tally.note counts an answer that is neither an admission nor a denial.
 func (got *tally) note(what string) {
 	got.mu.Lock()
 	defer got.mu.Unlock()
@@ -126,7 +126,7 @@ func (got *tally) note(what string) {
 	got.other[what]++
 }
 
-// The method summarizeOthers returns the answers that were noted, with their numbers.
+// summarizeOthers returns the answers that were noted, with their numbers.
 func (got *tally) summarizeOthers() string {
 	got.mu.Lock()
 	defer got.mu.Unlock()

@@ -41,7 +41,7 @@ func TestModuleMakesNoGarbage(t *testing.T) {
 	})
 }
 
-// The method collections returns the number of garbage collections that Go has reported in the log.
+// envoy.collections returns the number of garbage collections that Go has reported in the log.
 func (e *envoy) collections() (n int) {
 	for line := range strings.Lines(e.log.String()) {
 		if strings.HasPrefix(line, "gc ") {
@@ -51,8 +51,8 @@ func (e *envoy) collections() (n int) {
 	return n
 }
 
-// The method sendRequests sends requests over each connection, one at a time. It does not use
-// net/http's client, which would take most of the time.
+// sendRequests sends requests over each connection, one at a time. It does not use net/http's
+// client, which would take most of the time.
 func (s *site) sendRequests(t *testing.T, connections, each int) {
 	t.Helper()
 	var group sync.WaitGroup

@@ -81,7 +81,7 @@ func readRecorded(t *testing.T, name string) (all []recordedRequest) {
 	return all
 }
 
-// The method request returns an HTTP request with the values of the recorded descriptors.
+// recordedRequest.request returns an HTTP request with the values of the recorded descriptors.
 func (r *recordedRequest) request(t *testing.T, address string, entries []string) *http.Request {
 	t.Helper()
 	request, err := http.NewRequest("GET", "http://"+address+"/", nil)
@@ -107,8 +107,8 @@ func (r *recordedRequest) request(t *testing.T, address string, entries []string
 	return request
 }
 
-// The function importPolicy returns the policy that "penstock import-envoy-ratelimit" writes for a
-// recorded configuration.
+// importPolicy returns the policy that "penstock import-envoy-ratelimit" writes for a recorded
+// configuration.
 func importPolicy(t *testing.T, name, domain string, entries []string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), domain+".yaml")

@@ -32,7 +32,7 @@ func startModuleWith(t testing.TB, s *site, upstream http.Handler, flags ...stri
 	return e
 }
 
-// The method run starts the process of an Envoy with the module, and waits until it is ready.
+// envoy.run starts the process of an Envoy with the module, and waits until it is ready.
 func (e *envoy) run(t testing.TB, file string, flags ...string) {
 	t.Helper()
 	command := exec.Command(envoyProgram, slices.Concat([]string{"-c", file, "--log-level", "warning"}, flags)...)
@@ -201,7 +201,7 @@ func TestModuleDrains(t *testing.T) {
 	}
 }
 
-// The method post sends a POST to Envoy's admin endpoint.
+// envoy.post sends a POST to Envoy's admin endpoint.
 func (e *envoy) post(t testing.TB, path string) {
 	t.Helper()
 	response, err := http.Post("http://"+e.admin+path, "", nil)

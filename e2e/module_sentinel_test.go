@@ -38,7 +38,7 @@ func (s *loadedSite) awaitAdmitted(t testing.TB, more int64) {
 	eventually.Until(t, patience, "requests are admitted", func() bool { return s.admitted.Load() >= before+more })
 }
 
-// The method used returns the number of used units of a limit of a million. The request that it
+// loadedSite.used returns the number of used units of a limit of a million. The request that it
 // sends for this is not included.
 func (s *loadedSite) used(t testing.TB) int64 {
 	t.Helper()

@@ -192,8 +192,8 @@ func envoyRejects(t testing.TB, settings string) string {
 	return startRejected(t, &site{filter: moduleFilter(settings)})
 }
 
-// The function startRejected returns the log of an Envoy that does not start because of the
-// module's settings in a site.
+// startRejected returns the log of an Envoy that does not start because of the module's settings in
+// a site.
 func startRejected(t testing.TB, s *site) string {
 	t.Helper()
 	e := &envoy{admin: "127.0.0.1:0"}

@@ -23,7 +23,7 @@ const discoveredModule = `{name: NAME, config_discovery: {
     type_urls: [type.googleapis.com/envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilter],
     config_source: {resource_api_version: V3, path_config_source: {path: FOLDER/filter.yaml, watched_directory: {path: FOLDER}}}}}`
 
-// The type fileSite is a site that reads the module's configuration from a file.
+// fileSite is a site that reads the module's configuration from a file.
 type fileSite struct {
 	*site
 	name, folder string
@@ -39,7 +39,7 @@ func newDiscovered(t testing.TB, name, settings string) *fileSite {
 	return d
 }
 
-// The method write replaces the settings.
+// fileSite.write replaces the settings.
 func (d *fileSite) write(t testing.TB, settings string) {
 	t.Helper()
 	d.version++
@@ -56,8 +56,8 @@ func (d *fileSite) write(t testing.TB, settings string) {
 	}
 }
 
-// The method countLoaded returns the number of versions of the configuration that Envoy has loaded.
-// The method countRejected returns the number that Envoy has rejected.
+// countLoaded returns the number of versions of the configuration that Envoy has loaded. The method
+// countRejected returns the number that Envoy has rejected.
 func (d *fileSite) countLoaded() int   { return d.stat("config_reload") }
 func (d *fileSite) countRejected() int { return d.stat("config_fail") }
 
@@ -104,7 +104,7 @@ func TestModuleUpdates(t *testing.T) {
 	}
 }
 
-// The method stop ends Envoy with SIGTERM.
+// envoy.stop ends Envoy with SIGTERM.
 func (e *envoy) stop(t testing.TB) {
 	t.Helper()
 	e.endBy(t, syscall.SIGTERM)
@@ -217,7 +217,7 @@ func TestModuleWaitingRequestsSurviveAnUpdate(t *testing.T) {
 	})
 }
 
-// The type updatableSite is a site whose module can get other settings while Envoy runs.
+// updatableSite is a site whose module can get other settings while Envoy runs.
 type updatableSite interface {
 	write(t testing.TB, settings string)
 	countLoaded() int
@@ -260,7 +260,7 @@ func (s *site) survivesAnUpdate(t *testing.T, redis *redistest.Server, d updatab
 	e.mustRun()
 }
 
-// The type listening is a site that reads the configuration of its listener from a file.
+// listening is a site that reads the configuration of its listener from a file.
 type listening struct {
 	*site
 	folder, settings, listener string
@@ -285,7 +285,7 @@ func startListening(t testing.TB, settings string) *listening {
 	return l
 }
 
-// The method write replaces the listener by one whose module has other settings.
+// listening.write replaces the listener by one whose module has other settings.
 func (l *listening) write(t testing.TB, settings string) {
 	t.Helper()
 	l.version++
@@ -295,7 +295,7 @@ func (l *listening) write(t testing.TB, settings string) {
 	newRenamedFile(t, filepath.Join(l.folder, "listener.yaml")).edit(text)
 }
 
-// The method countLoaded returns how many versions of the listener Envoy has loaded.
+// countLoaded returns how many versions of the listener Envoy has loaded.
 func (l *listening) countLoaded() int { return l.envoy.stat("listener_manager.lds.update_success") }
 
 // runWith runs an Envoy with the configuration and with two workers.
@@ -306,8 +306,8 @@ func (e *envoy) runWith(t testing.TB, configuration string) {
 	e.run(t, file, "--concurrency", "2", "--use-dynamic-base-id", "--disable-hot-restart")
 }
 
-// The type routing is a site that reads its routes from a file. All requests take a route that has
-// its own settings for the module.
+// routing is a site that reads its routes from a file. All requests take a route that has its own
+// settings for the module.
 type routing struct {
 	*site
 	folder, settings, table string
@@ -332,7 +332,7 @@ func startRouting(t testing.TB, settings string) *routing {
 	return r
 }
 
-// The method write replaces the settings of the route. If they have no store, the route counts in
+// routing.write replaces the settings of the route. If they have no store, the route counts in
 // memory.
 func (r *routing) write(t testing.TB, settings string) {
 	t.Helper()
@@ -345,7 +345,7 @@ func (r *routing) write(t testing.TB, settings string) {
 	newRenamedFile(t, filepath.Join(r.folder, "routes.yaml")).edit(text)
 }
 
-// The method countLoaded returns how many versions of the routes Envoy has loaded.
+// countLoaded returns how many versions of the routes Envoy has loaded.
 func (r *routing) countLoaded() int {
 	return r.envoy.stat("http." + r.name + ".rds.routed.update_success")
 }

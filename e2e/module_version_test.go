@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// The constant loader is the source of a program that loads a module as Envoy does, but without
-// Envoy's functions.
+// loader is the source of a program that loads a module as Envoy does, but without Envoy's
+// functions.
 const loader = `#include <dlfcn.h>
 #include <stdio.h>
 int main(int count, char **arguments) {

@@ -16,8 +16,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The constant sticking is a filter behind the module. A request with the header X-Stuck blocks its
-// worker until the test opens the named pipe PIPE for writing.
+// sticking is a filter behind the module. A request with the header X-Stuck blocks its worker until
+// the test opens the named pipe PIPE for writing.
 const sticking = `{name: sticking, typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua,
         default_source_code: {inline_string: "function envoy_on_request(h) if h:headers():get('x-stuck') then io.open('PIPE'):close() end end"}}}`
 
@@ -97,8 +97,8 @@ func loadAll(counters []*atomic.Int64) (now []int64) {
 	return now
 }
 
-// The function rangeOfDifferences returns the least and the greatest difference between the values
-// before and after.
+// rangeOfDifferences returns the least and the greatest difference between the values before and
+// after.
 func rangeOfDifferences(before, after []int64) (least, most int64) {
 	least = after[0] - before[0]
 	for i := range after {
@@ -107,8 +107,7 @@ func rangeOfDifferences(before, after []int64) (least, most int64) {
 	return least, most
 }
 
-// The function release opens a pipe for writing, so that the stuck worker, which reads the pipe,
-// continues.
+// release opens a pipe for writing, so that the stuck worker, which reads the pipe, continues.
 func release(t testing.TB, pipe string) {
 	t.Helper()
 	eventually.Until(t, patience, "the worker waits for the pipe", func() bool {

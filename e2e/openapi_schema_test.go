@@ -35,7 +35,7 @@ func readDescription(t *testing.T) *description {
 	return d
 }
 
-// The method at returns the object at a path of keys.
+// description.at returns the object at a path of keys.
 func (d *description) at(keys ...string) map[string]any {
 	d.t.Helper()
 	node := d.root
@@ -49,7 +49,7 @@ func (d *description) at(keys ...string) map[string]any {
 	return node
 }
 
-// The method resolve returns the object to which a node refers by $ref, or the node itself.
+// description.resolve returns the object to which a node refers by $ref, or the node itself.
 func (d *description) resolve(node map[string]any) map[string]any {
 	d.t.Helper()
 	if ref, ok := node["$ref"].(string); ok {
@@ -102,7 +102,7 @@ func (d *description) describesRoutes() {
 var schemaKeywords = []string{"$ref", "type", "properties", "required", "additionalProperties", "items", "enum", "const", "minimum",
 	"maximum", "pattern", "description", "default", "anyOf"}
 
-// The method holds checks a value against a JSON Schema.
+// description.holds checks a value against a JSON Schema.
 func (d *description) holds(where string, schema, value any) {
 	d.t.Helper()
 	s, ok := schema.(map[string]any)

@@ -148,8 +148,8 @@ func (d *description) describesBridge(t *testing.T) {
 	d.answers("/readyz", d.request("GET", "http://"+away+"/readyz", nil), 503)
 }
 
-// The method comparePost returns a function that sends a POST and compares the answer with the
-// document. If the expected status is 200, the function also compares the body of the request.
+// comparePost returns a function that sends a POST and compares the answer with the document. If
+// the expected status is 200, the function also compares the body of the request.
 func (d *description) comparePost(server string) func(path, body string, status int) {
 	return func(path, body string, status int) {
 		d.t.Helper()
@@ -240,7 +240,7 @@ func (d *description) describesEvents(p *process) {
 	get("?client=nobody", 422)
 }
 
-// The type reply is an answer, with the method of the request and the body of the answer.
+// reply is an answer, with the method of the request and the body of the answer.
 type reply struct {
 	*http.Response
 	method, body string
@@ -319,7 +319,7 @@ func (d *description) read(method string, response *http.Response) reply {
 	return reply{response, strings.ToLower(method), string(body)}
 }
 
-// The method answers compares an answer with the description of its path, method and status.
+// description.answers compares an answer with the description of its path, method and status.
 func (d *description) answers(path string, r reply, status int) {
 	d.t.Helper()
 	d.answersMethod(r.method, path, r, status)

@@ -63,14 +63,14 @@ func startAllFronts(t *testing.T, policy string) *allFronts {
 	return f
 }
 
-// The method ask runs a command against a target.
+// allFronts.ask runs a command against a target.
 func (f *allFronts) ask(target string, args ...string) commandResult {
 	f.t.Helper()
 	return penstock(f.t, append(args, f.targets[target]...)...)
 }
 
-// The method runOnAll runs a command against every target. It fails the test unless the answers are
-// equal, apart from times.
+// runOnAll runs a command against every target. It fails the test unless the answers are equal,
+// apart from times.
 func (f *allFronts) runOnAll(args ...string) (answer map[string]any) {
 	f.t.Helper()
 	var of string
@@ -105,7 +105,7 @@ func dropTimes(value any) {
 	}
 }
 
-// The function firstRemaining returns the remaining units of the first counter in a report.
+// firstRemaining returns the remaining units of the first counter in a report.
 func firstRemaining(report map[string]any) any {
 	counters, _ := report["counters"].([]any)
 	if len(counters) == 0 {
@@ -256,7 +256,7 @@ func TestABridgeWithoutADirectory(t *testing.T) {
 	}
 }
 
-// The method version returns the version of the bridge's policy.
+// bridge.version returns the version of the bridge's policy.
 func (b *bridge) version(t testing.TB) string {
 	t.Helper()
 	response, err := (&http.Client{Transport: b.transport()}).Get("http://bridge/readyz")
@@ -297,7 +297,7 @@ type topRule struct {
 	Admitted, Denied int
 }
 
-// The method state returns the state and the problems of a front's node, as a target reports them.
+// allFronts.state returns the state and the problems of a front's node, as a target reports them.
 // The state is "" if the node is not listed.
 func (f *allFronts) state(target, front string) (state string, problems []string) {
 	var told nodesReport

@@ -17,14 +17,14 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The type printedPenalty is a client's penalty as a command prints it.
+// printedPenalty is a client's penalty as a command prints it.
 type printedPenalty struct {
 	Violations int64 `json:"violations"`
 	InForce    bool  `json:"in_force"`
 	WaitMs     int64 `json:"wait_ms"`
 }
 
-// The method penstock runs an operator's command about a client, and returns the penalty that the
+// process.penstock runs an operator's command about a client, and returns the penalty that the
 // command prints.
 func (p *process) penstock(verb, client string) printedPenalty {
 	p.t.Helper()
@@ -83,8 +83,8 @@ func (c client) get(node int, path string) answer {
 	return c.nodes[node].ask(context.Background(), http.MethodGet, path, "X-API-Key", keyOf(c.name))
 }
 
-// The method sendBurst sends n requests at once, half of them to each node. It returns the number
-// of answers by status.
+// sendBurst sends n requests at once, half of them to each node. It returns the number of answers
+// by status.
 func (c client) sendBurst(n int, path string) map[int]int {
 	var mu sync.Mutex
 	var group sync.WaitGroup

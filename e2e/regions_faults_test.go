@@ -14,7 +14,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// The method drain sends a client's requests to the regions in turn until no region admits any. It
+// lending.drain sends a client's requests to the regions in turn until no region admits any. It
 // returns the number of admitted requests.
 func (l *lending) drain(user string, regions ...string) (admitted int) {
 	l.t.Helper()
@@ -28,7 +28,7 @@ func (l *lending) drain(user string, regions ...string) (admitted int) {
 	return admitted
 }
 
-// The method count returns the used units of a client's counter in a region, or 0 if there is no
+// lending.count returns the used units of a client's counter in a region, or 0 if there is no
 // counter.
 func (l *lending) count(user, region string) int {
 	l.t.Helper()
@@ -43,8 +43,8 @@ func (l *lending) count(user, region string) int {
 	return n
 }
 
-// The method checkNormal checks that a new client gets the whole limit in a region again, and no
-// more. The parameter since is the time at which the fault ended.
+// checkNormal checks that a new client gets the whole limit in a region again, and no more. The
+// parameter since is the time at which the fault ended.
 func (l *lending) checkNormal(region, user string, since time.Time) {
 	l.t.Helper()
 	l.admitAll(region, user, 30)
@@ -106,7 +106,7 @@ func TestARegionForgets(t *testing.T) {
 	}
 }
 
-// The method settle waits until no units of a client are being lent.
+// lending.settle waits until no units of a client are being lent.
 func (l *lending) settle(user string) {
 	l.t.Helper()
 	last := -1
@@ -121,7 +121,7 @@ func (l *lending) settle(user string) {
 	})
 }
 
-// The method awaitAnswers waits until a region admits a new client again.
+// awaitAnswers waits until a region admits a new client again.
 func (l *lending) awaitAnswers(region string) {
 	l.t.Helper()
 	clients := 0
@@ -181,8 +181,7 @@ func TestAWayBetweenRegionsIsCut(t *testing.T) {
 	}
 }
 
-// The method drainSome uses a few units of a client in each region, so that the agents connect to
-// each other.
+// drainSome uses a few units of a client in each region, so that the agents connect to each other.
 func (l *lending) drainSome(user string) (admitted int) {
 	l.t.Helper()
 	for range 2 {

@@ -21,7 +21,7 @@ identify: [{header: {name: X-User, unverified: true}}]
 rules: [{name: all, limit: 100/31d fixed_window, gossip: 1s}]
 `
 
-// The method used returns the number of a client's units that a region counts as used, as text.
+// lending.used returns the number of a client's units that a region counts as used, as text.
 func (l *lending) used(region, user string) string {
 	l.t.Helper()
 	words := strings.Fields(l.redis[region].Client().Get(l.t.Context(), "rl1:shop:all:{header.x-user:"+user+"}:2678400s:fw").Val())
@@ -31,7 +31,7 @@ func (l *lending) used(region, user string) string {
 	return words[1]
 }
 
-// The method awaitUsed waits until all regions count the wanted number of a client's units as used.
+// awaitUsed waits until all regions count the wanted number of a client's units as used.
 func (l *lending) awaitUsed(user, want string) {
 	l.t.Helper()
 	began := time.Now()
@@ -46,8 +46,7 @@ func (l *lending) awaitUsed(user, want string) {
 	l.t.Logf("after %v all regions know that %s has used %s", time.Since(began).Round(time.Millisecond), user, want)
 }
 
-// The method takeAll sends n requests of a client to a region, and returns the number of admitted
-// requests.
+// takeAll sends n requests of a client to a region, and returns the number of admitted requests.
 func (l *lending) takeAll(region, user string, n int) (admitted int) {
 	l.t.Helper()
 	for range n {

@@ -34,8 +34,8 @@ rules: [{name: all, limit: 30/31d fixed_window}]
 // roundTripMillis is the time of a round trip between two regions, in milliseconds.
 const roundTripMillis = 200
 
-// The type lending holds three regions, each with a Redis, a Caddy and an agent. The links between
-// the agents have a delay.
+// lending holds three regions, each with a Redis, a Caddy and an agent. The links between the
+// agents have a delay.
 type lending struct {
 	t      *testing.T
 	policy string
@@ -101,7 +101,7 @@ func (l *lending) startAgentAt(name, listen, admin string) *server {
 	return s
 }
 
-// The method take sends a client's request to a region, and reports whether it is admitted.
+// lending.take sends a client's request to a region, and reports whether it is admitted.
 func (l *lending) take(region, user string) bool {
 	l.t.Helper()
 	a, err := ask(http.DefaultClient, "http://"+l.sites[region].address+"/", "X-User", user)
@@ -111,7 +111,7 @@ func (l *lending) take(region, user string) bool {
 	return a.status == http.StatusOK
 }
 
-// The method admitAll sends a client's requests to a region until n of them have been admitted.
+// admitAll sends a client's requests to a region until n of them have been admitted.
 func (l *lending) admitAll(region, user string, n int) {
 	l.t.Helper()
 	admitted := 0
@@ -126,7 +126,7 @@ func (l *lending) admitAll(region, user string, n int) {
 	})
 }
 
-// The method checkNothingLeft checks that no region admits a further request of a client.
+// checkNothingLeft checks that no region admits a further request of a client.
 func (l *lending) checkNothingLeft(user string) {
 	l.t.Helper()
 	for range 3 {
@@ -138,7 +138,7 @@ func (l *lending) checkNothingLeft(user string) {
 	}
 }
 
-// The method cut cuts all links, or restores them.
+// lending.cut cuts all links, or restores them.
 func (l *lending) cut(cut bool) {
 	for _, way := range l.links {
 		if cut {
@@ -301,8 +301,8 @@ func checkSilentCallers(t *testing.T, s *server, listen, folder string) {
 	}
 }
 
-// The function newTrustingConfig returns a configuration that trusts the authority, but has no
-// certificate of its own.
+// newTrustingConfig returns a configuration that trusts the authority, but has no certificate of
+// its own.
 func newTrustingConfig(t *testing.T, folder string) *tls.Config {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(folder, "ca.pem"))

@@ -25,7 +25,7 @@ type lentTraffic struct {
 	admitted                           map[int64]int // by the number of the window
 }
 
-// The method note counts an answer. A request that waits for another region takes at least a round
+// lentTraffic.note counts an answer. A request that waits for another region takes at least a round
 // trip. Other requests take only milliseconds.
 func (l *lentTraffic) note(window int64, status int, took time.Duration) {
 	l.mu.Lock()
@@ -102,9 +102,9 @@ rules: [{name: all, limit: %d/%s sliding_window}]
 	}
 }
 
-// The method send sends the requests of the traffic at random times after the start, and waits
-// until all are answered. It omits requests near the end of a window, because it would be unknown
-// in which window they count.
+// lending.send sends the requests of the traffic at random times after the start, and waits until
+// all are answered. It omits requests near the end of a window, because it would be unknown in
+// which window they count.
 func (l *lending) send(traffic *lentTraffic, random *rand.Rand, start time.Time, length, span time.Duration, limit float64) {
 	const margin = 2 * time.Second
 	perSecond := traffic.rate * limit / (span - margin).Seconds()
@@ -134,7 +134,7 @@ func (l *lending) send(traffic *lentTraffic, random *rand.Rand, start time.Time,
 	answers.Wait()
 }
 
-// The method checkTraffic checks the counts of the traffic's answers.
+// checkTraffic checks the counts of the traffic's answers.
 func (l *lending) checkTraffic(traffic *lentTraffic, limit int, targets bool) {
 	l.t.Helper()
 	decided, denials := shareOf(traffic.atOnce, traffic.sent), shareOf(traffic.deniedAtOnce, traffic.denied)

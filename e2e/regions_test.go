@@ -195,7 +195,7 @@ func TestRegionsAreNamed(t *testing.T) {
 	checkRejected(t, file.path, "less than 6 times the 1s in which the regions tell each other")
 }
 
-// The function checkRejected checks that "penstock validate" rejects a policy and says why.
+// checkRejected checks that "penstock validate" rejects a policy and says why.
 func checkRejected(t *testing.T, path, why string) {
 	t.Helper()
 	if r := penstock(t, "validate", path); r.status != 1 || !strings.Contains(r.out, why) {

@@ -18,9 +18,9 @@ import (
 	"time"
 )
 
-// The type standIn takes the place of the agent of the region us, as if that agent were of another
-// release. It was written from the format of the messages alone. Its part of each client's limit is
-// 15 units.
+// standIn takes the place of the agent of the region us, as if that agent were of another release.
+// It was written from the format of the messages alone. Its part of each client's limit is 15
+// units.
 type standIn struct {
 	t      *testing.T
 	client *http.Client
@@ -33,7 +33,7 @@ type standIn struct {
 	question map[string]map[string]any // the last question about each key
 }
 
-// The method startStandIn starts a stand-in in place of the agent of the region us.
+// startStandIn starts a stand-in in place of the agent of the region us.
 func (l *lending) startStandIn() *standIn {
 	l.t.Helper()
 	l.agents["us"].kill()
@@ -61,8 +61,7 @@ func (s *standIn) close() {
 	s.client.CloseIdleConnections()
 }
 
-// The method serve lends the remaining units of a counter on request, and takes returned units
-// back.
+// standIn.serve lends the remaining units of a counter on request, and takes returned units back.
 func (s *standIn) serve(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,7 +94,7 @@ func (s *standIn) serve(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
-// The method borrow asks the agent of a region for units of a counter about which the stand-in was
+// standIn.borrow asks the agent of a region for units of a counter about which the stand-in was
 // asked before. The question lacks the fields that the first release did not have, and has the
 // fields of the stand-in's release.
 func (s *standIn) borrow(address, path, key string, units int) (status int, answer string) {
@@ -124,7 +123,7 @@ func (s *standIn) borrow(address, path, key string, units int) (status int, answ
 	return response.StatusCode, string(body)
 }
 
-// The method keys returns the keys of the counters about which the stand-in was asked.
+// standIn.keys returns the keys of the counters about which the stand-in was asked.
 func (s *standIn) keys() (keys []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

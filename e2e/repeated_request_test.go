@@ -89,8 +89,8 @@ func TestRequestsThatEndTheirUpstreamCount(t *testing.T) {
 	}
 }
 
-// The method endBy sends 12 requests to a path. After each request that has ended the upstream, it
-// starts the upstream again. It returns the number of requests that the upstream received.
+// endBy sends 12 requests to a path. After each request that has ended the upstream, it starts the
+// upstream again. It returns the number of requests that the upstream received.
 func (u *endingUpstream) endBy(t *testing.T, to, path string) int64 {
 	t.Helper()
 	before := u.received.Load()

@@ -68,8 +68,8 @@ func startTrial(t *testing.T) *trial {
 	return tr
 }
 
-// The method ask sends n requests for each path to both nodes, over several connections. It returns
-// the number of admitted requests by path.
+// trial.ask sends n requests for each path to both nodes, over several connections. It returns the
+// number of admitted requests by path.
 func (tr *trial) ask(t *testing.T, n int, paths ...string) map[string]int64 {
 	t.Helper()
 	const connections = 8
@@ -97,8 +97,8 @@ func (tr *trial) ask(t *testing.T, n int, paths ...string) map[string]int64 {
 	return admitted
 }
 
-// The method countDecided returns the number of requests with the given decisions of the policy in
-// force and of the candidate, on both nodes together.
+// countDecided returns the number of requests with the given decisions of the policy in force and
+// of the candidate, on both nodes together.
 func (tr *trial) countDecided(present, candidate string) (n int) {
 	for _, node := range tr.nodes {
 		n += int(node.metric(fmt.Sprintf(`penstock_shadow_decisions_total{candidate=%q,policy="trial.shadow",present=%q}`, candidate, present)))
@@ -106,8 +106,8 @@ func (tr *trial) countDecided(present, candidate string) (n int) {
 	return n
 }
 
-// The method outcome returns the number of times that a rule of the candidate had an outcome, on
-// both nodes together.
+// trial.outcome returns the number of times that a rule of the candidate had an outcome, on both
+// nodes together.
 func (tr *trial) outcome(rule, outcome string) (n int) {
 	for _, node := range tr.nodes {
 		n += int(node.metric(fmt.Sprintf(`penstock_requests_total{outcome=%q,policy="trial.shadow",rule=%q}`, outcome, rule)))

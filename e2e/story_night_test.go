@@ -14,7 +14,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The type alertStory is a [story] with a Prometheus that scrapes the Caddys.
+// alertStory is a [story] with a Prometheus that scrapes the Caddys.
 type alertStory struct {
 	*story
 	monitor *monitor
@@ -43,7 +43,7 @@ func TestTheStoryOfTheNight(t *testing.T) {
 	n.theStoreIsTheCause()
 }
 
-// The method alerts returns the names of the alerts that fire, without those that a busy machine
+// alertStory.alerts returns the names of the alerts that fire, without those that a busy machine
 // may cause.
 func (n *alertStory) alerts() []string {
 	n.t.Helper()
@@ -52,15 +52,14 @@ func (n *alertStory) alerts() []string {
 	return slices.Compact(fired)
 }
 
-// The method awaitAlerts waits until the wanted alerts fire, and adds the firing alerts to the
-// transcript.
+// awaitAlerts waits until the wanted alerts fire, and adds the firing alerts to the transcript.
 func (n *alertStory) awaitAlerts(load func(), wanted ...string) {
 	n.t.Helper()
 	n.monitor.awaitAlerts(load, slices.Clone(wanted)...)
 	n.log("# alerts: %s", strings.Join(n.alerts(), ", "))
 }
 
-// The method event sends requests until the bridge has written an event of the given kind, and adds
+// alertStory.event sends requests until the bridge has written an event of the given kind, and adds
 // the event to the transcript.
 func (n *alertStory) event(kind, part string) (e eventLine) {
 	n.t.Helper()
@@ -82,7 +81,7 @@ func (n *alertStory) event(kind, part string) (e eventLine) {
 	return e
 }
 
-// The method send sends a request of a user to each front.
+// alertStory.send sends a request of a user to each front.
 func (n *alertStory) send(user string) {
 	n.t.Helper()
 	for _, front := range n.fronts {
@@ -90,7 +89,7 @@ func (n *alertStory) send(user string) {
 	}
 }
 
-// The method visit sends a request of a new user to each front.
+// alertStory.visit sends a request of a new user to each front.
 func (n *alertStory) visit() {
 	n.t.Helper()
 	n.users++

@@ -80,8 +80,8 @@ func nextFriday(now time.Time) string {
 	return day.Format(time.DateOnly)
 }
 
-// The function counters returns the lines about counters in the output of the command usage,
-// without the remaining time.
+// counters returns the lines about counters in the output of the command usage, without the
+// remaining time.
 func counters(told string) (text string) {
 	for line := range strings.Lines(told) {
 		if strings.HasPrefix(line, "shop ") {

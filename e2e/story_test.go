@@ -79,23 +79,23 @@ func (s *story) startEnvoy() {
 	s.fronts = append(s.fronts, storyFront{"envoy with the filter", filter.address}, storyFront{"envoy with the module", native.address})
 }
 
-// The method log adds a paragraph to the transcript.
+// story.log adds a paragraph to the transcript.
 func (s *story) log(format string, args ...any) {
 	text := strings.NewReplacer(s.names...).Replace(fmt.Sprintf(format, args...))
 	s.told.WriteString(strings.TrimRight(text, "\n") + "\n")
 }
 
-// The method print logs the transcript.
+// story.print logs the transcript.
 func (s *story) print() { s.t.Logf("the transcript:\n%s", s.told.String()) }
 
-// The method run runs a command against a target, and writes it and its output to the transcript.
+// story.run runs a command against a target, and writes it and its output to the transcript.
 func (s *story) run(target string, args ...string) (out string) {
 	s.t.Helper()
 	out, _ = s.runTimed(target, args...)
 	return out
 }
 
-// The method runTimed is like the method run, and also returns the time at which the command ended.
+// runTimed is like the method run, and also returns the time at which the command ended.
 func (s *story) runTimed(target string, args ...string) (out string, ended time.Time) {
 	s.t.Helper()
 	args = append(args, s.targets[target]...)
@@ -113,8 +113,8 @@ func (s *story) runTimed(target string, args ...string) (out string, ended time.
 	return out, ended
 }
 
-// The method ask sends a request of a user over a new connection, so that any worker of Envoy may
-// decide it.
+// story.ask sends a request of a user over a new connection, so that any worker of Envoy may decide
+// it.
 func (s *story) ask(front storyFront, path, user string) answer {
 	s.t.Helper()
 	a, err := ask(&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, "http://"+front.address+path, "X-User", user)
@@ -131,8 +131,8 @@ const (
 	heldInARow = 10 // consecutive answers, so that each worker of an Envoy gives some
 )
 
-// The method change runs a command, and waits until every front answers a user with the given
-// status several times in a row. It adds to the transcript how long after the command that began.
+// story.change runs a command, and waits until every front answers a user with the given status
+// several times in a row. It adds to the transcript how long after the command that began.
 func (s *story) change(path, user string, status int, target string, args ...string) {
 	s.t.Helper()
 	_, ended := s.runTimed(target, args...)
@@ -165,7 +165,7 @@ func (s *story) change(path, user string, status int, target string, args ...str
 	s.log("# %s for %s: %d, after the end of the command at %s\n", user, path, status, strings.Join(since, ", "))
 }
 
-// The method exhaust sends requests of a user until every front answers 429.
+// story.exhaust sends requests of a user until every front answers 429.
 func (s *story) exhaust(path, user string) {
 	s.t.Helper()
 	for _, front := range s.fronts {

@@ -74,7 +74,7 @@ func (p *process) awaitExit(t *testing.T, patience time.Duration) {
 	}
 }
 
-// The method remaining returns the number of remaining units that a Caddy reports. It adds the 100
+// meteredSite.remaining returns the number of remaining units that a Caddy reports. It adds the 100
 // units that its own request reserves.
 func (m *meteredSite) remaining(t *testing.T, p *process) int64 {
 	t.Helper()

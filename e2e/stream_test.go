@@ -47,15 +47,15 @@ func sendsPieces(kind string, breaksOff bool, pieces ...string) http.HandlerFunc
 	}
 }
 
-// The function serveTrailer is the handler of an upstream that reports the cost in a trailer.
+// serveTrailer is the handler of an upstream that reports the cost in a trailer.
 func serveTrailer(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Trailer", "X-Cost")
 	_, _ = io.WriteString(w, "some text")
 	w.Header().Set("X-Cost", "44")
 }
 
-// The function encodes is the handler of an upstream that claims to compress with brotli if the
-// request accepts that. The reported cost depends on the encodings that the request accepts.
+// encodes is the handler of an upstream that claims to compress with brotli if the request accepts
+// that. The reported cost depends on the encodings that the request accepts.
 func encodes(w http.ResponseWriter, r *http.Request) {
 	asked := r.Header.Get("Accept-Encoding")
 	cost := map[string]string{"zstd;q=0.5": "46", "identity": "47"}[asked]
@@ -82,7 +82,7 @@ type meteredCase struct {
 	charged  int64
 }
 
-// The constant mib is the size of the largest body that is read to find its cost.
+// mib is the size of the largest body that is read to find its cost.
 const mib = 1 << 20
 
 func meteredCases() []meteredCase {
@@ -163,7 +163,7 @@ func (m *meteredSite) costAll(t *testing.T, cases []meteredCase) {
 
 func ruleOf(path string) string { return strings.Split(path, "/")[1] }
 
-// The method costs sends one request, checks the response, and waits until the request has the
+// meteredSite.costs sends one request, checks the response, and waits until the request has the
 // right charge.
 func (m *meteredSite) costs(t *testing.T, c meteredCase, address string) {
 	method := c.method
@@ -194,7 +194,7 @@ func (m *meteredSite) costs(t *testing.T, c meteredCase, address string) {
 	})
 }
 
-// The variable meteredFronts holds functions that start a front with an upstream.
+// meteredFronts holds functions that start a front with an upstream.
 var meteredFronts = map[string]func(t *testing.T, h http.Handler) *meteredSite{
 	"Caddy":             func(t *testing.T, h http.Handler) *meteredSite { return startMetered(t, h) },
 	"the native module": startMeteredModule,
@@ -212,7 +212,7 @@ func TestStreamsAreNotHeldBack(t *testing.T) {
 	}
 }
 
-// The function readStreams is [TestStreamsAreNotHeldBack] for one front.
+// readStreams is [TestStreamsAreNotHeldBack] for one front.
 func readStreams(t *testing.T, start func(t *testing.T, h http.Handler) *meteredSite) {
 	const events = 20
 	document := []string{`{"items":[1`, `,2`, `,3],"usage":{`, `"total_tokens":2002`, `}}`}
@@ -266,7 +266,7 @@ func TestClientsThatLeave(t *testing.T) {
 	}
 }
 
-// The function leaveEarly is [TestClientsThatLeave] for one front.
+// leaveEarly is [TestClientsThatLeave] for one front.
 func leaveEarly(t *testing.T, start func(t *testing.T, h http.Handler) *meteredSite) {
 	came, left := make(chan struct{}, 16), make(chan struct{}, 16)
 	stays := func(kind string, pieces ...string) http.HandlerFunc {

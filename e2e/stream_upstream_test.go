@@ -72,7 +72,7 @@ const meteredCaddyfile = `{
 }
 `
 
-// The type meteredSite is a Caddy with meteredCaddyfile, and its upstream and Redis.
+// meteredSite is a Caddy with meteredCaddyfile, and its upstream and Redis.
 type meteredSite struct {
 	*process
 	redis    *redistest.Server
@@ -86,13 +86,13 @@ func startMetered(t *testing.T, h http.Handler, env ...string) *meteredSite {
 	return m
 }
 
-// The method startAnother starts another Caddy with the same Redis and upstream.
+// startAnother starts another Caddy with the same Redis and upstream.
 func (m *meteredSite) startAnother(t *testing.T, env ...string) *process {
 	return startCaddy(t, meteredCaddyfile, append(env, "PENSTOCK_REDIS="+m.redis.URL(), "UPSTREAM="+m.upstream.Listener.Addr().String())...)
 }
 
-// The method countCharged returns the number of units that a rule has charged to the client with
-// the given address.
+// countCharged returns the number of units that a rule has charged to the client with the given
+// address.
 func (m *meteredSite) countCharged(t *testing.T, rule, address string) int64 {
 	t.Helper()
 	return sum(readUsed(t, m.redis, "rl1:meter:"+rule+":{ip:"+address+"}:2678400s:fw"))
@@ -101,7 +101,7 @@ func (m *meteredSite) countCharged(t *testing.T, rule, address string) int64 {
 // asIs is an HTTP client that does not decompress bodies.
 var asIs = &http.Client{Transport: &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 16}}
 
-// The method open sends a request and returns the response as soon as its header arrives.
+// meteredSite.open sends a request and returns the response as soon as its header arrives.
 func (m *meteredSite) open(ctx context.Context, p *process, method, path, address string, fields ...string) (*http.Response, error) {
 	r, err := http.NewRequestWithContext(ctx, method, "http://"+p.address+path, nil)
 	if err != nil {
@@ -114,8 +114,8 @@ func (m *meteredSite) open(ctx context.Context, p *process, method, path, addres
 	return asIs.Do(r)
 }
 
-// The type stepwiseUpstream is an upstream that sends an event only after the test has confirmed
-// that the previous one arrived.
+// stepwiseUpstream is an upstream that sends an event only after the test has confirmed that the
+// previous one arrived.
 type stepwiseUpstream struct {
 	events  []string
 	kind    string // content type

@@ -54,13 +54,13 @@ func hostForms() (forms []requestForm) {
 	return append(forms, requestForm{"CONNECT", "admin.example:80", "h"})
 }
 
-// The method blocked returns the same form of a request for /blocked/x.
+// requestForm.blocked returns the same form of a request for /blocked/x.
 func (f requestForm) blocked() requestForm {
 	f.target = strings.NewReplacer("admin/", "blocked/", "%61dmin/", "%62locked/").Replace(f.target)
 	return f
 }
 
-// The method patience returns the longest wait for an answer. A tunnel through a proxy stays open
+// requestForm.patience returns the longest wait for an answer. A tunnel through a proxy stays open
 // after the upstream's answer, which comes at once, so the wait for it is short.
 func (f requestForm) patience() time.Duration {
 	if f.method == "CONNECT" {
@@ -69,7 +69,7 @@ func (f requestForm) patience() time.Duration {
 	return patience
 }
 
-// The method http1 returns the text of the request in HTTP/1.
+// http1 returns the text of the request in HTTP/1.
 func (f requestForm) http1(version, address, upstream string) string {
 	text := f.method + " " + f.target + " HTTP/" + version + "\r\n"
 	if f.host != "-" {

@@ -30,7 +30,7 @@ func http2To(to string) targetSender {
 	}
 }
 
-// The method fields returns the header fields of the request in HTTP/2 and HTTP/3. The first line
+// requestForm.fields returns the header fields of the request in HTTP/2 and HTTP/3. The first line
 // of the host becomes :authority, and each further line becomes a field named host.
 func (f requestForm) fields(address, upstream string) (fields [][2]string) {
 	fields = append(fields, [2]string{":method", f.method})

@@ -64,8 +64,7 @@ func TestRedisFailsWhileRequestsWait(t *testing.T) {
 	}
 }
 
-// The method countDegraded returns the number of requests admitted so far because Redis did not
-// answer.
+// countDegraded returns the number of requests admitted so far because Redis did not answer.
 func (q *queue) countDegraded() (n int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

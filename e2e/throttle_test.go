@@ -17,8 +17,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The function throttleCaddyfile returns a Caddyfile that throttles requests to the given limit.
-// The rule audit counts the charges and never denies. The rule hard denies requests to /hard.
+// throttleCaddyfile returns a Caddyfile that throttles requests to the given limit. The rule audit
+// counts the charges and never denies. The rule hard denies requests to /hard.
 func throttleCaddyfile(head, limit string) string {
 	return head + `:SITE {
 	penstock {
@@ -51,7 +51,7 @@ type waiter struct {
 	ordinal int64 // position among the charges of that window, from 1
 }
 
-// The type queue is a sequence of requests in the order of their arrival.
+// queue is a sequence of requests in the order of their arrival.
 type queue struct {
 	t     *testing.T
 	p     *process
@@ -63,8 +63,8 @@ type queue struct {
 	ended int
 }
 
-// The method join sends a request, and waits until it is answered or is in the throttle queue. So
-// the request precedes the next one.
+// queue.join sends a request, and waits until it is answered or is in the throttle queue. So the
+// request precedes the next one.
 func (q *queue) join(name, path string) *waiter {
 	q.t.Helper()
 	ctx, leave := context.WithCancel(context.Background())
@@ -92,9 +92,9 @@ func (q *queue) join(name, path string) *waiter {
 
 func (q *queue) waiting() int { return int(q.p.metric("penstock_waiting ")) }
 
-// The method order waits until all requests are answered. It returns the names of the admitted
-// requests to the path /, in the order in which they were charged. That order follows from the
-// windows and the remaining units in the answers.
+// queue.order waits until all requests are answered. It returns the names of the admitted requests
+// to the path /, in the order in which they were charged. That order follows from the windows and
+// the remaining units in the answers.
 func (q *queue) order() string {
 	q.t.Helper()
 	q.group.Wait()

@@ -91,8 +91,7 @@ events: {}
 rules: [{name: api, match: {path: /api/*}, limit: 1/31d fixed_window}]
 `
 
-// The constant traced makes an Envoy trace every request. COLLECTOR stands for the URL of the
-// collector.
+// traced makes an Envoy trace every request. COLLECTOR stands for the URL of the collector.
 const traced = `use_remote_address: true, tracing: {random_sampling: {value: 100}, provider: {name: envoy.tracers.opentelemetry, typed_config: {
     "@type": type.googleapis.com/envoy.config.trace.v3.OpenTelemetryConfig, service_name: envoy,
     http_service: {http_uri: {uri: "COLLECTOR/v1/traces", cluster: NAME-collector, timeout: 5s}}}}}`
@@ -104,7 +103,7 @@ const handingOver = `{name: envoy.filters.http.header_mutation, typed_config: {
     mutations: {request_mutations: [{append: {append_action: OVERWRITE_IF_EXISTS_OR_ADD,
       header: {key: traceparent, value: "00-%TRACE_ID%-%SPAN_ID%-01"}}}]}}}`
 
-// The function newTracingSite returns a site whose Envoy sends its spans to the collector.
+// newTracingSite returns a site whose Envoy sends its spans to the collector.
 func newTracingSite(collector *otlptest.Receiver, name, filter string) *site {
 	address := strings.TrimPrefix(collector.HTTP, "http://")
 	return &site{filter: filter, set: relaxedDeadline, manager: strings.NewReplacer("COLLECTOR", collector.HTTP, "NAME", name).Replace(traced),

@@ -76,8 +76,8 @@ func TestUpgradesCostUnread(t *testing.T) {
 	}
 }
 
-// The function sendUpgrade sends a request with the given head as a client, and returns the status
-// of the response.
+// sendUpgrade sends a request with the given head as a client, and returns the status of the
+// response.
 func sendUpgrade(t *testing.T, address, head, client string) int {
 	t.Helper()
 	connection, err := net.Dial("tcp", address)

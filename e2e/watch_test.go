@@ -29,7 +29,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The constant deployed is the folder of the dashboard and of the alert rules.
+// deployed is the folder of the dashboard and of the alert rules.
 const deployed = "../deploy/"
 
 // scrapePause is the time that tests wait before they query Prometheus again. Prometheus scrapes
@@ -66,7 +66,7 @@ const watchedCaddyfile = `{
 }
 `
 
-// The type monitor is a running Prometheus.
+// monitor is a running Prometheus.
 type monitor struct {
 	*server
 	address string
@@ -118,7 +118,7 @@ func readFile(t *testing.T, name string) string {
 	return string(text)
 }
 
-// The method read requests a path of Prometheus' HTTP API, and decodes the data of the answer.
+// monitor.read requests a path of Prometheus' HTTP API, and decodes the data of the answer.
 func (m *monitor) read(path string, into any) {
 	m.t.Helper()
 	response, err := http.Get("http://" + m.address + path)
@@ -135,7 +135,7 @@ func (m *monitor) read(path string, into any) {
 	}
 }
 
-// The method answers reports whether the result of a query has a number.
+// monitor.answers reports whether the result of a query has a number.
 func (m *monitor) answers(query string) bool {
 	m.t.Helper()
 	var data struct{ Result []struct{ Value []any } }
@@ -162,7 +162,7 @@ func startWatchedBridge(t *testing.T, policy string, args ...string) *watchedBri
 	return &watchedBridge{b, address}
 }
 
-// The method call sends a request to the bridge, and returns the body of the answer.
+// watchedBridge.call sends a request to the bridge, and returns the body of the answer.
 func (b *watchedBridge) call(method, path, body string) string {
 	b.t.Helper()
 	request, err := http.NewRequest(method, "http://"+b.address+path, strings.NewReader(body))

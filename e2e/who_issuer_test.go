@@ -19,7 +19,7 @@ import (
 	keys "github.com/penstock/penstock/internal/test/signer"
 )
 
-// The type signer is a key of an issuer of tokens.
+// signer is a key of an issuer of tokens.
 type signer struct {
 	keys.Key
 	method jwt.SigningMethod
@@ -37,7 +37,7 @@ func newEC(t *testing.T, name string) *signer {
 
 var serial atomic.Int64
 
-// The method token returns a new token for a user.
+// signer.token returns a new token for a user.
 func (s *signer) token(t testing.TB, user string) string {
 	token := jwt.NewWithClaims(s.method, jwt.MapClaims{"sub": user, "iss": "login", "aud": []string{"shop"}, "plan": "gold",
 		"org": map[string]string{"id": "acme"}, "jti": serial.Add(1), "exp": time.Now().Add(time.Hour).Unix()})
@@ -76,7 +76,7 @@ func (i *issuer) publish(keys ...*signer) {
 	i.set.Store(&text)
 }
 
-// The variable failures holds the answers of a failing issuer, which it gives in turn.
+// failures holds the answers of a failing issuer, which it gives in turn.
 var failures = []http.HandlerFunc{
 	func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) },
 	func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"keys":[]}`)) },
@@ -121,16 +121,16 @@ func byToken(i *issuer) string {
 `
 }
 
-// The type tokenResult is the result of a request with a token.
+// tokenResult is the result of a request with a token.
 type tokenResult struct {
 	signed      *signer
 	sent, ended time.Time
 	identified  bool
 }
 
-// The function sendTokens sends requests with tokens of one key until the channel done is closed.
-// Every tenth request has a new token, and all others have the same one. sendTokens then sends the
-// results to the channel kept.
+// sendTokens sends requests with tokens of one key until the channel done is closed. Every tenth
+// request has a new token, and all others have the same one. sendTokens then sends the results to
+// the channel kept.
 func sendTokens(p *process, s *signer, done <-chan struct{}, kept chan<- []tokenResult) {
 	var all []tokenResult
 	user := "user-of-" + s.Name
@@ -207,7 +207,7 @@ func TestKeySetsRotateUnderLoad(t *testing.T) {
 	}
 }
 
-// The type rotation holds the times at which an issuer added the key fresh and removed the key old.
+// rotation holds the times at which an issuer added the key fresh and removed the key old.
 type rotation struct {
 	old, fresh   *signer
 	added, taken time.Time

@@ -56,8 +56,8 @@ func (l *loginPage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 const failedLoginsMax = 5
 
-// The function logins returns a Caddyfile that limits failed logins. The parameter head begins the
-// Caddyfile, and configures the store and its deadline.
+// logins returns a Caddyfile that limits failed logins. The parameter head begins the Caddyfile,
+// and configures the store and its deadline.
 func logins(l *loginPage, head string) string {
 	return head + `:SITE {
 	penstock {
@@ -147,7 +147,7 @@ func TestRightLoginsCostNothing(t *testing.T) {
 	}
 }
 
-// The variable open is the head of a Caddyfile with on_error: allow.
+// open is the head of a Caddyfile with on_error: allow.
 var open = strings.NewReplacer("deny", "allow", " {\n\t\t\ttimeout 5s\n\t\t}", "").Replace(shared)
 
 // TestRedisFailsWithLoginsOpen tests that clients are answered as usual if Redis is down when the

@@ -18,15 +18,14 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The variable asking is the HTTP client of tests with many simultaneous users. It keeps many idle
-// connections.
+// asking is the HTTP client of tests with many simultaneous users. It keeps many idle connections.
 var asking = &http.Client{
 	Timeout:   30 * time.Second,
 	Transport: &http.Transport{MaxIdleConnsPerHost: 128},
 }
 
-// The method ask sends a request with header fields. In the parameter fields, each name is followed
-// by its value. Several goroutines may call ask at once. If there is no answer, the status is 0.
+// process.ask sends a request with header fields. In the parameter fields, each name is followed by
+// its value. Several goroutines may call ask at once. If there is no answer, the status is 0.
 func (p *process) ask(ctx context.Context, method, path string, fields ...string) answer {
 	r, err := http.NewRequestWithContext(ctx, method, "http://"+p.address+path, nil)
 	if err != nil {
@@ -52,7 +51,7 @@ func (p *process) ask(ctx context.Context, method, path string, fields ...string
 	return answer{response.StatusCode, response.Header, string(body)}
 }
 
-// The method number returns the value of a header field, or -1 if the value is not an integer.
+// answer.number returns the value of a header field, or -1 if the value is not an integer.
 func (a answer) number(field string) int64 {
 	n, err := strconv.ParseInt(a.header.Get(field), 10, 64)
 	if err != nil {
@@ -61,7 +60,7 @@ func (a answer) number(field string) int64 {
 	return n
 }
 
-// The method metric returns the sum of the values of the series that begin with the given text.
+// process.metric returns the sum of the values of the series that begin with the given text.
 func (p *process) metric(series string) float64 {
 	p.t.Helper()
 	sum := 0.0
@@ -88,8 +87,8 @@ func fleet(t testing.TB, n int, redis *redistest.Server, caddyfile string) []*pr
 	return all
 }
 
-// The constant shared is the beginning of a Caddyfile whose counters are in Redis. The deadline is
-// long because these tests are not about outages, and the load runs on the same machine.
+// shared is the beginning of a Caddyfile whose counters are in Redis. The deadline is long because
+// these tests are not about outages, and the load runs on the same machine.
 const shared = `{
 	admin ADMIN
 	penstock {
@@ -102,8 +101,7 @@ const shared = `{
 }
 `
 
-// The function readUsed returns the used units of the counters whose keys match the pattern, by
-// key.
+// readUsed returns the used units of the counters whose keys match the pattern, by key.
 func readUsed(t testing.TB, redis *redistest.Server, pattern string) map[string]int64 {
 	t.Helper()
 	keys, err := redis.Client().Keys(context.Background(), pattern).Result()
@@ -160,7 +158,7 @@ func (f *keysFile) edit(entries map[string]string) {
 	f.write(text.String())
 }
 
-// The method write overwrites the file in place, as some editors do.
+// keysFile.write overwrites the file in place, as some editors do.
 func (f *keysFile) write(text string) {
 	f.t.Helper()
 	if err := os.WriteFile(f.path, []byte(text), 0o600); err != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// The function shippedFilter returns the filter as it is shipped. The tests share it, because every
+// shippedFilter returns the filter as it is shipped. The tests share it, because every
 // load compiles the filter.
 func shippedFilter(t testing.TB) proxytest.WasmVMContext {
 	t.Helper()
@@ -34,7 +34,7 @@ func shippedFilter(t testing.TB) proxytest.WasmVMContext {
 
 var shippedOnce = sync.OnceValues(func() (proxytest.WasmVMContext, error) { return compileFilter() })
 
-// The function compileFilter compiles the filter as it is shipped, with further flags for go build,
+// compileFilter compiles the filter as it is shipped, with further flags for go build,
 // and loads it.
 func compileFilter(flags ...string) (proxytest.WasmVMContext, error) {
 	dir, err := os.MkdirTemp("", "penstock")

@@ -69,7 +69,7 @@ func (w *worker) wake(t testing.TB) {
 	}
 }
 
-// The function emulate starts the filter in an emulator, in front of a bridge.
+// emulate starts the filter in an emulator, in front of a bridge.
 func emulate(t testing.TB, vm types.VMContext, bridge http.Handler) *emulator {
 	t.Helper()
 	log.SetOutput(io.Discard) // the emulator logs every call

@@ -25,7 +25,7 @@ type host struct {
 	answered map[uint32]func(filter.Reply) // the callbacks of the calls that are not answered, by their numbers
 }
 
-// The variable started is the start time of the VM. The start time is not a field, because the
+// started is the start time of the VM. The start time is not a field, because the
 // linker keeps all methods of types that are reachable from an interface.
 var started = abi.Elapsed()
 

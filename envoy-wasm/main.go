@@ -2,6 +2,6 @@
 
 package main
 
-// The function main does nothing: Envoy calls the functions that package abi exports. For targets
+// main does nothing: Envoy calls the functions that package abi exports. For targets
 // other than WebAssembly, the program is empty.
 func main() {}

@@ -13,7 +13,7 @@ import (
 
 func init() { abi.Register(new(vm)) }
 
-// The type vm runs in one worker, with the plugins of all configurations that have the same vm_id.
+// vm runs in one worker, with the plugins of all configurations that have the same vm_id.
 type vm struct {
 	plugins []*plugin // plugins that have started
 }

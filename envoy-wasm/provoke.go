@@ -9,7 +9,7 @@ import (
 	"github.com/penstock/penstock/envoy-wasm/filter"
 )
 
-// The function withProvocation returns a host that panics once, in the method that a request's
+// withProvocation returns a host that panics once, in the method that a request's
 // header X-Provoke names: property, wake, call, resume or respond. The value fatal causes an
 // error from which Go cannot recover. If the cluster is named panic, the host panics at the
 // start.

@@ -6,6 +6,6 @@ package main
 
 import "github.com/penstock/penstock/envoy-wasm/filter"
 
-// The function withProvocation returns the host unchanged. If the filter is built with the tag
+// withProvocation returns the host unchanged. If the filter is built with the tag
 // provoke, for tests, requests can make the host panic.
 func withProvocation(h *host) filter.Host { return h }

@@ -41,8 +41,8 @@ func init() {
 
 func main() { caddycmd.Main() }
 
-// The type headers is the baseline: it decides nothing, and sets the headers that Penstock sets. As
-// with Penstock, the values change from request to request.
+// headers is the baseline: it decides nothing, and sets the headers that Penstock sets. As with
+// Penstock, the values change from request to request.
 type headers struct{ count int64 }
 
 func (headers) CaddyModule() caddy.ModuleInfo {

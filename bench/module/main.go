@@ -23,8 +23,8 @@ import (
 
 func main() {}
 
-// The variable read is the sum of all bytes of the headers. If the bytes were not used, the
-// compiler could remove the code that reads them.
+// read is the sum of all bytes of the headers. If the bytes were not used, the compiler could
+// remove the code that reads them.
 var read atomic.Int64
 
 //export benchInit

@@ -140,7 +140,7 @@ func (s *stream) note(name string, took time.Duration, times int) {
 	s.figures = append(s.figures, [2]string{"bench-" + name, strconv.FormatInt(int64(took)/int64(times), 10)})
 }
 
-// The method named each measures how long a call of do() takes on average.
+// stream.each measures how long a call of do() takes on average.
 func (s *stream) each(name string, do func()) {
 	begin := time.Now()
 	for range rounds {
@@ -179,7 +179,7 @@ func (s *stream) RequestHeaders(bool) abi.Action {
 	return abi.Continue
 }
 
-// The method ask calls the bridge in the mode modeAsks, and pauses the request until the bridge has
+// stream.ask calls the bridge in the mode modeAsks, and pauses the request until the bridge has
 // answered.
 func (s *stream) ask() abi.Action {
 	if s.plugin.mode != modeAsks {
@@ -197,7 +197,7 @@ func (s *stream) ask() abi.Action {
 	return abi.Pause
 }
 
-// The method work measures the parts of the filter's work, on batches of requests.
+// stream.work measures the parts of the filter's work, on batches of requests.
 func (s *stream) work(headers [][2]string) {
 	f, h := s.plugin.filter, s.plugin.host
 	reply := wire.AppendReply(nil)

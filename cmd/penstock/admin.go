@@ -33,8 +33,8 @@ func adminCommands() []*cobra.Command {
 	return commands
 }
 
-// The method show asks the target for the data at a path, and prints the reply. If asJSON is true,
-// it prints the reply as it is. Otherwise it calls people(...), which prints the reply as text.
+// admin.show asks the target for the data at a path, and prints the reply. If asJSON is true, it
+// prints the reply as it is. Otherwise it calls people(...), which prints the reply as text.
 func (a *admin) show(cmd *cobra.Command, path string, query url.Values, asJSON bool, people func(io.Writer, []byte) error) error {
 	reply, err := a.ask(cmd.Context(), http.MethodGet, path, query)
 	if err != nil {

@@ -35,7 +35,7 @@ func (b *bridgeTarget) register(flags *pflag.FlagSet) {
 	flags.StringVar(&b.key, "bridge-key", "", "a PEM `FILE` with its key")
 }
 
-// The method check returns an error if flags are given that have no effect.
+// bridgeTarget.check returns an error if flags are given that have no effect.
 func (b *bridgeTarget) check() error {
 	if b.url == "" && (b.tokenFile != "" || b.ca != "" || b.cert != "" || b.key != "") {
 		return errors.New("the flags --bridge-… need --bridge, which is missing; write --bridge http://127.0.0.1:8442")
@@ -43,7 +43,7 @@ func (b *bridgeTarget) check() error {
 	return nil
 }
 
-// The method process returns the bridge as the target of a request.
+// bridgeTarget.process returns the bridge as the target of a request.
 func (b *bridgeTarget) process() (p *process, err error) {
 	p = &process{name: "the bridge", flag: "--bridge", at: b.url, is: "a bridge that serves operators",
 		takes: "the address of --admin-listen, or of --listen with --admin-token-file", remedy: "is it running, with --admin-listen or --admin-token-file?"}
@@ -70,7 +70,7 @@ func (b *bridgeTarget) process() (p *process, err error) {
 	return p, nil
 }
 
-// The method token returns the token of operators, or "" if there is none.
+// bridgeTarget.token returns the token of operators, or "" if there is none.
 func (b *bridgeTarget) token() (string, error) {
 	if b.tokenFile == "" {
 		return os.Getenv(adminTokenVariable), nil
@@ -82,7 +82,7 @@ func (b *bridgeTarget) token() (string, error) {
 	return token, nil
 }
 
-// The method tls returns the TLS configuration of connections to the bridge.
+// bridgeTarget.tls returns the TLS configuration of connections to the bridge.
 func (b *bridgeTarget) tls() (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if b.ca != "" {

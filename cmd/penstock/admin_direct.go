@@ -34,7 +34,7 @@ func (d *directTarget) registerPolicy(flags *pflag.FlagSet) {
 	d.region.register(flags)
 }
 
-// The method check returns an error if flags are given that have no effect.
+// directTarget.check returns an error if flags are given that have no effect.
 func (d *directTarget) check() error {
 	if !d.redis.given() && (!d.redis.IsZero() || d.policy != "" || d.name != "" || d.region != "") {
 		return errors.New("the flags --redis-…, --policy-file, --name and --region need --redis, which is missing; write --redis redis://host:6379/0")
@@ -42,7 +42,7 @@ func (d *directTarget) check() error {
 	return nil
 }
 
-// The method ask answers like a running process, from the data in Redis.
+// directTarget.ask answers like a running process, from the data in Redis.
 func (d *directTarget) ask(ctx context.Context, method, route string, query url.Values, body io.Reader) ([]byte, error) {
 	api := d.kept
 	if api == nil {
@@ -64,7 +64,7 @@ func (d *directTarget) ask(ctx context.Context, method, route string, query url.
 	return append(text, '\n'), err
 }
 
-// The method open opens Redis and the policy file. The caller must call the function done.
+// directTarget.open opens Redis and the policy file. The caller must call the function done.
 func (d *directTarget) open(ctx context.Context) (api *operator.API, done func(), err error) {
 	options, err := d.redis.options()
 	if err != nil {

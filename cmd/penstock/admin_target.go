@@ -33,7 +33,7 @@ const (
 	adminUsage   = "the admin endpoint of Caddy: host:port, or unix//path/to/socket"
 )
 
-// The type admin is the target of a command: a running Caddy, a running bridge, or Redis itself.
+// admin is the target of a command: a running Caddy, a running bridge, or Redis itself.
 type admin struct {
 	address string
 	bridge  bridgeTarget
@@ -52,8 +52,8 @@ func (a *admin) registerTargets(flags *pflag.FlagSet) {
 	a.direct.redis.register(flags, "ask this Redis in place of a Caddy")
 }
 
-// The method check returns an error if the flags name several targets, or if a flag belongs to a
-// target that is not named.
+// admin.check returns an error if the flags name several targets, or if a flag belongs to a target
+// that is not named.
 func (a *admin) check() error {
 	var named []string
 	for _, target := range []struct {
@@ -83,12 +83,12 @@ func (a *admin) keepOpen(ctx context.Context) (done func(), err error) {
 	return done, err
 }
 
-// The method ask sends a request to the target and returns the reply as indented JSON.
+// admin.ask sends a request to the target and returns the reply as indented JSON.
 func (a *admin) ask(ctx context.Context, method, path string, query url.Values) ([]byte, error) {
 	return a.send(ctx, method, path, query, http.NoBody)
 }
 
-// The method post calls a POST route with a body in JSON.
+// admin.post calls a POST route with a body in JSON.
 func (a *admin) post(ctx context.Context, path string, body any) ([]byte, error) {
 	text, err := json.Marshal(body)
 	if err != nil {
@@ -97,7 +97,7 @@ func (a *admin) post(ctx context.Context, path string, body any) ([]byte, error)
 	return a.send(ctx, http.MethodPost, path, nil, bytes.NewReader(text))
 }
 
-// The function decodeReply decodes the JSON reply of a call, or returns the error of the call.
+// decodeReply decodes the JSON reply of a call, or returns the error of the call.
 func decodeReply[T any](reply []byte, err error) (*T, error) {
 	if err != nil {
 		return nil, err
@@ -109,7 +109,7 @@ func decodeReply[T any](reply []byte, err error) (*T, error) {
 	return value, nil
 }
 
-// The method send is like ask, for a request with a body.
+// admin.send is like ask, for a request with a body.
 func (a *admin) send(ctx context.Context, method, path string, query url.Values, sent io.Reader) ([]byte, error) {
 	if err := a.check(); err != nil {
 		return nil, err
@@ -156,7 +156,7 @@ type process struct {
 	token          string // "" for none
 }
 
-// The method running returns the running process that the flags name.
+// admin.running returns the running process that the flags name.
 func (a *admin) running() (*process, error) {
 	if a.bridge.url != "" {
 		return a.bridge.process()
@@ -181,7 +181,7 @@ func overSocket(path string) *http.Client {
 	}}}
 }
 
-// The method failure returns the error for an answer whose status is not 200.
+// process.failure returns the error for an answer whose status is not 200.
 func (p *process) failure(status string, body []byte) error {
 	var denial struct{ Error, Reason string }
 	if json.Unmarshal(body, &denial) != nil || denial.Error == "" {
@@ -193,7 +193,7 @@ func (p *process) failure(status string, body []byte) error {
 	return fmt.Errorf("%s at %s answered %s: %s", strings.ToLower(p.name), p.at, status, denial.Error)
 }
 
-// The method indented returns an answer as JSON for people.
+// process.indented returns an answer as JSON for people.
 func (p *process) indented(body []byte) ([]byte, error) {
 	var out bytes.Buffer
 	if err := json.Indent(&out, bytes.TrimSpace(body), "", "  "); err != nil {

@@ -126,8 +126,8 @@ func newBridge() *cobra.Command {
 	return cmd
 }
 
-// The method checkNegative returns an error if a bound is below 0. Some packages would read a
-// negative bound as the default, others would ignore it.
+// checkNegative returns an error if a bound is below 0. Some packages would read a negative bound
+// as the default, others would ignore it.
 func (f *bridgeFlags) checkNegative() error {
 	var problems []error
 	for _, bound := range []struct {
@@ -149,7 +149,7 @@ func (f *bridgeFlags) checkNegative() error {
 	return errors.Join(problems...)
 }
 
-// The method run serves until ctx ends.
+// bridgeFlags.run serves until ctx ends.
 func (f *bridgeFlags) run(ctx context.Context, logger *slog.Logger) (err error) {
 	if err := f.checkNegative(); err != nil {
 		return err

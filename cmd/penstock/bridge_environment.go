@@ -67,7 +67,7 @@ func (f *bridgeFlags) redisFrom(getenv func(string) string, logger *slog.Logger)
 	return err
 }
 
-// The function bucket returns the exact limit of a token bucket: 0.5 tokens a second are 1/2s.
+// bucket returns the exact limit of a token bucket: 0.5 tokens a second are 1/2s.
 func bucket(size, rate string) (string, error) {
 	tokens, err := strconv.ParseInt(size, 10, 64)
 	if err != nil || tokens < 1 {

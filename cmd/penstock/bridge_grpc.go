@@ -50,24 +50,24 @@ const (
 // filter sends each request alone.
 const requestsOfCall = 4
 
-// The type grpcServers holds the functions that stop the gRPC servers for Envoy.
+// grpcServers holds the functions that stop the gRPC servers for Envoy.
 type grpcServers struct{ leaves, drains, stops []func() }
 
-// The method stop ends the servers and all running requests.
+// grpcServers.stop ends the servers and all running requests.
 func (o *grpcServers) stop() {
 	for _, stop := range o.stops {
 		stop()
 	}
 }
 
-// The method leave announces that the bridge will stop. The servers continue to answer.
+// grpcServers.leave announces that the bridge will stop. The servers continue to answer.
 func (o *grpcServers) leave() {
 	for _, leave := range o.leaves {
 		leave()
 	}
 }
 
-// The method drain waits until running requests are answered, and ends the servers.
+// grpcServers.drain waits until running requests are answered, and ends the servers.
 func (o *grpcServers) drain() {
 	var ending sync.WaitGroup
 	for _, drain := range o.drains {
@@ -157,7 +157,7 @@ type grpcGuard struct {
 	logger    *slog.Logger
 }
 
-// The method enter rejects a request without the token before the server reads more than the head.
+// grpcGuard.enter rejects a request without the token before the server reads more than the head.
 // Health.Check needs no token; Health.Watch does. A request that does not arrive in time is
 // cancelled.
 func (g *grpcGuard) enter(ctx context.Context, info *tap.Info) (context.Context, error) {
@@ -198,11 +198,11 @@ func connOf(ctx context.Context) *listen.Conn {
 	return nil
 }
 
-// The type lateness is the key of a timer in the context of a stream. The timer ends the stream if
-// its request does not arrive in time.
+// lateness is the key of a timer in the context of a stream. The timer ends the stream if its
+// request does not arrive in time.
 type lateness struct{}
 
-// The type pendingStream is a stream whose request has not arrived yet.
+// pendingStream is a stream whose request has not arrived yet.
 type pendingStream struct{ grpc.ServerStream }
 
 // RecvMsg implements [grpc.ServerStream].
@@ -214,27 +214,26 @@ func (a pendingStream) RecvMsg(m any) error {
 	return err
 }
 
-// The function hasToken reports whether the header contains the token. The function's time depends
-// only on the token's length.
+// hasToken reports whether the header contains the token. The function's time depends only on the
+// token's length.
 func hasToken(header metadata.MD, token string) bool {
 	shown := header.Get("authorization")
 	return len(shown) == 1 && subtle.ConstantTimeCompare([]byte(shown[0]), []byte("Bearer "+token)) == 1
 }
 
-// The method callUnary recovers from a panic, which would otherwise end the process and all its
-// requests.
+// callUnary recovers from a panic, which would otherwise end the process and all its requests.
 func (g *grpcGuard) callUnary(ctx context.Context, request any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (response any, err error) {
 	defer g.rescue(&err)
 	return next(ctx, request)
 }
 
-// The method stream recovers from a panic in a stream, as callUnary does for other requests.
+// grpcGuard.stream recovers from a panic in a stream, as callUnary does for other requests.
 func (g *grpcGuard) stream(server any, s grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
 	defer g.rescue(&err)
 	return next(server, pendingStream{s})
 }
 
-// The method rescue recovers from a panic and turns it into an error. The method must be deferred.
+// grpcGuard.rescue recovers from a panic and turns it into an error. The method must be deferred.
 func (g *grpcGuard) rescue(err *error) {
 	if reason := recover(); reason != nil {
 		g.logger.Error("a request has panicked", "reason", reason, "stack", string(debug.Stack()))

@@ -44,7 +44,7 @@ func (r *running) dialGRPC(what string) (address string, conn *grpc.ClientConn) 
 	return address, conn
 }
 
-// The function descriptors returns a request of Envoy for a client.
+// descriptors returns a request of Envoy for a client.
 func descriptors(client string) *pb.RateLimitRequest {
 	return &pb.RateLimitRequest{Domain: "default", Descriptors: []*ratelimit.RateLimitDescriptor{{
 		Entries: []*ratelimit.RateLimitDescriptor_Entry{{Key: "remote_address", Value: client}}}}}

@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/listen"
 )
 
-// The type entrances are the addresses that the bridge will listen on, with their certificates.
+// entrances are the addresses that the bridge will listen on, with their certificates.
 type entrances struct {
 	http, rls, xds listen.Address // the zero value if it is not used
 	admin          listen.Address
@@ -21,7 +21,7 @@ type entrances struct {
 	guarded        bool        // callers must present a token or a certificate
 }
 
-// The method entrances returns the addresses to listen on. The method rejects addresses that other
+// bridgeFlags.entrances returns the addresses to listen on. The method rejects addresses that other
 // machines could use without a token or certificate.
 func (f *bridgeFlags) entrances(token string, logger *slog.Logger) (e entrances, err error) {
 	if e.tls, err = f.certificates.config(); err != nil {
@@ -61,7 +61,7 @@ func (f *bridgeFlags) entrances(token string, logger *slog.Logger) (e entrances,
 	return e, nil
 }
 
-// The method certified reports whether callers must present certificates.
+// entrances.certified reports whether callers must present certificates.
 func (e *entrances) certified() bool {
 	return e.tls != nil && e.tls.ClientAuth == tls.RequireAndVerifyClientCert
 }
@@ -76,7 +76,7 @@ const (
 	grpcConnectionsMax = 1 << 12
 )
 
-// The method open listens, and limits the number of open connections.
+// entrances.open listens, and limits the number of open connections.
 func (e *entrances) open(at listen.Address, connectionsMax int, logger *slog.Logger) (net.Listener, error) {
 	listener, err := listen.On(at, e.mode)
 	if err != nil {

@@ -40,11 +40,11 @@ func (f *operatorFlags) readToken(ofFilters string) (string, error) {
 	return token, err
 }
 
-// The method requireToken reports whether operators must send a token.
+// requireToken reports whether operators must send a token.
 func (f *operatorFlags) requireToken() bool { return f.token != "" || f.tokenFile != "" }
 
-// The method entrance adds the address for operators, and reports whether other machines can reach
-// it.
+// operatorFlags.entrance adds the address for operators, and reports whether other machines can
+// reach it.
 func (f *operatorFlags) entrance(e *entrances) (beyond bool, err error) {
 	if f.listen == "" {
 		return false, nil

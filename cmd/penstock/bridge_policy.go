@@ -48,7 +48,7 @@ func isPublished(policy string) bool {
 	return strings.HasPrefix(policy, redisPrefix) || strings.HasPrefix(policy, httpPrefix)
 }
 
-// The method check returns an error if a flag does not apply to the policy.
+// publishedFlags.check returns an error if a flag does not apply to the policy.
 func (f *publishedFlags) check(policy string) error {
 	switch {
 	case strings.HasPrefix(policy, "http://") || strings.HasPrefix(policy, "https://"):
@@ -61,8 +61,8 @@ func (f *publishedFlags) check(policy string) error {
 	return nil
 }
 
-// The method source returns the source of a published policy. If there is no Redis, store is nil.
-// The parameter told holds the flags of the control plane to which events and usage are sent.
+// publishedFlags.source returns the source of a published policy. If there is no Redis, store is
+// nil. The parameter told holds the flags of the control plane to which events and usage are sent.
 func (f *publishedFlags) source(policy string, store *redisstore.Store, told *feedFlags, logger *slog.Logger) (*follow.Source, error) {
 	kind, name, _ := strings.Cut(policy, ":")
 	if len(f.keys) == 0 {

@@ -49,7 +49,7 @@ const (
 	pongTime = 10 * time.Second
 )
 
-// The type serveArgs holds the arguments of serve besides the bridge itself.
+// serveArgs holds the arguments of serve besides the bridge itself.
 type serveArgs struct {
 	store       counter.Store
 	corrections counter.Store
@@ -63,7 +63,7 @@ type serveArgs struct {
 	entrances
 }
 
-// The method serve serves until ctx ends.
+// bridgeFlags.serve serves until ctx ends.
 func (f *bridgeFlags) serve(ctx context.Context, b *bridge.Bridge, s *serveArgs, logger *slog.Logger) error {
 	ctx, stop := untilStopped(ctx)
 	defer stop()
@@ -107,8 +107,8 @@ func (f *bridgeFlags) serve(ctx context.Context, b *bridge.Bridge, s *serveArgs,
 	return drain(hurry, b, server, envoy)
 }
 
-// The function drain waits until running calls are answered, but ends them if that takes too long
-// or hurry is done.
+// drain waits until running calls are answered, but ends them if that takes too long or hurry is
+// done.
 func drain(hurry context.Context, b *bridge.Bridge, server *http.Server, envoy *grpcServers) error {
 	defer time.AfterFunc(drainTime-time.Second, b.Dismiss).Stop()
 	ending, end := context.WithTimeout(hurry, drainTime)
@@ -127,8 +127,7 @@ func drain(hurry context.Context, b *bridge.Bridge, server *http.Server, envoy *
 	return err
 }
 
-// The function reloadOnSIGHUP reads the policy file at each SIGHUP, until the returned function end
-// is called.
+// reloadOnSIGHUP reads the policy file at each SIGHUP, until the returned function end is called.
 func reloadOnSIGHUP(b *bridge.Bridge, logger *slog.Logger) (end func()) {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)

@@ -108,7 +108,7 @@ func (r *running) sendHalf(t *testing.T, text, want string, ended *atomic.Int64)
 	}
 }
 
-// The type pipes is a listener for connections within one process.
+// pipes is a listener for connections within one process.
 type pipes struct {
 	came   chan net.Conn
 	closed chan struct{}
@@ -214,8 +214,7 @@ func TestSilentConnectionsAreClosed(t *testing.T) {
 	})
 }
 
-// The function callWaiting makes a call that waits to be admitted, and returns the reply's status
-// and size.
+// callWaiting makes a call that waits to be admitted, and returns the reply's status and size.
 func callWaiting(t *testing.T, client *http.Client) (status, bytes int) {
 	t.Helper()
 	known, err := client.Get("http://bridge/v1/policy")

@@ -62,8 +62,7 @@ func (f *bridgeFlags) openStore(o *bridge.Options) (*store.Store, error) {
 	return opened, nil
 }
 
-// The method checkMisplaced returns an error if flags are given that do not apply to the kind of
-// store.
+// checkMisplaced returns an error if flags are given that do not apply to the kind of store.
 func (f *bridgeFlags) checkMisplaced() error {
 	switch redis := namesServer(&f.redis); {
 	case redis && (f.countersMax != 0 || f.bytesMax != 0):

@@ -19,7 +19,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// The type running is a bridge in this process.
+// running is a bridge in this process.
 type running struct {
 	t       *testing.T
 	said    *eventually.Journal
@@ -28,8 +28,7 @@ type running struct {
 	address string
 }
 
-// The function startBridge starts a bridge on a free port of this machine, or on the addresses in
-// args.
+// startBridge starts a bridge on a free port of this machine, or on the addresses in args.
 func startBridge(t *testing.T, args ...string) *running {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
@@ -52,7 +51,7 @@ func startBridge(t *testing.T, args ...string) *running {
 	return r
 }
 
-// The method eventually waits until the bridge has logged the given text.
+// running.eventually waits until the bridge has logged the given text.
 func (r *running) eventually(what string) {
 	r.t.Helper()
 	pattern := regexp.MustCompile(what)
@@ -85,7 +84,7 @@ func (r *running) do(client *http.Client, method, path, body string) (int, strin
 	return response.StatusCode, response.Proto + " " + string(text)
 }
 
-// The function newHTTPClient returns a client for one version of HTTP.
+// newHTTPClient returns a client for one version of HTTP.
 func newHTTPClient(two bool) *http.Client {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(!two)

@@ -28,7 +28,7 @@ func newAuthority(t *testing.T) *authority {
 	return &authority{certtest.NewAuthority(t, filepath.Join(folder, "ca.pem"), filepath.Join(folder, "ca.key")), folder}
 }
 
-// The method issue writes NAME.pem and NAME.key.
+// authority.issue writes NAME.pem and NAME.key.
 func (a *authority) issue(t *testing.T, name string) (cert, key string) {
 	t.Helper()
 	cert, key = filepath.Join(a.folder, name+".pem"), filepath.Join(a.folder, name+".key")

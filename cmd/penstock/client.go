@@ -55,7 +55,7 @@ func addClientEdits(parent *cobra.Command, a *admin) {
 	}
 }
 
-// The method edit returns the command of an action. The parameter arguments is the number of
+// clientEdits.edit returns the command of an action. The parameter arguments is the number of
 // arguments after the client; -1 stands for any number. If the parameter ends is true, the change
 // may have an end.
 func (c *clientEdits) edit(action directory.Action, use, short string, arguments int, ends bool) *cobra.Command {
@@ -97,7 +97,7 @@ func (c *clientEdits) edit(action directory.Action, use, short string, arguments
 	return cmd
 }
 
-// The function fill sets the fields of an edit from the arguments that follow the client.
+// fill sets the fields of an edit from the arguments that follow the client.
 func fill(edit *directory.Edit, args []string) error {
 	switch edit.Action {
 	case directory.ActionSetTier:
@@ -124,7 +124,7 @@ func fill(edit *directory.Edit, args []string) error {
 	return nil
 }
 
-// The method apply makes an edit, through the control plane if one is named.
+// clientEdits.apply makes an edit, through the control plane if one is named.
 func (c *clientEdits) apply(ctx context.Context, edit directory.Edit) (*directory.Change, error) {
 	if c.control.given() {
 		return c.control.apply(ctx, edit)
@@ -147,7 +147,7 @@ func (c *clientEdits) lookUp(ctx context.Context, client string, n int) (*operat
 	return decodeReply[operator.ClientEntry](c.admin.ask(ctx, http.MethodGet, "record", query))
 }
 
-// The method show returns the command that prints a client's record.
+// clientEdits.show returns the command that prints a client's record.
 func (c *clientEdits) show() *cobra.Command {
 	var inRegions []string
 	cmd := &cobra.Command{Use: "show CLIENT", Short: "Print a client's record in the directory", Args: cobra.ExactArgs(1),
@@ -176,7 +176,7 @@ func (c *clientEdits) show() *cobra.Command {
 	return cmd
 }
 
-// The method history returns the command that prints the latest changes.
+// clientEdits.history returns the command that prints the latest changes.
 func (c *clientEdits) history() *cobra.Command {
 	cmd := &cobra.Command{Use: "history [CLIENT]", Short: "Print the latest changes of a client's record, or of all", Args: cobra.MaximumNArgs(1)}
 	n := cmd.Flags().IntP("number", "n", 20, "how many changes")
@@ -198,7 +198,7 @@ func (c *clientEdits) history() *cobra.Command {
 	return cmd
 }
 
-// The method print prints a value as JSON if --json is set. Otherwise it calls people(w), which
+// clientEdits.print prints a value as JSON if --json is set. Otherwise it calls people(w), which
 // prints the value as text.
 func (c *clientEdits) print(w io.Writer, value any, people func(io.Writer)) error {
 	if !c.asJSON {

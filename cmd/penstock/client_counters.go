@@ -27,7 +27,7 @@ const clientUsage = "who: KIND:ID as in keys, such as user:u_42, api_key:acme or
 // clientFlags select a client.
 type clientFlags struct{ words operator.Words }
 
-// The method register adds the flags.
+// clientFlags.register adds the flags.
 func (c *clientFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&c.words.Client, "client", "", clientUsage)
 	c.registerRest(flags)
@@ -47,14 +47,14 @@ type counterFlags struct {
 	policy, rule string
 }
 
-// The method register adds the flags, except the one that names the client.
+// counterFlags.register adds the flags, except the one that names the client.
 func (c *counterFlags) register(flags *pflag.FlagSet) {
 	c.of.registerRest(flags)
 	flags.StringVar(&c.policy, "policy", "", "only the policy of this name")
 	flags.StringVar(&c.rule, "rule", "", "only the rule of this name")
 }
 
-// The method query returns the flags as the query of a request.
+// counterFlags.query returns the flags as the query of a request.
 func (c *counterFlags) query() url.Values {
 	query := url.Values{}
 	for name, value := range map[string]string{"client": c.of.words.Client, "user": c.of.words.User, "tier": c.of.words.Tier,

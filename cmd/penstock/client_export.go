@@ -55,7 +55,7 @@ func (s seenNames) addName(name string, line int) (before int) {
 	return 0
 }
 
-// The method export returns the command that prints all records.
+// clientEdits.export returns the command that prints all records.
 func (c *clientEdits) export() *cobra.Command {
 	return &cobra.Command{Use: "export", Short: "Print all records of the directory, clients and API keys, one JSON object a line", Args: noArgs,
 		Long: "Print all records of the directory, of clients and of API keys, one JSON object a line, for penstock client import. The last\n" +
@@ -81,7 +81,7 @@ func (c *clientEdits) export() *cobra.Command {
 		}}
 }
 
-// The type exporting is one run of the export.
+// exporting is one run of the export.
 type exporting struct {
 	c       *clientEdits
 	out     io.Writer
@@ -121,7 +121,7 @@ func (e *exporting) line(value any) error {
 	return err
 }
 
-// The method clients prints the records of all clients.
+// exporting.clients prints the records of all clients.
 func (e *exporting) clients(ctx context.Context) error {
 	query := directory.ListQuery{Most: directory.ListMax}
 	for {
@@ -140,7 +140,7 @@ func (e *exporting) clients(ctx context.Context) error {
 	}
 }
 
-// The method client prints the record of a client. A list may contain a client twice, and omits
+// exporting.client prints the record of a client. A list may contain a client twice, and omits
 // records if there are many long ones.
 func (e *exporting) client(ctx context.Context, one *directory.Listed) error {
 	record := one.Record
@@ -162,13 +162,13 @@ func (e *exporting) client(ctx context.Context, one *directory.Listed) error {
 	return e.line(directory.Line{Client: one.Client, Record: text})
 }
 
-// The method problem reports a record that is left out.
+// exporting.problem reports a record that is left out.
 func (e *exporting) problem(name, why string) {
 	e.leftOut++
 	fmt.Fprintf(e.err, "left out: %s: %s\n", quoteUnprintable(name), quoteUnprintable(why))
 }
 
-// The method keys prints the records of all keys.
+// exporting.keys prints the records of all keys.
 func (e *exporting) keys(ctx context.Context) error {
 	query := url.Values{"n": {fmt.Sprint(directory.KeyPageMax)}}
 	for {

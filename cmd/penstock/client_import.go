@@ -29,7 +29,7 @@ const (
 	importProblemsMax = 20
 )
 
-// The type importing is one run of an import.
+// importing is one run of an import.
 type importing struct {
 	admin *admin
 	part  directory.Import
@@ -77,7 +77,7 @@ func (c *clientEdits) importRecords() *cobra.Command {
 	return cmd
 }
 
-// The method run checks all lines, and then writes them.
+// importing.run checks all lines, and then writes them.
 func (in *importing) run(ctx context.Context) (err error) {
 	if in.file, err = os.Open(in.name); err != nil {
 		return err
@@ -114,7 +114,7 @@ func (in *importing) run(ctx context.Context) (err error) {
 	return nil
 }
 
-// The method read reads the file once, and sends its records in parts.
+// importing.read reads the file once, and sends its records in parts.
 func (in *importing) read(ctx context.Context) error {
 	in.seen, in.records, in.headed, in.ended, in.counts = seenNames{}, 0, false, false, exportCounts{}
 	scanner := bufio.NewScanner(in.file)
@@ -189,7 +189,7 @@ func (in *importing) readLine(ctx context.Context, line int, text []byte) error 
 	return in.send(ctx)
 }
 
-// The method send sends the part.
+// importing.send sends the part.
 func (in *importing) send(ctx context.Context) error {
 	done, err := decodeReply[directory.Imported](in.admin.post(ctx, "import", &in.part))
 	if err != nil {
@@ -214,7 +214,7 @@ func (in *importing) send(ctx context.Context) error {
 	return nil
 }
 
-// The method problem prints an error of a line of the file.
+// importing.problem prints an error of a line of the file.
 func (in *importing) problem(line int, why string) {
 	if in.problems++; in.problems <= importProblemsMax {
 		fmt.Fprintf(in.err, "%s:%d: %s\n", in.name, line, quoteUnprintable(why))

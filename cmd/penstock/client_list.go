@@ -20,7 +20,7 @@ import (
 	"github.com/penstock/penstock/internal/directory"
 )
 
-// The method list returns the command that prints the clients that have a record.
+// clientEdits.list returns the command that prints the clients that have a record.
 func (c *clientEdits) list() *cobra.Command {
 	cmd := &cobra.Command{Use: "list", Short: "Print the clients that have a record in the directory, page by page", Args: noArgs,
 		Long: "Print the clients that have a record in the directory, page by page. Redis keeps the records in no order, so the pages have\n" +
@@ -42,7 +42,7 @@ func (c *clientEdits) list() *cobra.Command {
 	return cmd
 }
 
-// The method collect returns a page. If Redis has few records among many other keys, a page takes
+// clientEdits.collect returns a page. If Redis has few records among many other keys, a page takes
 // several calls, each with its own deadline.
 func (c *clientEdits) collect(ctx context.Context, query directory.ListQuery) (*directory.Listing, error) {
 	all, most := &directory.Listing{Clients: []directory.Listed{}}, query.Most
@@ -62,7 +62,7 @@ func (c *clientEdits) collect(ctx context.Context, query directory.ListQuery) (*
 	}
 }
 
-// The method page makes one call for a page.
+// clientEdits.page makes one call for a page.
 func (c *clientEdits) page(ctx context.Context, query directory.ListQuery) (*directory.Listing, error) {
 	values := url.Values{}
 	for name, value := range map[string]string{"kind": query.Kind, "after": query.After} {
@@ -81,7 +81,7 @@ func (c *clientEdits) page(ctx context.Context, query directory.ListQuery) (*dir
 	return decodeReply[directory.Listing](c.admin.ask(ctx, http.MethodGet, "records", values))
 }
 
-// The method list returns a page of the clients in the database of a control plane.
+// controlClient.list returns a page of the clients in the database of a control plane.
 func (c *controlClient) list(ctx context.Context, query url.Values) (*directory.Listing, error) {
 	var found struct {
 		Clients []ledger.Client
@@ -120,7 +120,7 @@ func writeListing(w io.Writer, all *directory.Listing, now time.Time) {
 	}
 }
 
-// The function describeMark describes a block or an exemption as text: until when, and why.
+// describeMark describes a block or an exemption as text: until when, and why.
 func describeMark(m *directory.Mark, now time.Time) string {
 	if m == nil {
 		return "-"

@@ -30,9 +30,9 @@ type regionUnits struct {
 	report usageReport
 }
 
-// The method showUnits reads the Redis of each region. It prints a client's record, and where the
-// units of its counters are. If the Redis of a region does not answer, it prints what the others
-// have, and returns an error.
+// showUnits reads the Redis of each region. It prints a client's record, and where the units of its
+// counters are. If the Redis of a region does not answer, it prints what the others have, and
+// returns an error.
 func (c *clientEdits) showUnits(cmd *cobra.Command, client string, inRegions []string) error {
 	if err := c.checkUnits(cmd.Flags(), client); err != nil {
 		return err
@@ -72,7 +72,7 @@ func (c *clientEdits) showUnits(cmd *cobra.Command, client string, inRegions []s
 	return errors.Join(errs...)
 }
 
-// The method checkUnits returns an error if flags are missing, or have no effect with --in-region.
+// checkUnits returns an error if flags are missing, or have no effect with --in-region.
 func (c *clientEdits) checkUnits(flags *pflag.FlagSet, client string) error {
 	for _, other := range []string{"admin", "bridge", "control", "redis", "redis-addrs", "redis-env", "region"} {
 		if flags.Changed(other) {
@@ -85,7 +85,7 @@ func (c *clientEdits) checkUnits(flags *pflag.FlagSet, client string) error {
 	return directory.CheckUTF8("client", client)
 }
 
-// The method ask reads what the Redis of a region knows of a client.
+// regionUnits.ask reads what the Redis of a region knows of a client.
 func (r *regionUnits) ask(ctx context.Context, target *directTarget, client string) {
 	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
 	defer cancel()
@@ -108,7 +108,7 @@ type unitsOf struct {
 	nth                 int
 }
 
-// The function writeUnits prints the record, and a table of the counters in each region.
+// writeUnits prints the record, and a table of the counters in each region.
 func writeUnits(w io.Writer, client string, asked []*regionUnits) {
 	var record *directory.Record
 	for _, r := range asked {
@@ -150,9 +150,9 @@ func writeUnits(w io.Writer, client string, asked []*regionUnits) {
 	_ = table.Flush() // the caller's writer reports errors later
 }
 
-// The function together returns the units of a counter in all regions. With across: gossip, each
-// region has the whole limit, and also counts the units of other regions that it has heard of. So
-// the region that has counted most knows best.
+// together returns the units of a counter in all regions. With across: gossip, each region has the
+// whole limit, and also counts the units of other regions that it has heard of. So the region that
+// has counted most knows best.
 func together(all []operator.Counter) (used, remaining int64) {
 	for i, c := range all {
 		switch {

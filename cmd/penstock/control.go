@@ -113,7 +113,7 @@ func (f *controlFlags) register(cmd *cobra.Command) {
 	flags.StringVar(&f.tokenFile, "first-token-file", "", "write the first admin's token to a `FILE` that only this user reads, in place of printing it")
 }
 
-// The method serve runs the control plane until SIGINT or SIGTERM.
+// controlFlags.serve runs the control plane until SIGINT or SIGTERM.
 func (f *controlFlags) serve(ctx context.Context, database string) error {
 	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	regions, err := f.openRegions(logger)
@@ -154,7 +154,7 @@ func (f *controlFlags) serve(ctx context.Context, database string) error {
 		FirstToken: f.showToken, Archive: bucket, Keep: keep, Webhooks: webhooks, People: people})
 }
 
-// The method listener listens on the address in the flags. The method also returns the
+// controlFlags.listener listens on the address in the flags. The method also returns the
 // configuration of TLS, or nil if there is none.
 func (f *controlFlags) listener() (net.Listener, *tls.Config, error) {
 	config, err := f.certificates.config()

@@ -42,7 +42,7 @@ type controlCommand struct {
 	reason string
 }
 
-// The method command returns a command whose flags name the control plane.
+// controlCommand.command returns a command whose flags name the control plane.
 func (c *controlCommand) command(use, short string, args cobra.PositionalArgs, run func(cmd *cobra.Command, args []string) error) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short, Args: args, RunE: run}
 	cmd.Flags().StringVar(&c.url, "control", controlDefault, "the control plane")
@@ -56,10 +56,10 @@ func (c *controlCommand) addReasonFlag(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// The method given reports whether the flags name a control plane.
+// controlClient.given reports whether the flags name a control plane.
 func (c *controlClient) given() bool { return c.url != "" }
 
-// The method check returns an error if the flags contradict each other.
+// controlClient.check returns an error if the flags contradict each other.
 func (c *controlClient) check(flags *pflag.FlagSet) error {
 	switch {
 	case !c.given() && c.tokenFile != "":
@@ -74,7 +74,7 @@ func (c *controlClient) check(flags *pflag.FlagSet) error {
 	return nil
 }
 
-// The method token returns the token of the file or the environment.
+// controlClient.token returns the token of the file or the environment.
 func (c *controlClient) token() (string, error) {
 	if c.tokenFile != "" {
 		token, err := listen.ReadSecret(c.tokenFile)
@@ -89,7 +89,7 @@ func (c *controlClient) token() (string, error) {
 	return "", fmt.Errorf("the control plane needs a token: set %s, or write --control-token-file FILE", tokenVariable)
 }
 
-// The method apply makes an edit.
+// controlClient.apply makes an edit.
 func (c *controlClient) apply(ctx context.Context, edit directory.Edit) (*directory.Change, error) {
 	body := struct {
 		directory.Edit
@@ -145,9 +145,9 @@ func (c *controlClient) sendJSON(ctx context.Context, method, path string, body,
 	return c.send(ctx, method, path, text, answer, header...)
 }
 
-// The method send sends a request and decodes the answer. The parameter header holds further header
-// fields: each name is followed by its value. If the control plane reports an error, the status is
-// that of its answer.
+// controlClient.send sends a request and decodes the answer. The parameter header holds further
+// header fields: each name is followed by its value. If the control plane reports an error, the
+// status is that of its answer.
 func (c *controlClient) send(ctx context.Context, method, path string, body []byte, answer any, header ...string) (status int, err error) {
 	caller, err := c.open()
 	if err != nil {
@@ -165,7 +165,7 @@ func (c *controlClient) send(ctx context.Context, method, path string, body []by
 	return status, err
 }
 
-// The method open returns a caller of the control plane.
+// controlClient.open returns a caller of the control plane.
 func (c *controlClient) open() (*controlclient.Client, error) {
 	token, err := c.token()
 	if err != nil {

@@ -43,7 +43,7 @@ func (f *archiveFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.usage, "keep-usage", keepUsageDefault, "how long usage and daily sums are kept in the database, at least 31d")
 }
 
-// The method keep returns how long rows are kept.
+// archiveFlags.keep returns how long rows are kept.
 func (f *archiveFlags) keep() (k retain.Keep, err error) {
 	for _, flag := range []struct {
 		name, text string
@@ -59,7 +59,7 @@ func (f *archiveFlags) keep() (k retain.Keep, err error) {
 	return k, nil
 }
 
-// The method bucket returns the bucket, or nil if none is named.
+// archiveFlags.bucket returns the bucket, or nil if none is named.
 func (f *archiveFlags) bucket() (*archive.Bucket, error) {
 	if f.place.URL == "" {
 		if f.place.Endpoint != "" || f.place.Region != "" {
@@ -70,8 +70,8 @@ func (f *archiveFlags) bucket() (*archive.Bucket, error) {
 	return archive.OpenBucket(f.place)
 }
 
-// The type archiving is a command of the archive. An archiving uses the database and the bucket
-// directly, without the API.
+// archiving is a command of the archive. An archiving uses the database and the bucket directly,
+// without the API.
 type archiving struct {
 	controlFlags
 	asJSON bool
@@ -84,8 +84,8 @@ func newArchiving() *archiving {
 	return c
 }
 
-// The method runWithArchive calls do(...) with the archive. If the parameter needed is true, there
-// must be a bucket.
+// runWithArchive calls do(...) with the archive. If the parameter needed is true, there must be a
+// bucket.
 func (c *archiving) runWithArchive(ctx context.Context, needed bool, do func(*archive.Archiver) error) error {
 	bucket, err := c.archive.bucket()
 	if err != nil {

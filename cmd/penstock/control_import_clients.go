@@ -65,7 +65,7 @@ func newControlImport() *cobra.Command {
 	return cmd
 }
 
-// The method read imports the rows.
+// clientImport.read imports the rows.
 func (c *clientImport) read(ctx context.Context, from io.Reader) error {
 	rows := csv.NewReader(from)
 	header, err := rows.Read()
@@ -106,7 +106,7 @@ func (c *clientImport) read(ctx context.Context, from io.Reader) error {
 	}
 }
 
-// The method record returns the record of a row.
+// clientImport.record returns the record of a row.
 func (c *clientImport) record(row map[string]string) (*directory.Record, error) {
 	r := &directory.Record{Tier: row["tier"]}
 	burst := ""
@@ -170,7 +170,7 @@ func instantOf(text string) (t time.Time, err error) {
 	return t, err
 }
 
-// The method put makes a record, unless the client has one.
+// clientImport.put makes a record, unless the client has one.
 func (c *clientImport) put(ctx context.Context, client string, record *directory.Record) error {
 	if record.Text() == nil {
 		return nil // a row that says nothing

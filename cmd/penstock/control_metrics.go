@@ -51,7 +51,7 @@ func newControlMetrics() *cobra.Command {
 	return cmd
 }
 
-// The method print prints all pages.
+// sums.print prints all pages.
 func (s *sums) print(ctx context.Context, out io.Writer) error {
 	span, err := policyfile.Span(s.since)
 	if err != nil || span <= 0 {
@@ -109,7 +109,7 @@ func endpointRow(w io.Writer, text []byte) error {
 	return err
 }
 
-// The function micros returns a number of microseconds as text for people.
+// micros returns a number of microseconds as text for people.
 func micros(n float64) string {
 	return (time.Duration(n+0.5) * time.Microsecond).String()
 }

@@ -46,7 +46,7 @@ func (f *oidcFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.nameClaim, "oidc-name-claim", oidcNameClaimDef, "the `CLAIM` of tokens with the name for the history, which people must not be able to choose")
 }
 
-// The method open returns a verifier of the issuer's tokens, and its closer. The verifier is nil if
+// oidcFlags.open returns a verifier of the issuer's tokens, and its closer. The verifier is nil if
 // the flags name no issuer.
 func (f *oidcFlags) open(logger *slog.Logger) (io.Closer, api.People, error) {
 	switch {

@@ -42,14 +42,14 @@ func newControlPolicy() *cobra.Command {
 	return cmd
 }
 
-// The method command returns a command whose flags name the control plane and the policy.
+// policyCommand.command returns a command whose flags name the control plane and the policy.
 func (p *policyCommand) command(use, short string, args cobra.PositionalArgs, run func(cmd *cobra.Command, args []string) error) *cobra.Command {
 	cmd := p.controlCommand.command(use, short, args, run)
 	cmd.Flags().StringVar(&p.name, "name", "", "the name of the policy")
 	return cmd
 }
 
-// The method path returns the path of the policy in the API.
+// policyCommand.path returns the path of the policy in the API.
 func (p *policyCommand) path(ctx context.Context) (string, error) {
 	if p.name == "" {
 		var all struct{ Policies []ledger.Policy }
@@ -113,7 +113,7 @@ func newPolicyPut() *cobra.Command {
 	return cmd
 }
 
-// The method head returns the latest revision, or 0 if there is no policy.
+// policyCommand.head returns the latest revision, or 0 if there is no policy.
 func (p *policyCommand) head(ctx context.Context, path string) (int64, error) {
 	var found struct{ Head int64 }
 	status, err := p.send(ctx, http.MethodGet, path, nil, &found)
@@ -345,7 +345,7 @@ func newPolicyPublish() *cobra.Command {
 	return cmd
 }
 
-// The method publish makes a step of a publication, and prints the result.
+// policyCommand.publish makes a step of a publication, and prints the result.
 func (p *policyCommand) publish(cmd *cobra.Command, path string, body map[string]any) error {
 	var after ledger.Policy
 	if _, err := p.sendJSON(cmd.Context(), http.MethodPost, path+"/publication", body, &after); err != nil {

@@ -47,7 +47,7 @@ func newPolicyExplain() *cobra.Command {
 	return cmd
 }
 
-// The method explain sends the request to the control plane, and prints the explanation.
+// policyCommand.explain sends the request to the control plane, and prints the explanation.
 func (c *policyCommand) explain(cmd *cobra.Command, q *question, asked *explainedRequest) error {
 	r, _, err := q.read()
 	if err != nil {

@@ -33,7 +33,7 @@ func (f *webhookFlags) register(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.allow, "webhook-allow", nil, "a `NETWORK` such as 10.1.0.0/16 whose receivers may be called, also without https; 127.0.0.0/8 for those of this machine; may be repeated")
 }
 
-// The method caller returns the caller of receivers, or nil if there is no secret.
+// webhookFlags.caller returns the caller of receivers, or nil if there is no secret.
 func (f *webhookFlags) caller(logger *slog.Logger) (*notify.Caller, error) {
 	if f.secret == "" {
 		if len(f.allow) > 0 {

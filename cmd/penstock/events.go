@@ -33,7 +33,7 @@ const (
 	retryWithin = time.Minute
 )
 
-// The type follower prints the events of a node or of all nodes.
+// follower prints the events of a node or of all nodes.
 type follower struct {
 	admin    *admin
 	query    url.Values
@@ -90,7 +90,7 @@ func (a *admin) eventsCommand() *cobra.Command {
 	return cmd
 }
 
-// The method run prints events until it is interrupted, or only those that nodes remember.
+// follower.run prints events until it is interrupted, or only those that nodes remember.
 func (f *follower) run(ctx context.Context) error {
 	done, err := f.admin.keepOpen(ctx)
 	if err != nil {
@@ -123,7 +123,7 @@ func (f *follower) run(ctx context.Context) error {
 	return nil
 }
 
-// The function ignoreInterrupt returns an error, or nil if the command was interrupted.
+// ignoreInterrupt returns an error, or nil if the command was interrupted.
 func ignoreInterrupt(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -131,7 +131,7 @@ func ignoreInterrupt(ctx context.Context, err error) error {
 	return err
 }
 
-// The function pause waits, and reports false if the command is interrupted.
+// pause waits, and reports false if the command is interrupted.
 func pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
@@ -141,12 +141,12 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// The method ask asks for the next events.
+// follower.ask asks for the next events.
 func (f *follower) ask(ctx context.Context) (*eventsReply, error) {
 	return decodeReply[eventsReply](f.admin.ask(ctx, http.MethodGet, "events", f.query))
 }
 
-// The method begin waits until all nodes have sent the events that they remember, but at most for
+// follower.begin waits until all nodes have sent the events that they remember, but at most for
 // joinWithin, and returns these events.
 func (f *follower) begin(ctx context.Context) (page *eventsReply, err error) {
 	for began := time.Now(); ; {
@@ -159,7 +159,7 @@ func (f *follower) begin(ctx context.Context) (page *eventsReply, err error) {
 	}
 }
 
-// The method print prints the events of a page, and notes about it.
+// follower.print prints the events of a page, and notes about it.
 func (f *follower) print(page *eventsReply) error {
 	f.query.Set("after", page.After)
 	f.query.Set("wait", fmt.Sprint(operator.WaitMax))
@@ -206,7 +206,7 @@ func (f *follower) printNotes(page *eventsReply) {
 	}
 }
 
-// The method note prints a line for people, unless it has printed the same line before.
+// follower.note prints a line for people, unless it has printed the same line before.
 func (f *follower) note(line string) {
 	if !f.told[line] {
 		f.told[line] = true
@@ -232,7 +232,7 @@ func (f *follower) printEvent(e *events.Event) error {
 	return err
 }
 
-// The method rest returns the last column: the request, or the text of an event that is not about a
+// follower.rest returns the last column: the request, or the text of an event that is not about a
 // request.
 func (f *follower) rest(e *events.Event) string {
 	parts := []string{e.Method, e.Path}

@@ -66,7 +66,7 @@ func newExplain() *cobra.Command {
 	return cmd
 }
 
-// The method register registers the flags that describe the request, its instant and the store.
+// question.register registers the flags that describe the request, its instant and the store.
 func (q *question) register(flags *pflag.FlagSet) {
 	q.registerRequest(flags)
 	flags.StringVar(&q.now, "now", "", "the instant, such as 2026-12-01T00:00:00Z (default: now)")
@@ -130,7 +130,7 @@ func (q *question) explain(cmd *cobra.Command) error {
 	return printJSON(cmd.OutOrStdout(), told)
 }
 
-// The method compile compiles the policy. If the client is named, it needs no credential. The slice
+// question.compile compiles the policy. If the client is named, it needs no credential. The slice
 // reasons receives, for each entry of identify, why an API key is no longer valid. The caller
 // closes the closer.
 func (q *question) compile(cmd *cobra.Command, d *policyfile.Document, a *explain.Request, now time.Time, reasons []string) (
@@ -158,7 +158,7 @@ func (q *question) compile(cmd *cobra.Command, d *policyfile.Document, a *explai
 	return rules, closer, err
 }
 
-// The type patient is a token verifier that waits for its keys.
+// patient is a token verifier that waits for its keys.
 type patient struct{ *credential.JWT }
 
 func (p patient) Verify(credential string) (*policy.Identity, policy.CredentialState) {
@@ -175,7 +175,7 @@ func (p patient) VerifyFor(_ *policy.Asker, credential string) (*policy.Identity
 	return p.Verify(credential)
 }
 
-// The type reasoning is a verifier of API keys that records why a key is no longer valid.
+// reasoning is a verifier of API keys that records why a key is no longer valid.
 type reasoning struct {
 	*credential.Keys
 	reason *string
@@ -187,7 +187,7 @@ func (r reasoning) VerifyFor(asker *policy.Asker, credential string) (*policy.Id
 	return r.Keys.VerifyFor(asker, credential)
 }
 
-// The method read converts the flags to a request.
+// question.read converts the flags to a request.
 func (q *question) read() (*explain.Request, time.Time, error) {
 	now := time.Now()
 	if q.now != "" {

@@ -15,8 +15,8 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// The method compileNamed compiles the policy and makes the request come from the named client. The
-// caller closes the closer.
+// compileNamed compiles the policy and makes the request come from the named client. The caller
+// closes the closer.
 func (q *question) compileNamed(cmd *cobra.Command, d *policyfile.Document, r *explain.Request) (*core.Ruleset, io.Closer, error) {
 	if q.named.Client == "" {
 		return nil, nil, errors.New("--user, --tier and --tenant are those of a --client; write --client user:u_42 too")

@@ -8,7 +8,7 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// The method records returns the source of the records of clients and keys in Redis, or nil if the
+// question.records returns the source of the records of clients and keys in Redis, or nil if the
 // policy needs none. The result unread is true if the policy needs them and no Redis is named.
 func (q *question) records(d *policyfile.Document, store *lookedAt) (source directory.Source, unread bool) {
 	needed := d.Directory || d.KeysInDirectory()

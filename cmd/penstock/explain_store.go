@@ -20,7 +20,7 @@ type lookedAt struct {
 	Close func() error
 }
 
-// The method open returns the store that the flags select, or an empty one whose clock always shows
+// storeFlags.open returns the store that the flags select, or an empty one whose clock always shows
 // the instant now.
 func (f *storeFlags) open(now counter.Micros) (*lookedAt, error) {
 	if !f.given() {

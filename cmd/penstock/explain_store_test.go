@@ -33,7 +33,7 @@ rules:
   - {name: dear, match: {path: /dear}, limit: 9/1h, cost_after: {json: n, estimate: 2}}
 `
 
-// The function charge executes the checks of requests from 192.0.2.7, as a proxy would.
+// charge executes the checks of requests from 192.0.2.7, as a proxy would.
 func charge(t *testing.T, server *redistest.Server, path string, times int) {
 	t.Helper()
 	chargeIn(t, redisstore.Options{URL: server.URL()}, path, times)
@@ -73,7 +73,7 @@ func chargeUnder(t *testing.T, policy string, options redisstore.Options, path s
 	}
 }
 
-// The function contents returns everything in the server.
+// contents returns everything in the server.
 func contents(t *testing.T, server *redistest.Server) map[string]string {
 	t.Helper()
 	all := map[string]string{}

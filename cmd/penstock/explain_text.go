@@ -186,7 +186,7 @@ func describeExplained(c *explain.ExplainedClient) string {
 	return text
 }
 
-// The function span formats milliseconds as a duration.
+// span formats milliseconds as a duration.
 func span(millis *int64) string {
 	if millis == nil {
 		return "never"

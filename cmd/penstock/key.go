@@ -42,7 +42,7 @@ func newKey() *cobra.Command {
 	return parent
 }
 
-// The function addReasonFlags adds the flags for the actor and the reason in the history.
+// addReasonFlags adds the flags for the actor and the reason in the history.
 func addReasonFlags(cmd *cobra.Command, edit *directory.KeyEdit) {
 	cmd.Flags().StringVar(&edit.Reason, "reason", "", "why, for the history; required")
 	cmd.Flags().StringVar(&edit.Actor, "actor", currentUser(), "who makes the change, for the history")
@@ -61,7 +61,7 @@ func (o *newKeyOptions) register(cmd *cobra.Command) {
 	flags.StringVar(&o.span, "for", "", "when the key ends, as a span from now, such as 12h or 90d")
 }
 
-// The method end returns the time at which the key ends, or the zero time.
+// newKeyOptions.end returns the time at which the key ends, or the zero time.
 func (o *newKeyOptions) end() (time.Time, error) {
 	if o.expiresAt != "" && o.span != "" {
 		return time.Time{}, errors.New("--expires-at and --for both state the end; keep one")
@@ -72,7 +72,7 @@ func (o *newKeyOptions) end() (time.Time, error) {
 	return parseEnd("", o.span, time.Now())
 }
 
-// The method make returns a key and its SHA-256.
+// newKeyOptions.make returns a key and its SHA-256.
 func (o *newKeyOptions) make(in io.Reader) (key, hash string, err error) {
 	key = credential.GenerateKey()
 	if o.given {
@@ -84,7 +84,7 @@ func (o *newKeyOptions) make(in io.Reader) (key, hash string, err error) {
 	return key, credential.Digits(hash), err
 }
 
-// The method create returns the command that makes a key.
+// keyEdits.create returns the command that makes a key.
 func (k *keyEdits) create() *cobra.Command {
 	edit := directory.KeyEdit{Action: directory.KeyCreate, Record: new(directory.KeyRecord)}
 	var options newKeyOptions
@@ -125,7 +125,7 @@ func (k *keyEdits) create() *cobra.Command {
 	return cmd
 }
 
-// The method rotate returns the command that replaces a key.
+// keyEdits.rotate returns the command that replaces a key.
 func (k *keyEdits) rotate() *cobra.Command {
 	edit := directory.KeyEdit{Action: directory.KeyRotate}
 	var options newKeyOptions
@@ -156,13 +156,13 @@ func (k *keyEdits) rotate() *cobra.Command {
 	return cmd
 }
 
-// The type madeKey is the result of a command that makes a key.
+// madeKey is the result of a command that makes a key.
 type madeKey struct {
 	Key string `json:"key"`
 	*directory.KeysShown
 }
 
-// The method make makes a key, and prints it after its record has been written.
+// keyEdits.make makes a key, and prints it after its record has been written.
 func (k *keyEdits) make(cmd *cobra.Command, edit directory.KeyEdit, options *newKeyOptions) error {
 	key, hash, err := options.make(cmd.InOrStdin())
 	if err != nil {
@@ -179,13 +179,13 @@ func (k *keyEdits) make(cmd *cobra.Command, edit directory.KeyEdit, options *new
 	})
 }
 
-// The method commandOfName returns the command of an action that takes a name only.
+// commandOfName returns the command of an action that takes a name only.
 func (k *keyEdits) commandOfName(action directory.KeyAction, use, short string) *cobra.Command {
 	edit := &directory.KeyEdit{Action: action}
 	return k.change(edit, use, short)
 }
 
-// The method revoke returns the command that revokes keys.
+// keyEdits.revoke returns the command that revokes keys.
 func (k *keyEdits) revoke() *cobra.Command {
 	edit := &directory.KeyEdit{Action: directory.KeyRevoke}
 	cmd := k.change(edit, "revoke NAME", "Withdraw the keys of a name for good: they are denied with 401")
@@ -193,7 +193,7 @@ func (k *keyEdits) revoke() *cobra.Command {
 	return cmd
 }
 
-// The method change returns the command for an edit that changes the keys of a name.
+// keyEdits.change returns the command for an edit that changes the keys of a name.
 func (k *keyEdits) change(edit *directory.KeyEdit, use, short string) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1)}
 	addReasonFlags(cmd, edit)
@@ -208,7 +208,7 @@ func (k *keyEdits) change(edit *directory.KeyEdit, use, short string) *cobra.Com
 	return cmd
 }
 
-// The method show returns the command that prints the keys of a name.
+// keyEdits.show returns the command that prints the keys of a name.
 func (k *keyEdits) show() *cobra.Command {
 	return &cobra.Command{Use: "show NAME", Short: "Print the keys of a name in the directory, without the keys themselves",
 		Args: cobra.ExactArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
@@ -220,7 +220,7 @@ func (k *keyEdits) show() *cobra.Command {
 		}}
 }
 
-// The method list returns the command that prints a page of all keys, or of the keys of one client.
+// keyEdits.list returns the command that prints a page of all keys, or of the keys of one client.
 func (k *keyEdits) list() *cobra.Command {
 	cmd := &cobra.Command{Use: "list", Short: "Print the keys of the directory by name, page by page", Args: noArgs}
 	var query directory.KeyQuery
@@ -244,8 +244,8 @@ func (k *keyEdits) list() *cobra.Command {
 	return cmd
 }
 
-// The method writeKeyPage prints a page of keys for people. A page of one client's keys may be
-// empty although more keys follow.
+// writeKeyPage prints a page of keys for people. A page of one client's keys may be empty although
+// more keys follow.
 func (k *keyEdits) writeKeyPage(w io.Writer, shown *directory.KeysShown) {
 	if len(shown.Keys) > 0 || shown.After == "" {
 		k.writeKeys(w, shown)

@@ -44,7 +44,7 @@ func (c *controlClient) applyKey(ctx context.Context, edit directory.KeyEdit) (*
 	return shown, noKey(status, edit.Name, err)
 }
 
-// The method keys returns the keys of a name, or a page of those that the query selects.
+// controlClient.keys returns the keys of a name, or a page of those that the query selects.
 func (c *controlClient) keys(ctx context.Context, name string, page directory.KeyQuery) (*directory.KeysShown, error) {
 	var found struct {
 		Keys []directory.StoredKey

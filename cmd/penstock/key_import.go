@@ -14,7 +14,7 @@ import (
 	"github.com/penstock/penstock/internal/directory"
 )
 
-// The type importResult is the result of an import.
+// importResult is the result of an import.
 type importResult struct {
 	Imported int `json:"imported"`
 	Known    int `json:"known"` // entries that the directory already had with the same record

@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/directory"
 )
 
-// The method writeKeys prints keys for people. Only a control plane knows when keys were used.
+// writeKeys prints keys for people. Only a control plane knows when keys were used.
 func (k *keyEdits) writeKeys(w io.Writer, shown *directory.KeysShown) {
 	if len(shown.Keys) == 0 {
 		fmt.Fprintln(w, "there are no keys")

@@ -12,10 +12,10 @@ import (
 	"strconv"
 )
 
-// The type certificates are the paths of PEM files.
+// certificates are the paths of PEM files.
 type certificates struct{ cert, key, clientCA string }
 
-// The method config returns the TLS configuration, or nil for no TLS.
+// certificates.config returns the TLS configuration, or nil for no TLS.
 func (c *certificates) config() (*tls.Config, error) {
 	switch {
 	case (c.cert == "") != (c.key == ""):

@@ -16,7 +16,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// The function run runs the command and returns its output.
+// run runs the command and returns its output.
 func run(t *testing.T, input string, args ...string) (out, diagnostics string, err error) {
 	t.Helper()
 	var o, d bytes.Buffer

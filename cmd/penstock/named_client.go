@@ -59,7 +59,7 @@ func warnOfUnknown(out io.Writer, client string, of *operator.Profile) {
 	}
 }
 
-// The type closers closes several verifiers.
+// closers closes several verifiers.
 type closers []io.Closer
 
 // Close closes all verifiers, which never fails.

@@ -16,8 +16,8 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// The function quoteUnprintable quotes a text from the network if it contains control characters,
-// which a terminal would obey.
+// quoteUnprintable quotes a text from the network if it contains control characters, which a
+// terminal would obey.
 func quoteUnprintable(text string) string {
 	if text == "" {
 		return "-"

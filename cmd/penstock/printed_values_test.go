@@ -22,8 +22,8 @@ import (
 // one beyond 16 bits.
 const hostile = "a\x1b[31m\u009b2J\u202e\x7f\U000e0001z"
 
-// The function spoil sets every text in a value to the constant hostile, and every number to 1.
-// Slices and maps get an entry.
+// spoil sets every text in a value to the constant hostile, and every number to 1. Slices and maps
+// get an entry.
 func spoil(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.String:

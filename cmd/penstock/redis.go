@@ -96,8 +96,8 @@ func (f *redisFlags) options() (o redisadmin.Options, err error) {
 	return o, err
 }
 
-// The method runWithDeployment returns a command's Run function, which connects to the servers and
-// calls do(...). The result ok of do(...) is true if it found no problem.
+// runWithDeployment returns a command's Run function, which connects to the servers and calls
+// do(...). The result ok of do(...) is true if it found no problem.
 func (f *redisFlags) runWithDeployment(do func(context.Context, *cobra.Command, *redisadmin.Deployment) (ok bool, err error)) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, _ []string) error {
 		options, err := f.options()

@@ -36,7 +36,7 @@ func (f *backupFlags) register(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.place.Region, "s3-region", "", "with s3://…, its `REGION`; without it, the server is asked")
 }
 
-// The method args reads the only argument.
+// backupFlags.args reads the only argument.
 func (f *backupFlags) args(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 || args[0] == "" {
 		return fmt.Errorf("%s takes one FILE; write penstock redis %s FILE --redis URL", cmd.Name(), cmd.Name())
@@ -48,7 +48,7 @@ func (f *backupFlags) args(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// The method object returns the place of an object in S3. The result ok is false for a file.
+// backupFlags.object returns the place of an object in S3. The result ok is false for a file.
 func (f *backupFlags) object() (place archive.Place, key string, ok bool) {
 	rest, ok := strings.CutPrefix(f.file, "s3://")
 	bucket, key, _ := strings.Cut(rest, "/")
@@ -57,7 +57,7 @@ func (f *backupFlags) object() (place archive.Place, key string, ok bool) {
 	return place, key, ok
 }
 
-// The method bucket opens the bucket of an object.
+// backupFlags.bucket opens the bucket of an object.
 func (f *backupFlags) bucket() (bucket *archive.Bucket, key string, err error) {
 	place, key, _ := f.object()
 	if key == "" || strings.HasSuffix(key, "/") {
@@ -85,7 +85,7 @@ func newRedisBackup() *cobra.Command {
 	return cmd
 }
 
-// The method write writes the backup to the place that the argument names.
+// backupFlags.write writes the backup to the place that the argument names.
 func (f *backupFlags) write(ctx context.Context, cmd *cobra.Command, servers *redisadmin.Deployment) error {
 	if f.file == "-" {
 		written, err := redisbackup.Write(ctx, servers, cmd.OutOrStdout())
@@ -117,7 +117,7 @@ func (f *backupFlags) write(ctx context.Context, cmd *cobra.Command, servers *re
 	return err
 }
 
-// The method keep gives a complete file its name, or sends it to S3.
+// backupFlags.keep gives a complete file its name, or sends it to S3.
 func (f *backupFlags) keep(ctx context.Context, file *os.File) error {
 	if _, _, ok := f.object(); !ok {
 		if err := file.Sync(); err != nil {
@@ -182,7 +182,7 @@ func (f *backupFlags) restore(ctx context.Context, out io.Writer, servers *redis
 	return err
 }
 
-// The method open opens the backup. A backup in S3 is copied first, because it is read twice.
+// backupFlags.open opens the backup. A backup in S3 is copied first, because it is read twice.
 func (f *backupFlags) open(ctx context.Context) (file *os.File, done func(), err error) {
 	if f.file == "-" {
 		return nil, nil, errors.New("restore reads the backup twice, first to check it: write it to a FILE, and name that")

@@ -144,10 +144,10 @@ func (f *storeFlags) register(flags *pflag.FlagSet, usage string) {
 	flags.BoolVar(&f.environment, "redis-env", false, "use REDIS_MODE, REDIS_ADDR, REDIS_ADDRS and so on, as penstock bridge does")
 }
 
-// The method given reports whether the flags name a server.
+// storeFlags.given reports whether the flags name a server.
 func (f *storeFlags) given() bool { return f.environment || namesServer(&f.Options) }
 
-// The method options returns the options from the flags and the environment.
+// storeFlags.options returns the options from the flags and the environment.
 func (f *storeFlags) options() (o redisstore.Options, err error) {
 	o = f.Options
 	if f.environment {

@@ -54,7 +54,7 @@ func newRedisInspect() *cobra.Command {
 	return cmd
 }
 
-// The method read checks that either a key is given, or a policy with a client.
+// inspection.read checks that either a key is given, or a policy with a client.
 func (in *inspection) read(args []string) error {
 	switch {
 	case len(args) == 1 && in.policy == "" && in.name == "" && in.rule == "" && in.region == "" && in.client == clientFlags{}:

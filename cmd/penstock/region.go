@@ -126,7 +126,7 @@ type regionAgents struct {
 	gossip *gossip.Agent
 }
 
-// The method run runs both parts until ctx is done.
+// regionAgents.run runs both parts until ctx is done.
 func (a *regionAgents) run(ctx context.Context) {
 	var running sync.WaitGroup
 	running.Go(func() { a.loans.Run(ctx) })
@@ -134,7 +134,7 @@ func (a *regionAgents) run(ctx context.Context) {
 	running.Wait()
 }
 
-// The method handler serves other regions.
+// regionAgents.handler serves other regions.
 func (a *regionAgents) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle(gossip.Path, a.gossip.Handler())
@@ -142,7 +142,7 @@ func (a *regionAgents) handler() http.Handler {
 	return mux
 }
 
-// The method serve serves other regions and operators until ctx is done.
+// regionFlags.serve serves other regions and operators until ctx is done.
 func (f *regionFlags) serve(ctx context.Context, agents *regionAgents, listener net.Listener, config *tls.Config, logger *slog.Logger) error {
 	ended := make(chan error, 2)
 	server := regionServer(agents.handler(), logger)
@@ -201,8 +201,8 @@ func regionServer(handler http.Handler, logger *slog.Logger) *http.Server {
 		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: regionStreamsMax}, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug)}
 }
 
-// The method tls returns the configuration for both directions. The method requires certificates of
-// both ends.
+// regionFlags.tls returns the configuration for both directions. The method requires certificates
+// of both ends.
 func (f *regionFlags) tls() (*tls.Config, error) {
 	if f.certificates.cert == "" || f.certificates.clientCA == "" {
 		return nil, errors.New("the agents of all regions show certificates: give --tls-cert, --tls-key and --client-ca")
@@ -263,7 +263,7 @@ type followedRegions struct {
 	names []string // of the regions at the start
 }
 
-// The method follow reads the policy file, and follows it.
+// regionFlags.follow reads the policy file, and follows it.
 func (f *regionFlags) follow(logger *slog.Logger) (*followedRegions, error) {
 	followed := new(followedRegions)
 	read := func(d *policyfile.Document, first bool) error {

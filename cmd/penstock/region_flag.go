@@ -19,7 +19,7 @@ func (r *regionFlag) register(flags *pflag.FlagSet) {
 	flags.StringVar((*string)(r), "region", "", "the `NAME` of the region whose limits and counters are meant, if the policy has regions")
 }
 
-// The method choose selects the region's parts of the limits.
+// regionFlag.choose selects the region's parts of the limits.
 func (r regionFlag) choose(d *policyfile.Document) error {
 	switch names := d.RegionNames(); {
 	case len(names) > 0 && r == "":

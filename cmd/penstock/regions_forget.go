@@ -119,7 +119,7 @@ type reachedRegion struct {
 	state writeoff.State
 }
 
-// The method run changes the state of the regions, and writes it to each region that is reached.
+// regionsChange.run changes the state of the regions, and writes it to each region that is reached.
 func (f *regionsChange) run(cmd *cobra.Command, name string, change func(s *writeoff.State, reached []string, now counter.Micros) error) error {
 	if !policyfile.IsRegion(name) {
 		return fmt.Errorf("%q is not the name of a region", name)
@@ -192,7 +192,7 @@ func printChange(out io.Writer, at, name string, e writeoff.Entry, known bool) {
 	}
 }
 
-// The method open opens the Redis of each region that the flags name.
+// regionsChange.open opens the Redis of each region that the flags name.
 func (f *regionsChange) open(logger *slog.Logger) (regions []*reachedRegion, err error) {
 	if len(f.regions) == 0 {
 		return nil, errors.New("--region is missing; write --region NAME=redis://host:6379 for each region that is reached")

@@ -80,7 +80,7 @@ func printRules(out io.Writer, reply []byte) error {
 	return rules.Flush()
 }
 
-// The method action returns what the rule does.
+// shownRule.action returns what the rule does.
 func (r *shownRule) action() string {
 	if r.Enabled != nil && !*r.Enabled {
 		return "off"

@@ -19,7 +19,7 @@ func scopeFlag(cmd *cobra.Command) *bool {
 	return cmd.Flags().Bool("this-node", false, "only the process that is asked, without Redis")
 }
 
-// The function scope returns the query for the flag.
+// scope returns the query for the flag.
 func scope(thisNode bool) url.Values {
 	if thisNode {
 		return url.Values{"scope": {"node"}}

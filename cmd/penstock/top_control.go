@@ -20,7 +20,7 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// The type violators is the part of the command top that asks a control plane.
+// violators is the part of the command top that asks a control plane.
 type violators struct {
 	control     controlClient
 	since, rule string
@@ -32,7 +32,7 @@ func (v *violators) register(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&v.rule, "rule", "", "with --control: only denials of this `RULE`")
 }
 
-// The method check returns an error if the flags contradict each other.
+// violators.check returns an error if the flags contradict each other.
 func (v *violators) check(cmd *cobra.Command) error {
 	if err := v.control.check(cmd.Flags()); err != nil {
 		return err
@@ -48,7 +48,7 @@ func (v *violators) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// The method print prints the clients that were denied most.
+// violators.print prints the clients that were denied most.
 func (v *violators) print(ctx context.Context, out io.Writer, n int, asJSON bool) error {
 	span, err := policyfile.Span(v.since)
 	if err != nil || span <= 0 {

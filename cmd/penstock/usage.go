@@ -63,7 +63,7 @@ func (a *admin) usageCommand() *cobra.Command {
 	return cmd
 }
 
-// The method print prints the counters as a table. Below, it prints a line for each penalty in
+// usageReport.print prints the counters as a table. Below, it prints a line for each penalty in
 // force, the properties of the client and their origin, its last denials, and its record.
 func (r *usageReport) print(out io.Writer, now time.Time) error {
 	if len(r.Counters) == 0 {
@@ -152,8 +152,8 @@ func (r *usageReport) printOrigin(out io.Writer) {
 	}
 }
 
-// The function resets returns a text that says when the whole limit is available again. If no unit
-// is admitted now, the text also says when the next one is.
+// resets returns a text that says when the whole limit is available again. If no unit is admitted
+// now, the text also says when the next one is.
 func resets(c *operator.Counter, now time.Time) string {
 	if c.Used == 0 {
 		return "-"
@@ -165,8 +165,8 @@ func resets(c *operator.Counter, now time.Time) string {
 	return text + ")"
 }
 
-// The function wait formats a span for people. The function rounds up, so that the displayed span
-// is never too short.
+// wait formats a span for people. The function rounds up, so that the displayed span is never too
+// short.
 func wait(ms int64) string {
 	span := time.Duration(ms) * time.Millisecond
 	unit := time.Millisecond
@@ -176,7 +176,7 @@ func wait(ms int64) string {
 	return (span + unit - 1).Truncate(unit).String()
 }
 
-// The function mergeShards returns the counters, with the shards of each limit combined into one.
+// mergeShards returns the counters, with the shards of each limit combined into one.
 func mergeShards(counters []operator.Counter) (all []operator.Counter) {
 	for _, c := range counters {
 		if c.ShardOf == "" {

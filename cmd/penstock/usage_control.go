@@ -43,7 +43,7 @@ func (b *billing) register(cmd *cobra.Command) {
 	flags.StringVar(&b.format, "format", "table", "with --control: table, csv or ndjson")
 }
 
-// The method check returns an error if the flags contradict each other.
+// billing.check returns an error if the flags contradict each other.
 func (b *billing) check(cmd *cobra.Command, args []string) error {
 	if err := b.control.check(cmd.Flags()); err != nil {
 		return err
@@ -72,8 +72,8 @@ func (b *billing) check(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// The method print prints the usage of a month, page by page. The parameter query has the client,
-// the policy and the rule.
+// billing.print prints the usage of a month, page by page. The parameter query has the client, the
+// policy and the rule.
 func (b *billing) print(ctx context.Context, out io.Writer, query url.Values) error {
 	w, err := newUsageWriter(b.format, b.by != "" || b.region != "", out)
 	if err != nil {
@@ -170,8 +170,7 @@ func newUsageWriter(format string, regions bool, out io.Writer) (*usageWriter, e
 	return nil, fmt.Errorf("there is no --format %q: write table, csv or ndjson", format)
 }
 
-// The function escapeFormulas puts an apostrophe before a field that a spreadsheet would take for a
-// formula.
+// escapeFormulas puts an apostrophe before a field that a spreadsheet would take for a formula.
 func escapeFormulas(fields []string) []string {
 	for i, field := range fields {
 		if field != "" {

@@ -78,8 +78,8 @@ func frontsOf(names []string) (fronts []lint.Front, err error) {
 	return fronts, nil
 }
 
-// The function validate returns the errors and warnings about a file, one line each. If the file is
-// valid and no front was named, the result beyond lists the fronts that would reject it.
+// validate returns the errors and warnings about a file, one line each. If the file is valid and no
+// front was named, the result beyond lists the fronts that would reject it.
 func validate(path string, in io.Reader, files bool, fronts []lint.Front) (errs, warnings []string, beyond string) {
 	document, err := readPolicy(path, in)
 	if err == nil {
@@ -113,8 +113,8 @@ func validate(path string, in io.Reader, files bool, fronts []lint.Front) (errs,
 	return nil, warnings, beyond + busiestSample(document) + loggedCredentials(document, fronts)
 }
 
-// The function unreadFiles names the files of keys and secrets that a policy needs and that were
-// not read; "" if there are none.
+// unreadFiles names the files of keys and secrets that a policy needs and that were not read; "" if
+// there are none.
 func unreadFiles(d *policyfile.Document) string {
 	var names []string
 	for i := range d.Identify {
@@ -136,8 +136,8 @@ func unreadFiles(d *policyfile.Document) string {
 	return "; " + strings.Join(names, " and ") + " were not read: --files reads them"
 }
 
-// The function loggedCredentials lists the credentials of the policy that Caddy's access log would
-// show. The result is "" if there are none, or if Caddy is not one of the fronts.
+// loggedCredentials lists the credentials of the policy that Caddy's access log would show. The
+// result is "" if there are none, or if Caddy is not one of the fronts.
 func loggedCredentials(d *policyfile.Document, fronts []lint.Front) string {
 	places := d.LoggedCredentials()
 	if len(places) == 0 || !slices.Contains(fronts, lint.FrontCaddy) {
@@ -151,8 +151,8 @@ func loggedCredentials(d *policyfile.Document, fronts []lint.Front) string {
 // half of the maximum for one call of the store.
 const busiestFrom = counter.ChecksMax / 2
 
-// The function busiestSample describes a sample request that has nearly too many limits to be
-// admitted, or returns "" if there is none.
+// busiestSample describes a sample request that has nearly too many limits to be admitted, or
+// returns "" if there is none.
 func busiestSample(d *policyfile.Document) string {
 	checks, request := d.Busiest()
 	if checks < busiestFrom {

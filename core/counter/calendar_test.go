@@ -23,7 +23,7 @@ func mustZone(t testing.TB, name string) *time.Location {
 	return zone
 }
 
-// The function instant parses an RFC 3339 time.
+// instant parses an RFC 3339 time.
 func instant(t testing.TB, text string) Micros {
 	t.Helper()
 	at, err := time.Parse(time.RFC3339Nano, text)
@@ -139,7 +139,7 @@ func checkDaily(s *[1]Slot, op Op, cost int64, caller, store Micros) Result {
 	return r[0]
 }
 
-// The constant midnight is the start of the day that contains noon.
+// midnight is the start of the day that contains noon.
 const midnight = noon - 12*Hour
 
 func TestCalendarWindowIsChosenByTheStore(t *testing.T) {

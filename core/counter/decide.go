@@ -102,7 +102,7 @@ func (c *Check) denyCall(r *Result) bool {
 	return r.Denied && !c.Shadow && (c.Op == OpTake || c.Op == OpUpTo)
 }
 
-// The function finish performs an evaluated check and fills in its result from the new state.
+// finish performs an evaluated check and fills in its result from the new state.
 func finish(c *Check, s *Slot, r *Result, now Micros, admitted bool) {
 	settle(c, s, r, now, admitted)
 	remaining, reset, next := c.Limit.describe(s)
@@ -115,7 +115,7 @@ func finish(c *Check, s *Slot, r *Result, now Micros, admitted bool) {
 	}
 }
 
-// The function evaluate sets Denied and Wait of the result. For OpUpTo it sets Granted to the units
+// evaluate sets Denied and Wait of the result. For OpUpTo it sets Granted to the units
 // that the check would charge.
 func evaluate(c *Check, s *Slot, r *Result, now Micros) {
 	var need int64
@@ -145,7 +145,7 @@ func (c *Check) grantUpTo(available, leasable int64) int64 {
 	return granted
 }
 
-// The function settle charges, records or refunds units. The argument admitted reports whether
+// settle charges, records or refunds units. The argument admitted reports whether
 // the call is admitted.
 func settle(c *Check, s *Slot, r *Result, now Micros, admitted bool) {
 	amount := int64(0)

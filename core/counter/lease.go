@@ -49,7 +49,7 @@ package counter
 // The refill of a lease is rounded against the caller, and a clip forfeits the elapsed part of a
 // tick, as [Limit.drain] does.
 
-// The constant unclipped is the result of leaseRoom for a limit that needs no clip.
+// unclipped is the result of leaseRoom for a limit that needs no clip.
 const unclipped = int64(Never)
 
 // leaseRoom returns the greatest number of units that a counter can lease at the given age, 0 for
@@ -61,7 +61,7 @@ func (l *Limit) leaseRoom(age Micros) int64 {
 	return floorDiv(l.burst*l.unit-l.refillIn(age), l.unit)
 }
 
-// The method lease prepares the counter for the charge of a lease. The method returns the number of
+// Limit.lease prepares the counter for the charge of a lease. The method returns the number of
 // parts that a token bucket lacks because of the clip.
 func (l *Limit) lease(s *Slot, age Micros) (clip int64) {
 	s.State.Leased = max(s.State.Leased, s.now+age)

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// The type lessees is a set of clients of one token bucket. They lease units, use them and return
+// lessees is a set of clients of one token bucket. They lease units, use them and return
 // them, at the instants that suit them best.
 type lessees struct {
 	rng    *rand.Rand

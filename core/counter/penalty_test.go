@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// The type offender is a client with a penalty and two limits whose denials are violations.
+// offender is a client with a penalty and two limits whose denials are violations.
 type offender struct {
 	testing.TB
 	penalty Penalty

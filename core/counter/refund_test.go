@@ -66,7 +66,7 @@ func TestRefundRestoresWhatTheChargeStillLacks(t *testing.T) {
 	}
 }
 
-// The type refunders is a set of clients of one token bucket that use their charges and can also
+// refunders is a set of clients of one token bucket that use their charges and can also
 // lease units. Later, when the response is known, part of a charge or of a leased unit is refunded.
 type refunders struct {
 	*lessees
@@ -76,7 +76,7 @@ type refunders struct {
 	charges []refundable // the charges to replay
 }
 
-// The type refundable holds the part of a charge that remains after refunds, for a replay.
+// refundable holds the part of a charge that remains after refunds, for a replay.
 type refundable struct {
 	at    Micros
 	units int64

@@ -13,7 +13,7 @@ import (
 	"github.com/penstock/penstock/internal/test/request"
 )
 
-// The function get returns a GET request.
+// get returns a GET request.
 func get(peer, path string) *request.Attributes {
 	return &request.Attributes{PathText: path, MethodText: "GET", HostText: "example.com", PeerAddr: netip.MustParseAddr(peer)}
 }

@@ -28,7 +28,7 @@ func appendDetail(dst []byte, d *core.Decision) []byte {
 	return append(dst, text...)
 }
 
-// The function detail returns the fixed detail of a denial, or "" if the detail must include the
+// detail returns the fixed detail of a denial, or "" if the detail must include the
 // time of a retry.
 func detail(d *core.Decision) string {
 	if d.Response != nil && d.Response.Message != "" {

@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// The constant authenticate is the challenge sent to a client whose credential is not accepted. The
+// authenticate is the challenge sent to a client whose credential is not accepted. The
 // challenge names no scheme for API keys, because none is registered with IANA.
 const authenticate = `Bearer error="invalid_token"`
 
@@ -75,7 +75,7 @@ func (w *Writer) Headers(p *core.Plan, d *core.Decision) Fields {
 	return f
 }
 
-// The type span is the position of a field in the text of all fields.
+// span is the position of a field in the text of all fields.
 type span struct{ start, end int }
 
 func (s span) of(text string) string { return text[s.start:s.end] }

@@ -166,7 +166,7 @@ func TestHeaderFamilies(t *testing.T) {
 	}
 }
 
-// The function problem decodes the body of a denial.
+// problem decodes the body of a denial.
 func problem(t *testing.T, p *core.Plan, d *core.Decision) map[string]any {
 	t.Helper()
 	body := response.AppendProblem([]byte("before"), p, d)

@@ -34,7 +34,7 @@ import (
 	"github.com/penstock/penstock/envoy-module/front"
 )
 
-// The variable process holds what all configurations share.
+// process holds what all configurations share.
 var process = front.NewProcess(newLogger())
 
 // penstockInit is called once, when Envoy loads the module. It lets one thread more run Go code
@@ -205,8 +205,8 @@ func penstockEnded(id C.uint64_t) {
 	settlings.take(uint64(id)).End()
 }
 
-// The function recoverUndecided recovers from a panic while a request is decided, and lets on_error
-// decide. It must be deferred.
+// recoverUndecided recovers from a panic while a request is decided, and lets on_error decide. It
+// must be deferred.
 func recoverUndecided(s *C.stream, f *front.Front, verdict *C.int) {
 	reason := recover()
 	if reason == nil {
@@ -221,8 +221,7 @@ func recoverUndecided(s *C.stream, f *front.Front, verdict *C.int) {
 	}
 }
 
-// The function recoverHook recovers from a panic in a hook that decides nothing. It must be
-// deferred.
+// recoverHook recovers from a panic in a hook that decides nothing. It must be deferred.
 func recoverHook() {
 	if reason := recover(); reason != nil {
 		process.Panicked(reason)
@@ -270,7 +269,7 @@ func (h *host) Attribute(name string) (string, bool) {
 	return goString(value.at, value.length), true
 }
 
-// The type waker wakes a stream.
+// waker wakes a stream.
 type waker C.stream
 
 // Waits implements [front.Waker].

@@ -16,13 +16,13 @@ import (
 // their window ends.
 const exitTime = time.Second
 
-// The variable closings waits for the configurations that are being closed. They are closed in the
-// background, because Envoy drops them on its main thread, which must not wait for a store.
+// closings waits for the configurations that are being closed. They are closed in the background,
+// because Envoy drops them on its main thread, which must not wait for a store.
 var closings closingFronts
 
 type closingFronts struct{ running sync.WaitGroup }
 
-// The method close closes a configuration in the background.
+// closingFronts.close closes a configuration in the background.
 func (c *closingFronts) close(f *front.Front) {
 	c.running.Go(func() {
 		defer recoverHook()
@@ -32,7 +32,7 @@ func (c *closingFronts) close(f *front.Front) {
 	})
 }
 
-// The method await waits until all these configurations are closed, for at most the given time.
+// closingFronts.await waits until all these configurations are closed, for at most the given time.
 func (c *closingFronts) await(most time.Duration) {
 	done := make(chan struct{})
 	go func() {

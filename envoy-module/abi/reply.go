@@ -15,8 +15,8 @@ import (
 	"github.com/penstock/penstock/envoy-module/front"
 )
 
-// The function reply writes into the stream what the hooks need after a verdict: the fields to set,
-// or a whole response.
+// reply writes into the stream what the hooks need after a verdict: the fields to set, or a whole
+// response.
 func reply(s *C.stream, t *front.Stream, v front.Verdict) C.int {
 	s.counted = C.uint8_t(t.Counted())
 	t.EndSpan()
@@ -61,8 +61,7 @@ func writeResponse(s *C.stream, r *front.Response) C.int {
 	return C.VERDICT_RESPOND
 }
 
-// The function merge combines the fields of the reply with the same fields of the upstream's
-// response.
+// merge combines the fields of the reply with the same fields of the upstream's response.
 func merge(s *C.stream, headers [][2]string) {
 	var own response.Fields
 	rest := unsafe.Slice((*byte)(unsafe.Pointer(s.reply)), int(s.length))
@@ -95,11 +94,11 @@ func readField(from []byte) (name, value string, rest []byte) {
 	return string(from[:n]), string(from[n : n+v]), from[n+v:]
 }
 
-// The function room returns the memory for the stream's reply, as an empty slice to append to.
+// room returns the memory for the stream's reply, as an empty slice to append to.
 func room(s *C.stream) []byte { return unsafe.Slice((*byte)(unsafe.Pointer(s.reply)), int(s.room))[:0] }
 
-// The function keep stores a reply in the stream. A reply that did not fit into the stream's room
-// is in Go's memory, so keep makes more room and copies it.
+// keep stores a reply in the stream. A reply that did not fit into the stream's room is in Go's
+// memory, so keep makes more room and copies it.
 func keep(s *C.stream, text []byte, fields int) {
 	s.count, s.length = 0, 0
 	if len(text) == 0 {

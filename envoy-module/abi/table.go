@@ -45,7 +45,7 @@ func (t *frontTable) add(f *front.Front) uint64 {
 	return uint64(free + 1)
 }
 
-// The method copied returns a copy of the slots. The lock must be held.
+// frontTable.copied returns a copy of the slots. The lock must be held.
 func (t *frontTable) copied() []*front.Front {
 	if slots := t.slots.Load(); slots != nil {
 		return slices.Clone(*slots)
@@ -55,7 +55,7 @@ func (t *frontTable) copied() []*front.Front {
 
 func (t *frontTable) get(id uint64) *front.Front { return (*t.slots.Load())[id-1] }
 
-// The method take returns a configuration and frees its number.
+// frontTable.take returns a configuration and frees its number.
 func (t *frontTable) take(id uint64) *front.Front {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -85,7 +85,7 @@ func (t *table[T]) get(id uint64) *T {
 	return t.slots[id-1]
 }
 
-// The method take returns a value and frees its number.
+// table.take returns a value and frees its number.
 func (t *table[T]) take(id uint64) *T {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -24,10 +24,10 @@ const (
 	yieldAfter = 8                    // requests
 )
 
-// The type pace decides when a worker yields. Each worker has a pace of its own, in C memory.
+// pace decides when a worker yields. Each worker has a pace of its own, in C memory.
 type pace C.pace
 
-// The method due counts one request of the worker, or one turn in which requests began to wait, and
+// pace.due counts one request of the worker, or one turn in which requests began to wait, and
 // reports whether the worker must yield now. The argument now is the time since some fixed instant.
 func (p *pace) due(now time.Duration) bool {
 	p.requests++

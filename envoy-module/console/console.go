@@ -42,8 +42,8 @@ type Console struct {
 	again   *time.Timer
 }
 
-// The type claim is the claim of one configuration to the console: the settings to listen with, and
-// the operators' API to serve. The latest claim is in force.
+// claim is the claim of one configuration to the console: the settings to listen with, and the
+// operators' API to serve. The latest claim is in force.
 type claim struct {
 	*checkedSettings
 	operators func() *operator.API
@@ -81,8 +81,8 @@ func (c *Console) Claim(s *Settings, operators func() *operator.API) (release fu
 	}), nil
 }
 
-// The method drop removes a claim, and serves what the latest of the others wants. The mutex must
-// be held.
+// Console.drop removes a claim, and serves what the latest of the others wants. The mutex must be
+// held.
 func (c *Console) drop(own *claim) {
 	c.claims = slices.DeleteFunc(c.claims, func(one *claim) bool { return one == own })
 	if err := c.settle(); err != nil {
@@ -90,7 +90,7 @@ func (c *Console) drop(own *claim) {
 	}
 }
 
-// The method settle makes the console serve what the latest claim wants. The mutex must be held.
+// Console.settle makes the console serve what the latest claim wants. The mutex must be held.
 func (c *Console) settle() error {
 	if c.again != nil {
 		c.again.Stop()
@@ -130,7 +130,7 @@ func (c *Console) settle() error {
 	return nil
 }
 
-// The method retry tries again to listen on the address of the latest claim.
+// Console.retry tries again to listen on the address of the latest claim.
 func (c *Console) retry() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -142,7 +142,7 @@ func (c *Console) retry() {
 	}
 }
 
-// The method stop closes the address that is open. The mutex must be held.
+// Console.stop closes the address that is open. The mutex must be held.
 func (c *Console) stop() {
 	if c.serving != nil {
 		c.serving.stop()

@@ -28,8 +28,7 @@ func newConsole(t *testing.T, logger *slog.Logger) *Console {
 	return New(Options{Metrics: registry, Panicked: func(reason any) { t.Errorf("panic: %v", reason) }, Logger: logger})
 }
 
-// The function newNamedAPI returns an API for a configuration. The errors of the API contain the
-// given name.
+// newNamedAPI returns an API for a configuration. The errors of the API contain the given name.
 func newNamedAPI(name string) func() *operator.API {
 	return func() *operator.API { return &operator.API{Desk: new(operator.Desk), Front: name} }
 }
@@ -43,8 +42,8 @@ func (c *Console) mustClaim(t *testing.T, s *Settings, name string) (release fun
 	return release
 }
 
-// The function ask sends a request, and returns the status and the body of the response. The status
-// is 0 if nobody listens at the address.
+// ask sends a request, and returns the status and the body of the response. The status is 0 if
+// nobody listens at the address.
 func ask(t *testing.T, address, path string, fields ...string) (int, string) {
 	t.Helper()
 	r, err := http.NewRequest(http.MethodGet, "http://"+address+path, nil)
@@ -66,7 +65,7 @@ func ask(t *testing.T, address, path string, fields ...string) (int, string) {
 	return response.StatusCode, string(body)
 }
 
-// The function isServed reports whether the operators of a configuration are served at an address.
+// isServed reports whether the operators of a configuration are served at an address.
 func isServed(t *testing.T, address, name string) bool {
 	t.Helper()
 	status, body := ask(t, address, "/penstock/record?client=user:ann")

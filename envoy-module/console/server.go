@@ -41,7 +41,7 @@ type server struct {
 	stopping atomic.Bool
 }
 
-// The method open listens on an address and serves it.
+// Console.open listens on an address and serves it.
 func (c *Console) open(r *checkedSettings) (*server, error) {
 	listener, err := listen.On(r.address, r.mode)
 	if err != nil {
@@ -97,8 +97,7 @@ func (c *Console) certificate(s *server) (*tls.Certificate, error) {
 	return &own.tls.Certificates[0], nil
 }
 
-// The method stop closes the address at once. Requests that are being served may go on for
-// stopTime.
+// server.stop closes the address at once. Requests that are being served may go on for stopTime.
 func (s *server) stop() {
 	s.stopping.Store(true)
 	_ = s.listener.Close()
@@ -111,7 +110,7 @@ func (s *server) stop() {
 	}()
 }
 
-// The method handler returns the handler of a server, which serves the operators' routes and the
+// Console.handler returns the handler of a server, which serves the operators' routes and the
 // metrics.
 func (c *Console) handler(s *server) http.Handler {
 	mux := http.NewServeMux()
@@ -147,8 +146,8 @@ func (c *Console) withToken(s *server, scrapers bool, next func(*claim) http.Han
 	}
 }
 
-// The method rescue recovers from a panic in a handler and answers 500. The method must be
-// deferred. net/http would recover as well, but it would log the panic like an error of the caller.
+// Console.rescue recovers from a panic in a handler and answers 500. The method must be deferred.
+// net/http would recover as well, but it would log the panic like an error of the caller.
 func (c *Console) rescue(w http.ResponseWriter) {
 	if reason := recover(); reason != nil {
 		c.options.Panicked(reason)

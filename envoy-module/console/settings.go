@@ -41,8 +41,8 @@ type Settings struct {
 // modeDefault is the mode of a Unix socket if no mode is given.
 const modeDefault = 0o660
 
-// The type checkedSettings holds checked settings, together with the secrets and the certificate
-// that were read from the files they name.
+// checkedSettings holds checked settings, together with the secrets and the certificate that were
+// read from the files they name.
 type checkedSettings struct {
 	text          Settings
 	address       listen.Address
@@ -58,7 +58,7 @@ func (s *Settings) Check() error {
 	return err
 }
 
-// The method read checks the settings and reads the files that they name.
+// Settings.read checks the settings and reads the files that they name.
 func (s *Settings) read() (r *checkedSettings, err error) {
 	r = &checkedSettings{text: *s, mode: modeDefault}
 	if s.Listen == "" {
@@ -94,7 +94,7 @@ func (s *Settings) read() (r *checkedSettings, err error) {
 	return r, nil
 }
 
-// The method check returns an error for settings that contradict each other.
+// checkedSettings.check returns an error for settings that contradict each other.
 func (r *checkedSettings) check() error {
 	s, unix := &r.text, r.address.Network == "unix"
 	switch {

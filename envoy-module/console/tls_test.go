@@ -14,14 +14,13 @@ import (
 	"github.com/penstock/penstock/internal/test/freeport"
 )
 
-// The function certify writes a certificate with the given serial number, and its key, as PEM
-// files.
+// certify writes a certificate with the given serial number, and its key, as PEM files.
 func certify(t *testing.T, certFile, keyFile string, serial int64) {
 	t.Helper()
 	certtest.SelfSigned(t, certFile, keyFile, &x509.Certificate{SerialNumber: big.NewInt(serial), DNSNames: []string{"localhost"}})
 }
 
-// The function servedSerial returns the serial number of the certificate that an address serves.
+// servedSerial returns the serial number of the certificate that an address serves.
 func servedSerial(t *testing.T, address string) int64 {
 	t.Helper()
 	conn, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true})

@@ -104,7 +104,7 @@ func (a *asker) awaitStart(start func(context.Context)) {
 	start(ctx)
 }
 
-// The method enqueue adds a request to the queue. It returns false if the queue has no room for the
+// asker.enqueue adds a request to the queue. It returns false if the queue has no room for the
 // request. The argument announced reports whether the caller will call the method announce later.
 func (a *asker) enqueue(s *Stream, announced bool) bool {
 	a.mu.Lock()
@@ -183,7 +183,7 @@ func (a *asker) stop() {
 	a.more.Broadcast()
 }
 
-// The method next waits until the queue has requests, takes the first ones, and appends them to the
+// asker.next waits until the queue has requests, takes the first ones, and appends them to the
 // argument into. It returns nil after the method stop was called.
 func (a *asker) next(into []*Stream) []*Stream {
 	a.mu.Lock()
@@ -206,7 +206,7 @@ func (a *asker) next(into []*Stream) []*Stream {
 	return into
 }
 
-// The method unlist removes requests from the list shortly before they are decided. It skips nil
+// asker.unlist removes requests from the list shortly before they are decided. It skips nil
 // entries.
 func (a *asker) unlist(all ...*Stream) {
 	a.mu.Lock()
@@ -229,8 +229,8 @@ func (a *asker) work() {
 	}
 }
 
-// The method watch ends the wait of requests that have waited for too long. The method runs at
-// intervals as long as requests wait.
+// asker.watch ends the wait of requests that have waited for too long. The method runs at intervals
+// as long as requests wait.
 func (a *asker) watch() {
 	defer a.process.guard()
 	a.endOverdue(time.Now())
@@ -256,9 +256,9 @@ func (a *asker) endOverdue(now time.Time) {
 	}
 }
 
-// The method overdue removes the requests that have waited for too long from the list. It returns
-// those that were in the queue and those about which the store was asked. If requests still wait,
-// it schedules the next call of watch.
+// asker.overdue removes the requests that have waited for too long from the list. It returns those
+// that were in the queue and those about which the store was asked. If requests still wait, it
+// schedules the next call of watch.
 func (a *asker) overdue(now time.Time) (queued, late []*Stream) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -279,7 +279,7 @@ func (a *asker) overdue(now time.Time) (queued, late []*Stream) {
 	return queued, late
 }
 
-// The method push appends a request to the list and thereby to the queue.
+// waitList.push appends a request to the list and thereby to the queue.
 func (l *waitList) push(s *Stream) {
 	s.listed, s.taken, s.before, s.next = true, false, l.last, nil
 	if l.last == nil {
@@ -293,7 +293,7 @@ func (l *waitList) push(s *Stream) {
 	l.queued++
 }
 
-// The method take takes the first request of the queue, which stays in the list.
+// waitList.take takes the first request of the queue, which stays in the list.
 func (l *waitList) take() *Stream {
 	s := l.queue
 	s.taken, l.queue = true, s.next
@@ -301,7 +301,7 @@ func (l *waitList) take() *Stream {
 	return s
 }
 
-// The method remove removes a request from the list. The request must be taken.
+// waitList.remove removes a request from the list. The request must be taken.
 func (l *waitList) remove(s *Stream) {
 	if s.before == nil {
 		l.first = s.next

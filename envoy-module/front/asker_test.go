@@ -17,13 +17,13 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The function wideConfig returns a configuration over Redis with a limit that no test reaches.
+// wideConfig returns a configuration over Redis with a limit that no test reaches.
 func wideConfig(onError string, redis *redistest.Server) string {
 	return "name: shop\non_error: " + onError + "\nrules: [{name: all, limit: 1000000/31d}]\nstore: {type: redis, url: \"" + redis.URL() +
 		"\", timeout: 10s}\n"
 }
 
-// The function arrive makes a request of a client wait for the store.
+// arrive makes a request of a client wait for the store.
 func arrive(t testing.TB, f *Front, source string) (*Stream, *bell) {
 	t.Helper()
 	s, b := f.NewStream(), newBell()
@@ -34,8 +34,7 @@ func arrive(t testing.TB, f *Front, source string) (*Stream, *bell) {
 	return s, b
 }
 
-// The function openHeld opens a front whose goroutines do not ask the store before release is
-// called.
+// openHeld opens a front whose goroutines do not ask the store before release is called.
 func openHeld(t testing.TB, settings string) (f *Front, release func()) {
 	f = openFront(t, settings)
 	<-f.store.asker.started
@@ -135,8 +134,8 @@ func errorsOf(t testing.TB, f *Front, kind string) float64 {
 	return m.GetCounter().GetValue()
 }
 
-// The function awaitTaken waits until the store is asked about a request, and returns the time at
-// which the request was taken from the queue.
+// awaitTaken waits until the store is asked about a request, and returns the time at which the
+// request was taken from the queue.
 func awaitTaken(t testing.TB, a *asker, s *Stream) (takenAt time.Time) {
 	t.Helper()
 	eventually.Until(t, 10*time.Second, "the store is asked", func() bool {

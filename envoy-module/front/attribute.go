@@ -17,8 +17,8 @@ const (
 	attributeBool
 )
 
-// The variable attributes holds the attributes of Envoy that the module reads, with their numbers
-// in Envoy's interface.
+// attributes holds the attributes of Envoy that the module reads, with their numbers in Envoy's
+// interface.
 var attributes = map[string]struct {
 	ID   uint32
 	Kind int
@@ -42,8 +42,8 @@ func AttributeID(name string) (id uint32, isNumber, isBool, ok bool) {
 	return a.ID, a.Kind == attributeNumber, a.Kind == attributeBool, ok
 }
 
-// The constant foreign is the prefix of attributes that only Caddy has. In Envoy, such an attribute
-// has no value, so the next one in a list of sources is tried.
+// foreign is the prefix of attributes that only Caddy has. In Envoy, such an attribute has no
+// value, so the next one in a list of sources is tried.
 const foreign = "http."
 
 // checkAttributes rejects attributes that the module does not read, or that this version of Envoy

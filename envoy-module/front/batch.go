@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/internal/enforce/throttle"
 )
 
-// The type batch holds the requests about which one goroutine asks the store together.
+// batch holds the requests about which one goroutine asks the store together.
 type batch struct {
 	asker   *asker
 	streams []*Stream // nil after the decision
@@ -29,7 +29,7 @@ type batch struct {
 // behind it, would wait for the sum of these times.
 const readingMax = time.Second
 
-// The method run decides the requests.
+// batch.run decides the requests.
 func (b *batch) run() {
 	defer func() {
 		if reason := recover(); reason != nil {
@@ -57,7 +57,7 @@ func (b *batch) run() {
 	}
 }
 
-// The method reset prepares the batch for other requests.
+// batch.reset prepares the batch for other requests.
 func (b *batch) reset() {
 	clear(b.streams)
 	clear(b.calls)
@@ -68,9 +68,9 @@ func (b *batch) reset() {
 	}
 }
 
-// The method begin reads the clients of a request that are not known yet, and adds the request to
-// the calls. A request that needs no call is decided at once. A request that may wait for a
-// throttle rule or for a loan gets a goroutine of its own instead.
+// batch.begin reads the clients of a request that are not known yet, and adds the request to the
+// calls. A request that needs no call is decided at once. A request that may wait for a throttle
+// rule or for a loan gets a goroutine of its own instead.
 func (b *batch) begin(i int, s *Stream) {
 	defer func() {
 		if reason := recover(); reason != nil {
@@ -96,14 +96,14 @@ func (b *batch) begin(i int, s *Stream) {
 	}
 }
 
-// The method end wakes a request that is decided. The request must not be in the list any more.
+// batch.end wakes a request that is decided. The request must not be in the list any more.
 func (b *batch) end(i int, v Verdict) {
 	s := b.streams[i]
 	b.streams[i] = nil
 	s.wakeRequest(v)
 }
 
-// The method named each decides all remaining requests of the batch with the given function.
+// batch.each decides all remaining requests of the batch with the given function.
 func (b *batch) each(decide func(*Stream) Verdict) {
 	b.asker.unlist(b.streams...)
 	for i, s := range b.streams {
@@ -120,8 +120,8 @@ func (b *batch) Panicked(call int, reason any) {
 	b.end(i, b.streams[i].fail(reason))
 }
 
-// The method resolve makes the directory read the clients of a request that it does not know yet,
-// and then plans the request again. The request is denied if its clients are not read in time.
+// batch.resolve makes the directory read the clients of a request that it does not know yet, and
+// then plans the request again. The request is denied if its clients are not read in time.
 func (b *batch) resolve(s *Stream) {
 	if len(s.plan.Unresolved()) == 0 {
 		return

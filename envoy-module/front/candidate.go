@@ -54,7 +54,7 @@ func (f *Front) openCandidate() error {
 	return nil
 }
 
-// The method close ends the trials. The method does nothing without a candidate.
+// candidate.close ends the trials. The method does nothing without a candidate.
 func (c *candidate) close() error {
 	if c == nil {
 		return nil
@@ -71,8 +71,8 @@ func (c *candidate) closePolicy() error {
 	return err
 }
 
-// The method fillDefaults fills in what the candidate leaves to the configuration, and gives the
-// candidate a namespace of its own.
+// fillDefaults fills in what the candidate leaves to the configuration, and gives the candidate a
+// namespace of its own.
 func (c *candidate) fillDefaults(d *policyfile.Document) error {
 	if d.Name == "" {
 		d.Name = c.front.policy.Current().Document.Name
@@ -84,21 +84,20 @@ func (c *candidate) fillDefaults(d *policyfile.Document) error {
 	return nil
 }
 
-// The method showChange shows a version that replaces another in the metrics. It ignores the first
-// version, because the field policy is not assigned yet. The method openCandidate shows that
-// version.
+// showChange shows a version that replaces another in the metrics. It ignores the first version,
+// because the field policy is not assigned yet. The method openCandidate shows that version.
 func (c *candidate) showChange(before, now *live.Version) {
 	if before != nil {
 		c.show(now)
 	}
 }
 
-// The method show shows a version in the metrics.
+// candidate.show shows a version in the metrics.
 func (c *candidate) show(v *live.Version) {
 	c.front.process.metrics.Policies.Show(c, v.Document, c.policy.Err)
 }
 
-// The method current returns the version of the candidate that is evaluated beside the policy in
+// candidate.current returns the version of the candidate that is evaluated beside the policy in
 // force. It returns nil if there is no candidate, or if the candidate is disabled.
 func (c *candidate) current() *live.Version {
 	if c == nil {
@@ -111,8 +110,8 @@ func (c *candidate) current() *live.Version {
 	return now
 }
 
-// The type pair holds what two versions together read from a request: one of the policy, and one of
-// the candidate.
+// pair holds what two versions together read from a request: one of the policy, and one of the
+// candidate.
 type pair struct {
 	version, candidate *live.Version
 	reads              *exchange.Reads
@@ -133,7 +132,7 @@ func (f *Front) readsWith(v, candidate *live.Version) *exchange.Reads {
 	return known.reads
 }
 
-// The type trialResponse is a response on which the cost of a trial depends.
+// trialResponse is a response on which the cost of a trial depends.
 type trialResponse struct {
 	exchange.Settling
 	trial *shadow.Trial
@@ -170,8 +169,8 @@ func (s *Stream) tryOut(denied bool) {
 	t.Start()
 }
 
-// The method begin reads the beginning of the response. It reports whether the trial waits for more
-// of the response.
+// trialResponse.begin reads the beginning of the response. It reports whether the trial waits for
+// more of the response.
 func (r *trialResponse) begin(b *exchange.Beginning) (waits bool) {
 	if r.Begin(b) {
 		r.trial.Start()
@@ -180,8 +179,8 @@ func (r *trialResponse) begin(b *exchange.Beginning) (waits bool) {
 	return true
 }
 
-// The method end starts the trial at the end of the response. If the argument passed is false, the
-// request was not passed on, and the trial is dropped.
+// trialResponse.end starts the trial at the end of the response. If the argument passed is false,
+// the request was not passed on, and the trial is dropped.
 func (r *trialResponse) end(passed bool) {
 	if !passed {
 		r.trial.Drop()

@@ -35,7 +35,7 @@ type Control struct {
 	SpoolBytes int64 `json:"spool_bytes,omitempty"`
 }
 
-// The method options returns the options of a feed.
+// Control.options returns the options of a feed.
 func (c *Control) options(m *meter.Meter, region func() string, logger *slog.Logger) feed.Options {
 	node, _ := os.Hostname() // if it is "", the node has no name
 	return feed.Options{Target: controlcall.Target{URL: c.URL, Token: controlcall.TokenFile(c.TokenFile)}, Folder: c.Spool, BytesMax: c.SpoolBytes,
@@ -85,7 +85,7 @@ func (r *reports) openFeed(c *Control) (end func() error, err error) {
 // bytesOf returns the maximum size of a spool in bytes.
 func bytesOf(o *feed.Options) int64 { return cmp.Or(o.BytesMax, feed.SpoolBytesDefault) }
 
-// The method redirect makes the feed send to another control plane.
+// sharedFeed.redirect makes the feed send to another control plane.
 func (f *sharedFeed) redirect(to controlcall.Target) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -96,7 +96,7 @@ func (f *sharedFeed) redirect(to controlcall.Target) error {
 	return nil
 }
 
-// The method open opens the feed. If another process has the spool, the method begins to gather
+// sharedFeed.open opens the feed. If another process has the spool, the method begins to gather
 // usage, and schedules another attempt.
 func (f *sharedFeed) open() error {
 	f.mu.Lock()
@@ -125,7 +125,7 @@ func (f *sharedFeed) openLocked() error {
 	return nil
 }
 
-// The method retry tries again to open the feed. The configuration has already been accepted, so
+// sharedFeed.retry tries again to open the feed. The configuration has already been accepted, so
 // the method schedules another attempt after any error. It logs only the first error.
 func (f *sharedFeed) retry() {
 	f.mu.Lock()
@@ -149,7 +149,7 @@ func (f *sharedFeed) tryLater() {
 	f.again = time.AfterFunc(spoolAgain, f.retry)
 }
 
-// The method unuse ends the gathering of usage that open began. The mutex must be held.
+// sharedFeed.unuse ends the gathering of usage that open began. The mutex must be held.
 func (f *sharedFeed) unuse() {
 	if f.unmeter != nil {
 		f.unmeter()
@@ -157,14 +157,14 @@ func (f *sharedFeed) unuse() {
 	}
 }
 
-// The method get returns the feed, or nil while another process has the spool.
+// sharedFeed.get returns the feed, or nil while another process has the spool.
 func (f *sharedFeed) get() *feed.Feed {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.opened
 }
 
-// The method close closes the feed. Batches that the control plane does not have yet stay in the
+// sharedFeed.close closes the feed. Batches that the control plane does not have yet stay in the
 // folder.
 func (f *sharedFeed) close() error {
 	f.mu.Lock()

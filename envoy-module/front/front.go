@@ -59,8 +59,8 @@ func (p *Process) Open(s *Settings) (*Front, error) {
 	return f, nil
 }
 
-// The method open begins to serve operators, to send metrics and to report decisions. It also
-// announces this process to the other nodes that use the store.
+// Front.open begins to serve operators, to send metrics and to report decisions. It also announces
+// this process to the other nodes that use the store.
 func (f *Front) open() (err error) {
 	p := f.process
 	p.mu.Lock()
@@ -137,13 +137,13 @@ func (f *Front) showChange(before, now *live.Version) {
 	}
 }
 
-// The method show shows a version in the metrics.
+// Front.show shows a version in the metrics.
 func (f *Front) show(v *live.Version) {
 	f.process.metrics.Policies.Show(f, v.Document, f.policy.Err)
 }
 
-// The method prepare computes what a version of the policy reads from requests, and keeps it with
-// the version.
+// Front.prepare computes what a version of the policy reads from requests, and keeps it with the
+// version.
 func (f *Front) prepare(v *live.Version) error {
 	source, err := v.Document.Policy()
 	if err != nil {
@@ -183,14 +183,14 @@ func (s *Stream) Front() *Front { return s.front }
 // call. See [Waker.Announces].
 func (f *Front) Announce() { f.store.asker.announce() }
 
-// The method enter notes that a request waits.
+// Front.enter notes that a request waits.
 func (f *Front) enter() {
 	f.mu.Lock()
 	f.under++
 	f.mu.Unlock()
 }
 
-// The method leave notes that a request no longer waits.
+// Front.leave notes that a request no longer waits.
 func (f *Front) leave() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

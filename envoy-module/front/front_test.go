@@ -80,7 +80,7 @@ func request(path string, more ...string) [][2]string {
 
 const client = "192.0.2.7:4711"
 
-// The function ask decides a request, and waits for the store if that is necessary.
+// ask decides a request, and waits for the store if that is necessary.
 func ask(t testing.TB, f *Front, headers [][2]string) (v Verdict, fields response.Fields, r Response) {
 	t.Helper()
 	s, b := f.NewStream(), newBell()

@@ -19,7 +19,7 @@ descriptors:
   descriptors: [{key: api_key, rate_limit: {unit: month, requests_per_unit: 1}}]
 `
 
-// The type path is a host whose requests have one attribute, the path.
+// path is a host whose requests have one attribute, the path.
 type path string
 
 func (p path) Attribute(name string) (string, bool) { return string(p), name == "request.url_path" }

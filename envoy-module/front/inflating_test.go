@@ -52,7 +52,7 @@ func respondCompressed(t testing.TB, f *Front, body []byte) {
 	settling.End()
 }
 
-// The function remaining sends a request, and returns the number of units that remain after it.
+// remaining sends a request, and returns the number of units that remain after it.
 func remaining(t testing.TB, f *Front) int {
 	t.Helper()
 	_, fields, _ := ask(t, f, request("/"))

@@ -39,8 +39,8 @@ func newMemory() *memory {
 	return m
 }
 
-// The method hold applies a front's memory limit, in bytes, until release(f) is called. If the
-// limit is 0, the front sets no limit.
+// memory.hold applies a front's memory limit, in bytes, until release(f) is called. If the limit is
+// 0, the front sets no limit.
 func (m *memory) hold(f *Front, limit int64) {
 	if limit == 0 {
 		return

@@ -15,7 +15,7 @@ import (
 // frontName is the name of this front in metrics and in lists of nodes.
 const frontName = "module"
 
-// The method operators returns the API of operators for the configurations that count in the store.
+// Process.operators returns the API of operators for the configurations that count in the store.
 func (p *Process) operators(s *sharedStore) *operator.API {
 	api := &operator.API{Desk: &operator.Desk{Store: s.Requests, Directory: s.directory, Denials: p.reports.log.Recent,
 		Policies: func() []operator.Policy { return p.operated(s) }}, Front: "module",
@@ -39,8 +39,8 @@ func (p *Process) frontsOf(s *sharedStore) (all []*Front) {
 	return all
 }
 
-// The method operated returns the policies that count in a store. A policy that several
-// configurations have is returned once, because they share its counters.
+// Process.operated returns the policies that count in a store. A policy that several configurations
+// have is returned once, because they share its counters.
 func (p *Process) operated(s *sharedStore) (all []operator.Policy) {
 	type place struct{ source, version string }
 	known := map[place]bool{}
@@ -64,7 +64,7 @@ func (p *Process) operated(s *sharedStore) (all []operator.Policy) {
 	return all
 }
 
-// The method reload loads the policy files of a store now, and returns the reasons if any file is
+// Process.reload loads the policy files of a store now, and returns the reasons if any file is
 // rejected.
 func (p *Process) reload(s *sharedStore) error {
 	var problems []error
@@ -74,7 +74,7 @@ func (p *Process) reload(s *sharedStore) error {
 	return errors.Join(problems...)
 }
 
-// The method totals returns the numbers of requests, by rule.
+// Process.totals returns the numbers of requests, by rule.
 func (p *Process) totals() (all []fleet.Total) {
 	for _, total := range p.metrics.Totals() {
 		all = append(all, fleet.Total(total))
@@ -82,7 +82,7 @@ func (p *Process) totals() (all []fleet.Total) {
 	return all
 }
 
-// The method policies returns the policy in force and the candidate, if there is one.
+// Front.policies returns the policy in force and the candidate, if there is one.
 func (f *Front) policies() []*live.Policy {
 	if f.candidate.current() == nil {
 		return []*live.Policy{f.policy}

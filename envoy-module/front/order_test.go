@@ -14,7 +14,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The type wakeLog records the order in which requests are woken.
+// wakeLog records the order in which requests are woken.
 type wakeLog struct {
 	mu    sync.Mutex
 	woken []int // the numbers of the requests
@@ -38,8 +38,8 @@ func (n *numbered) Wake() {
 	n.log.rung <- struct{}{}
 }
 
-// The method arrive decides a request of the client with the given number. It returns the verdict,
-// and the status if the request is denied.
+// wakeLog.arrive decides a request of the client with the given number. It returns the verdict, and
+// the status if the request is denied.
 func (l *wakeLog) arrive(t *testing.T, f *Front, number int) (v Verdict, status uint32) {
 	t.Helper()
 	s := f.NewStream()

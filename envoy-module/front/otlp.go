@@ -33,7 +33,7 @@ type Collector struct {
 	Service string `json:"service,omitempty"`
 }
 
-// The method check returns the errors of the settings.
+// Collector.check returns the errors of the settings.
 func (c *Collector) check() error {
 	o, err := c.options()
 	if err == nil {
@@ -69,8 +69,8 @@ type sender struct{ *push.Sender }
 
 func (s sender) close() error { return s.Close() }
 
-// The method send sends metrics to a collector until end() is called. If several configurations
-// have the same collector, the metrics are sent to it only once.
+// Process.send sends metrics to a collector until end() is called. If several configurations have
+// the same collector, the metrics are sent to it only once.
 func (p *Process) send(c *Collector) (end func() error, err error) {
 	if c == nil {
 		return nil, nil

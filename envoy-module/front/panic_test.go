@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/enforce/settle"
 )
 
-// The type panickingStore is a store that panics.
+// panickingStore is a store that panics.
 type panickingStore struct{}
 
 func (panickingStore) Take(context.Context, []counter.Check, []counter.Result) error {

@@ -6,10 +6,10 @@ package front
 
 import "strings"
 
-// The function provoke panics if the request's header X-Provoke names this place, which is "hook",
-// "adapter", "goroutine" or "woken". If the word "fault" follows the place, provoke instead writes
-// to an address that does not exist. The kernel then sends a signal, which Go's runtime turns into
-// a panic.
+// provoke panics if the request's header X-Provoke names this place, which is "hook", "adapter",
+// "goroutine" or "woken". If the word "fault" follows the place, provoke instead writes to an
+// address that does not exist. The kernel then sends a signal, which Go's runtime turns into a
+// panic.
 func provoke(s *Stream, here string) {
 	for _, h := range s.Headers {
 		if h[0] == "x-provoke" {

@@ -96,7 +96,7 @@ func (s *Settings) checkPublished() error {
 	return nil
 }
 
-// The method target returns the control plane from which the policy is read.
+// HTTPPolicy.target returns the control plane from which the policy is read.
 func (p *HTTPPolicy) target(s *Settings) (to controlcall.Target, err error) {
 	url, err := fillIn(p.URL, nil)
 	if err != nil {

@@ -15,9 +15,9 @@ import (
 	"github.com/penstock/penstock/internal/meter"
 )
 
-// The type reports receives the reports of all filters of a process. Events go to the sink of the
-// latest configuration that names one, or else to the standard output. Usage goes to a control
-// plane. The type is safe for concurrent use.
+// reports receives the reports of all filters of a process. Events go to the sink of the latest
+// configuration that names one, or else to the standard output. Usage goes to a control plane. The
+// type is safe for concurrent use.
 type reports struct {
 	log    *events.Log
 	meter  *meter.Meter
@@ -84,13 +84,13 @@ func (r *reports) openSink(to string) (end func() error, err error) {
 	return func() error { return r.sinks.end(&r.mu, to) }, nil
 }
 
-// The method close writes the remaining events and closes the sink.
+// sharedSink.close writes the remaining events and closes the sink.
 func (s *sharedSink) close() error {
 	s.detach()
 	return s.closer.Close()
 }
 
-// The method figures returns the sums of the figures of all feeds.
+// reports.figures returns the sums of the figures of all feeds.
 func (r *reports) figures() (sum feed.Figures) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

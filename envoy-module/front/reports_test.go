@@ -20,8 +20,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// The function spoolSettings returns settings that name a control plane. The control plane accepts
-// every batch.
+// spoolSettings returns settings that name a control plane. The control plane accepts every batch.
 func spoolSettings(t *testing.T) *Settings {
 	t.Helper()
 	plane := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))

@@ -48,7 +48,7 @@ type Beginning struct {
 	Attempts uint64      // Envoy's upstream.request_attempt_count
 }
 
-// The method expect prepares the settlement, if the charge depends on the response.
+// Stream.expect prepares the settlement, if the charge depends on the response.
 func (s *Stream) expect() {
 	t := settlings.Get().(*Settling)
 	if t.settles = s.plan.Settlement(&t.response.Settlement); !t.settles && s.tried == nil {
@@ -128,7 +128,7 @@ func (t *Settling) Body(piece []byte, ends bool) (listens bool) {
 	return t.listens()
 }
 
-// The method finish is called when the response has been read to its end.
+// Settling.finish is called when the response has been read to its end.
 func (t *Settling) finish() {
 	if t.tried != nil {
 		t.tried.trial.Start()
@@ -169,9 +169,9 @@ func (t *Settling) End() {
 	}
 }
 
-// The method settle corrects the charge. Further calls do nothing. A compressed body is
-// decompressed in the background, because Envoy's worker must not wait for that. If the queue for
-// this work has no room, the body is not read.
+// Settling.settle corrects the charge. Further calls do nothing. A compressed body is decompressed
+// in the background, because Envoy's worker must not wait for that. If the queue for this work has
+// no room, the body is not read.
 func (t *Settling) settle() {
 	if !t.settles || t.sent {
 		return
@@ -231,7 +231,7 @@ func (t *Settling) Release() {
 	settlings.Put(t)
 }
 
-// The method guard recovers from a panic in a hook of a response. The response continues unchanged.
+// Settling.guard recovers from a panic in a hook of a response. The response continues unchanged.
 // The method must be deferred.
 func (t *Settling) guard() {
 	if reason := recover(); reason != nil {

@@ -4,18 +4,18 @@ package front
 
 import "sync"
 
-// The type shares holds values that several configurations use, by their keys. A value is closed at
-// the end of its last use. The owner's mutex guards the map.
+// shares holds values that several configurations use, by their keys. A value is closed at the end
+// of its last use. The owner's mutex guards the map.
 type shares[T interface{ close() error }] map[string]*share[T]
 
-// The type share is a value with the number of its users.
+// share is a value with the number of its users.
 type share[T any] struct {
 	value T
 	users int
 }
 
-// The method use begins a use of the value of a key. If the value is not in use yet, it is opened
-// with open(). The mutex must be held.
+// shares.use begins a use of the value of a key. If the value is not in use yet, it is opened with
+// open(). The mutex must be held.
 func (s shares[T]) use(key string, open func() (T, error)) (value T, err error) {
 	one := s[key]
 	if one == nil {
@@ -29,8 +29,8 @@ func (s shares[T]) use(key string, open func() (T, error)) (value T, err error) 
 	return one.value, nil
 }
 
-// The method end ends a use of the value of a key. The last use closes the value. The mutex must
-// not be held.
+// shares.end ends a use of the value of a key. The last use closes the value. The mutex must not be
+// held.
 func (s shares[T]) end(mu sync.Locker, key string) error {
 	mu.Lock()
 	one := s[key]

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// The function countPolicies returns how many policies the metrics of a process show.
+// countPolicies returns how many policies the metrics of a process show.
 func countPolicies(t *testing.T, p *Process) (n int) {
 	t.Helper()
 	families, err := p.registry.Gather()
@@ -26,8 +26,7 @@ func countPolicies(t *testing.T, p *Process) (n int) {
 	return n
 }
 
-// The function shadowSettings returns settings with a policy that is tried out, and the path of its
-// file.
+// shadowSettings returns settings with a policy that is tried out, and the path of its file.
 func shadowSettings(t *testing.T) (s *Settings, path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "shadow.yaml")
@@ -39,8 +38,8 @@ func shadowSettings(t *testing.T) (s *Settings, path string) {
 	return s, path
 }
 
-// The function edit replaces a policy file atomically. The policy has so many rules that it takes
-// longer to load than anything else in these tests.
+// edit replaces a policy file atomically. The policy has so many rules that it takes longer to load
+// than anything else in these tests.
 func edit(t *testing.T, path string, limit int) {
 	t.Helper()
 	next := path + ".next"

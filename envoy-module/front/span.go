@@ -47,7 +47,7 @@ func (s *Stream) EndSpan() {
 	}
 }
 
-// The method describe writes the attributes of the span.
+// Stream.describe writes the attributes of the span.
 func (s *Stream) describe(d *core.Decision) {
 	s.attributes = s.attributes[:0]
 	enforce.Attributes(&s.plan, d, s.failure, []*live.Version{s.version}, func(name, value string) {
@@ -55,15 +55,15 @@ func (s *Stream) describe(d *core.Decision) {
 	})
 }
 
-// The method describeUndecided writes the attributes of the span of a check that has no decision.
+// describeUndecided writes the attributes of the span of a check that has no decision.
 func (s *Stream) describeUndecided(why string) {
 	if s.Tracer != nil {
 		s.attributes = undecidedAttributes(why)
 	}
 }
 
-// The function undecidedAttributes returns the attributes of a span for a request that on_error
-// decides without a plan.
+// undecidedAttributes returns the attributes of a span for a request that on_error decides without
+// a plan.
 func undecidedAttributes(why string) [][2]string {
 	return [][2]string{{"error.type", why}, {"penstock.source", "on_error"}}
 }

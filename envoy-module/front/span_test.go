@@ -10,7 +10,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The type spans is a tracer that counts its calls.
+// spans is a tracer that counts its calls.
 type spans struct {
 	begun, ended int
 	attributes   map[string]string
@@ -26,7 +26,7 @@ func (s *spans) End(attributes [][2]string) {
 	}
 }
 
-// The function traceRequest decides a request that Envoy traces, and returns its span.
+// traceRequest decides a request that Envoy traces, and returns its span.
 func traceRequest(f *Front, h Host, path string) *spans {
 	s, b, span := f.NewStream(), newBell(), new(spans)
 	defer s.Release()
@@ -77,8 +77,7 @@ func TestSpansOfFailures(t *testing.T) {
 	checkSpan(t, "without Redis", span, map[string]string{"penstock.source": "on_error", "penstock.policy": "shop"})
 }
 
-// The function checkSpan tests that a span began once and ended once, and that it has the given
-// attributes.
+// checkSpan tests that a span began once and ended once, and that it has the given attributes.
 func checkSpan(t *testing.T, where string, span *spans, want map[string]string) {
 	t.Helper()
 	for name, value := range want {

@@ -60,7 +60,7 @@ func (s *Stream) lookUp() (v Verdict) {
 		Headers: [][2]string{{"content-type", "application/json"}, {"cache-control", "no-store"}}}, "")
 }
 
-// The function plainResponse returns a plain text response that also has the given header field.
+// plainResponse returns a plain text response that also has the given header field.
 func plainResponse(code uint32, text, name, value string) response.Response {
 	return response.Response{Status: code, Body: []byte(text + "\n"),
 		Headers: [][2]string{{"content-type", "text/plain; charset=utf-8"}, {"cache-control", "no-store"}, {name, value}}}

@@ -51,10 +51,10 @@ type Directory struct {
 // storeRedis is the type of a store that several processes share.
 const storeRedis = store.TypeRedis
 
-// The variable spelling says how the filter's configuration spells a store, for use in messages.
+// spelling says how the filter's configuration spells a store, for use in messages.
 var spelling = store.Spelling{Redis: "type: redis", URL: "url: redis://localhost:6379", Types: "type: memory, or type: redis"}
 
-// The method settings returns the settings of the store, without defaults.
+// Store.settings returns the settings of the store, without defaults.
 func (s *Store) settings() (*store.Settings, error) {
 	settings := &store.Settings{Type: s.Type, CountersMax: s.CountersMax, BytesMax: s.BytesMax, RememberDenials: s.RememberDenials,
 		Redis: redisstore.Options{URL: s.URL, Mode: s.Mode, Addrs: s.Addrs, AddrsBefore: s.AddrsBefore, Master: s.Master,
@@ -71,8 +71,8 @@ func (s *Store) settings() (*store.Settings, error) {
 	return settings, err
 }
 
-// The method check returns an error for each setting that is invalid or does not apply to the
-// store's type.
+// Store.check returns an error for each setting that is invalid or does not apply to the store's
+// type.
 func (s *Store) check() []error {
 	settings, err := s.settings()
 	problems := settings.Check(spelling)
@@ -82,14 +82,14 @@ func (s *Store) check() []error {
 	return problems
 }
 
-// The method resolve returns the settings of the store with the variables in their texts replaced.
+// Store.resolve returns the settings of the store with the variables in their texts replaced.
 func (s *Store) resolve() (*store.Settings, error) {
 	settings, err := s.settings()
 	problems := settings.Fill(fillIn)
 	return settings, errors.Join(append(problems, err)...)
 }
 
-// The method options returns the options of the store.
+// Store.options returns the options of the store.
 func (s *Store) options() (store.Options, error) {
 	if s == nil {
 		return store.Options{}, nil
@@ -144,7 +144,7 @@ func fillIn(text string, escape func(string) string) (string, error) {
 	}
 }
 
-// The method open opens the directory that is kept in the given store.
+// Directory.open opens the directory that is kept in the given store.
 func (d *Directory) open(p *Process, opened *store.Store, timeout time.Duration) (*directory.Directory, error) {
 	var source directory.Source = new(directory.Memory)
 	if opened.Redis != nil {

@@ -97,8 +97,8 @@ type Stream struct {
 // headersKept is the largest number of headers for which room is kept for the next request.
 const headersKept = 256
 
-// The variable streams is not a field of a front. The runtime refers to a pool until two garbage
-// collections after its last use, and would thereby keep the front and its store in memory.
+// streams is not a field of a front. The runtime refers to a pool until two garbage collections
+// after its last use, and would thereby keep the front and its store in memory.
 var streams = sync.Pool{New: func() any { return &Stream{ctx: context.Background()} }}
 
 // NewStream returns a stream for one request. Release ends it.
@@ -113,7 +113,7 @@ func (f *Front) NewStream() *Stream {
 // Release ends the hooks' use of the stream.
 func (s *Stream) Release() { s.drop() }
 
-// The method drop ends one use of the stream. The end of the last use recycles the stream.
+// Stream.drop ends one use of the stream. The end of the last use recycles the stream.
 func (s *Stream) drop() {
 	if s.holds.Add(-1) > 0 {
 		return
@@ -192,7 +192,7 @@ func (s *Stream) Decide(source string, host Host, waker Waker) (v Verdict) {
 	return s.ask(waker)
 }
 
-// The method ask makes the request wait for the store, or decides it if too many requests wait.
+// Stream.ask makes the request wait for the store, or decides it if too many requests wait.
 func (s *Stream) ask(waker Waker) Verdict {
 	s.waker = waker
 	if s.mayWaitLong() {
@@ -219,7 +219,7 @@ func (s *Stream) mayWaitLong() bool {
 	return len(s.plan.Throttled()) > 0 || s.front.store.enforcer.MayAwait(&s.plan)
 }
 
-// The method decideOverloaded decides a request that cannot wait for the store.
+// decideOverloaded decides a request that cannot wait for the store.
 func (s *Stream) decideOverloaded(err error) (v Verdict) {
 	defer s.rescue(&v)
 	if len(s.plan.Unresolved()) > 0 {
@@ -251,7 +251,7 @@ func (s *Stream) Gone() {
 	s.drop()
 }
 
-// The method applyDecision applies a decision.
+// applyDecision applies a decision.
 func (s *Stream) applyDecision(d core.Decision) Verdict {
 	if d.Rule == "" {
 		d.Rule = s.plan.BlockedBy()
@@ -276,8 +276,8 @@ func (s *Stream) applyDecision(d core.Decision) Verdict {
 	return s.respond(s.denial, message)
 }
 
-// The method respond makes the front answer the request in place of the upstream. The argument
-// message is used for gRPC clients.
+// Stream.respond makes the front answer the request in place of the upstream. The argument message
+// is used for gRPC clients.
 func (s *Stream) respond(r response.Response, message string) Verdict {
 	s.response = responseTo(s.request.ContentType, r, message)
 	return Respond
@@ -307,7 +307,7 @@ func (s *Stream) Response() *Response {
 	return &s.response
 }
 
-// The method rescue recovers from a panic while a request is decided, and decides the request by
+// Stream.rescue recovers from a panic while a request is decided, and decides the request by
 // on_error of the policy. The method must be deferred.
 func (s *Stream) rescue(v *Verdict) {
 	if reason := recover(); reason != nil {
@@ -315,7 +315,7 @@ func (s *Stream) rescue(v *Verdict) {
 	}
 }
 
-// The method fail decides a request by on_error of the policy after a panic.
+// Stream.fail decides a request by on_error of the policy after a panic.
 func (s *Stream) fail(reason any) Verdict {
 	s.front.process.countPanic(reason)
 	s.fields, s.counted = response.Fields{}, CountPanic

@@ -4,7 +4,7 @@
 
 package front
 
-// The function provoke does nothing. In tests of panics, a function that can panic replaces it.
+// provoke does nothing. In tests of panics, a function that can panic replaces it.
 func provoke(*Stream, string) {}
 
 // Provoke does nothing. In tests of panics, a method that can panic replaces it.

@@ -159,7 +159,7 @@ func HTTPCall(cluster string, fields [][2]string, body []byte, millis uint32) (c
 	return number, err
 }
 
-// The variable number is the memory into which Envoy writes a number.
+// number is the memory into which Envoy writes a number.
 var number uint32
 
 // TickEvery sets the interval of the ticks of the plugin in use.

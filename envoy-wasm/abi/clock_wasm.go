@@ -8,7 +8,7 @@ type clock uint32
 //go:wasmimport wasi_snapshot_preview1 clock_time_get
 func clockTimeGet(c clock, precision uint64, nanos *uint64) (errno uint32)
 
-// The variable nanos is the memory into which Envoy writes an instant.
+// nanos is the memory into which Envoy writes an instant.
 var nanos uint64
 
 func (c clock) micros() int64 {

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The constant encoded has two fields in the ABI's form. The second one has no value.
+// encoded has two fields in the ABI's form. The second one has no value.
 const encoded = "\x02\x00\x00\x00" + "\x05\x00\x00\x00\x03\x00\x00\x00" + "\x01\x00\x00\x00\x00\x00\x00\x00" +
 	":path\x00/a?\x00" + "b\x00\x00"
 

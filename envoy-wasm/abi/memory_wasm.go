@@ -23,7 +23,7 @@ func onMemoryAllocate(bytes uint32) *byte {
 	return unsafe.SliceData(given)
 }
 
-// The function answer returns Envoy's answer to a call with the given status. The answer belongs to
+// answer returns Envoy's answer to a call with the given status. The answer belongs to
 // the caller.
 func answer(status Status) ([]byte, error) {
 	data := given

@@ -7,7 +7,7 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// The type attributes holds the parts of one request that the policy reads. The type is filled
+// attributes holds the parts of one request that the policy reads. The type is filled
 // once, from the headers.
 type attributes struct {
 	exchange.Request

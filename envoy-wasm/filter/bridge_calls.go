@@ -30,7 +30,7 @@ const (
 	settlingMax  = 16384 // further settlements are not sent, so their reservations remain charged
 )
 
-// The type calls holds the calls of one worker to the bridge. Apart from overdue calls, at most one
+// calls holds the calls of one worker to the bridge. Apart from overdue calls, at most one
 // is under way, and requests that arrive in the meantime share the next one.
 type calls struct {
 	waiting       []*Stream        // requests without a call, in the order of their turns
@@ -54,7 +54,7 @@ type calls struct {
 	answer        wire.Answer
 }
 
-// The type flight is a call with the questions of several requests.
+// flight is a call with the questions of several requests.
 //
 // After the deadline of a flight, the next call is made although the flight is still under way, and
 // the requests of the flight continue to wait. They are decided without an answer as soon as the
@@ -177,7 +177,7 @@ func (f *Filter) checkCall(body []byte, timeoutMillis uint32) Call {
 	return call
 }
 
-// The function millis rounds up to whole milliseconds.
+// millis rounds up to whole milliseconds.
 //
 //go:noinline
 func millis(m counter.Micros) uint32 {

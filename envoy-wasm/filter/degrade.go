@@ -92,7 +92,7 @@ func (f *Filter) recordKey() (k hashKey) {
 	return hashKey{number(value), number(value[8:])}
 }
 
-// The type record is the count of one counter in shared data.
+// record is the count of one counter in shared data.
 type record struct {
 	at    uint32 // the index of the record
 	value []byte // the encoded record

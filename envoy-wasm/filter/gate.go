@@ -47,7 +47,7 @@ type gate struct {
 	listed      bool    // whether the gate is in the list of gates with a queue: see follow
 }
 
-// The type gates holds the gates of one worker.
+// gates holds the gates of one worker.
 type gates struct {
 	byKey       map[string]*gate
 	first, last *gate // list of the gates that have, or recently had, a queue

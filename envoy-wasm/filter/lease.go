@@ -78,7 +78,7 @@ type wantedUnits struct {
 	asking lease.Call
 }
 
-// The type extra is an item of a call for which no request waits: units to take in advance, or a
+// extra is an item of a call for which no request waits: units to take in advance, or a
 // refund.
 type extra struct {
 	version string
@@ -88,7 +88,7 @@ type extra struct {
 	next    *extra        // in [denials]
 }
 
-// The type leases holds the leases of one worker.
+// leases holds the leases of one worker.
 type leases struct {
 	byKey   map[string]*heldLease
 	all     []*heldLease

@@ -12,13 +12,13 @@ package filter
 // outMax is the greatest number of requests that one callback resumes or answers.
 const outMax = 32
 
-// The type outgoing is a decided request that Envoy must still resume or answer.
+// outgoing is a decided request that Envoy must still resume or answer.
 type outgoing struct {
 	stream   *Stream
 	response *Response // the filter's own response; nil resumes the request
 }
 
-// The type outbox holds the decided requests that Envoy must still resume or answer.
+// outbox holds the decided requests that Envoy must still resume or answer.
 type outbox struct {
 	waiting []outgoing
 	told    int // the number of requests handled by this callback

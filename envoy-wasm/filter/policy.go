@@ -68,7 +68,7 @@ func (f *Filter) load(coded []byte) (*policy, error) {
 	return p, err
 }
 
-// The function rulesForUnverified returns the rules that might apply to a client whose credentials
+// rulesForUnverified returns the rules that might apply to a client whose credentials
 // the bridge cannot verify. The result includes the rules for particular clients, except those that
 // block or allow clients. The result denies reports whether these rules can decide differently from
 // the policy. These rules can do so if the policy has rules for particular clients, and on_error is

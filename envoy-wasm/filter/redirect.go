@@ -13,7 +13,7 @@ package filter
 // x-request-id. If this filter is disabled on the redirecting route, the previous stream belongs to
 // another request, and the redirected request is decided like a new one.
 
-// The variable redirects is the path of the count in the filter state.
+// redirects is the path of the count in the filter state.
 var redirects = []string{"filter_state", "num_internal_redirects"}
 
 // isRedirected reports whether the stream continues another one after a redirect.

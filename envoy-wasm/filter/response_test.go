@@ -14,7 +14,7 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// The function admitted sends a request that the bridge admits.
+// admitted sends a request that the bridge admits.
 func admitted(t *testing.T, e *fakeEnvoy, f *Filter, id uint32, answer wire.Answer, headers [][2]string) *Stream {
 	t.Helper()
 	s := f.NewStream(id)

@@ -18,7 +18,7 @@ const (
 	sourceBytesMax = heldBytesMax / 2
 )
 
-// The type sources holds the origins of the requests in the queues of one worker.
+// sources holds the origins of the requests in the queues of one worker.
 type sources struct {
 	// key is random and odd. Without it, a client with many addresses could choose an address that
 	// shares a count with a certain other client.

@@ -29,7 +29,7 @@ type caller struct {
 	done, failures atomic.Int64
 }
 
-// The method call sends a request until it succeeds or the context is done.
+// caller.call sends a request until it succeeds or the context is done.
 func (c *caller) call(ctx context.Context, method, path, body string) {
 	for ctx.Err() == nil {
 		attempt, cancel := context.WithTimeout(ctx, 15*time.Second)

@@ -43,9 +43,9 @@ type person struct {
 	url, authorization string
 }
 
-// The method named person returns a caller whose connections come from the address in the parameter
-// from. If the parameter stays is true, the caller keeps its connection. Otherwise each request has
-// a connection of its own.
+// running.person returns a caller whose connections come from the address in the parameter from. If
+// the parameter stays is true, the caller keeps its connection. Otherwise each request has a
+// connection of its own.
 func (r *running) person(t *testing.T, from, token string, stays bool) *person {
 	p := &person{url: "http://" + r.address, authorization: "Bearer " + token}
 	p.Timeout = patience

@@ -12,9 +12,9 @@ import (
 	"github.com/penstock/penstock/internal/control/database"
 )
 
-// The method named ready returns the state of the servers that the process needs. The API is useful
-// even if some of the regions are cut off, so it is enough that one Redis answers. Callers need no
-// token, so the answer only names what is not ready; the causes are in the log.
+// process.ready returns the state of the servers that the process needs. The API is useful even if
+// some of the regions are cut off, so it is enough that one Redis answers. Callers need no token,
+// so the answer only names what is not ready; the causes are in the log.
 func (p *process) ready(ctx context.Context) api.Readiness {
 	ctx, cancel := context.WithTimeout(ctx, readyTime)
 	defer cancel()
@@ -89,8 +89,8 @@ func (p *process) describeRedis(errs []error) (text string, answers bool) {
 	return strings.Join(names, ", ") + ": " + wrong, answers
 }
 
-// The method named publishing returns what /readyz says about the publishers: whether the process
-// publishes to any region, and whether publication is interrupted.
+// process.publishing returns what /readyz says about the publishers: whether the process publishes
+// to any region, and whether publication is interrupted.
 func (p *process) publishing() string {
 	text := "stands by"
 	for _, publisher := range p.publishers {

@@ -34,8 +34,7 @@ type algorithm struct {
 	secretBytesMin int // a secret must not be shorter than the hash (RFC 7518, 3.2)
 }
 
-// The variable algorithms lists all supported algorithms. ES512, PS256 and "none" are not among
-// them.
+// algorithms lists all supported algorithms. ES512, PS256 and "none" are not among them.
 var algorithms = [...]algorithm{
 	{"HS256", familySecret, jwt.SigningMethodHS256, 32},
 	{"HS384", familySecret, jwt.SigningMethodHS384, 48},
@@ -57,8 +56,8 @@ func algorithmByName(name string) *algorithm {
 	return nil
 }
 
-// The function allowedAlgorithms returns the algorithms that a token may name. For a secret, the
-// default is HS256. For a JWK set, the default is every algorithm that the set's keys allow.
+// allowedAlgorithms returns the algorithms that a token may name. For a secret, the default is
+// HS256. For a JWK set, the default is every algorithm that the set's keys allow.
 func allowedAlgorithms(names []string, secret bool) (map[string]*algorithm, error) {
 	set := map[string]*algorithm{}
 	if len(names) == 0 && secret {

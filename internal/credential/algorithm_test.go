@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// The function sign signs a text as RFC 7518 specifies, using only the standard library.
+// sign signs a text as RFC 7518 specifies, using only the standard library.
 func sign(t *testing.T, algorithm, text, secret string) []byte {
 	t.Helper()
 	if algorithm == "EdDSA" {

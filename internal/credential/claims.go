@@ -17,8 +17,8 @@ import (
 // such a token would never expire.
 const instantMax = 253_402_300_799
 
-// The type span is the validity of a token, including the leeway: from <= now < until, in
-// microseconds since the epoch.
+// span is the validity of a token, including the leeway: from <= now < until, in microseconds since
+// the epoch.
 type span struct{ from, until int64 }
 
 const (
@@ -29,7 +29,7 @@ const (
 // claims are the signed claims of a token.
 type claims map[string]any
 
-// The method at finds a claim by its path. The method first tries the whole path as a name, so that
+// claims.at finds a claim by its path. The method first tries the whole path as a name, so that
 // "https://example.com/tier" needs no escaping. Then the method tries the part before each dot as
 // an object, beginning with the first dot.
 func (c claims) at(path string) (value any, ok bool) {
@@ -49,7 +49,7 @@ func (c claims) at(path string) (value any, ok bool) {
 	return nil, false
 }
 
-// The method text returns a claim that is a name: a string, or an integer as written. The result ""
+// claims.text returns a claim that is a name: a string, or an integer as written. The result ""
 // means that the claim is missing. Any other value is an error, because ignoring it would count the
 // client as a different one.
 func (c claims) text(path string) (string, error) {
@@ -75,7 +75,7 @@ func (c claims) text(path string) (string, error) {
 	return "", fmt.Errorf("claim %q is neither a word nor a whole number", path)
 }
 
-// The method texts returns a claim that is one text or a list of texts; nil if it is missing.
+// claims.texts returns a claim that is one text or a list of texts; nil if it is missing.
 func (c claims) texts(path string) ([]string, error) {
 	value, ok := c.at(path)
 	if !ok {
@@ -94,8 +94,8 @@ func (c claims) texts(path string) ([]string, error) {
 	return texts, nil
 }
 
-// The method instant returns a NumericDate in microseconds. The result ok is false if the claim
-// is missing.
+// claims.instant returns a NumericDate in microseconds. The result ok is false if the claim is
+// missing.
 func (c claims) instant(name string) (micros int64, ok bool, err error) {
 	value, ok := c[name]
 	if !ok {
@@ -112,7 +112,7 @@ func (c claims) instant(name string) (micros int64, ok bool, err error) {
 	return int64(max(seconds, -instantMax) * 1e6), true, nil
 }
 
-// The method times returns the validity of the token.
+// JWT.times returns the validity of the token.
 func (j *JWT) times(c claims) (span, error) {
 	when := span{always, never}
 	until, ok, err := c.instant("exp")
@@ -151,7 +151,7 @@ func (j *JWT) checkIssuerAndAudience(c claims) error {
 	return fmt.Errorf(`claim "aud" does not name this service`)
 }
 
-// The method identify returns the identity in the claims.
+// JWT.identify returns the identity in the claims.
 func (j *JWT) identify(c claims) (*policy.Identity, error) {
 	user, err := c.text(j.claim)
 	if err != nil {
@@ -183,7 +183,7 @@ func (j *JWT) identify(c claims) (*policy.Identity, error) {
 	return id, nil
 }
 
-// The method tier returns the tier in the claims.
+// JWT.tier returns the tier in the claims.
 func (j *JWT) tier(c claims) (string, error) {
 	if j.chooseTier == nil {
 		return c.text(j.tierClaim)

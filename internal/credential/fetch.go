@@ -17,7 +17,7 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// The type pace is the timing of fetches.
+// pace is the timing of fetches.
 type pace struct {
 	timeout  time.Duration // the timeout of one attempt
 	retryMin time.Duration // the pause after the first failure; each further failure doubles it, up to refresh
@@ -81,7 +81,7 @@ func sameHost(next *http.Request, before []*http.Request) error {
 	return nil
 }
 
-// The method named wanted requests an early fetch. The method never blocks.
+// fetcher.wanted requests an early fetch. The method never blocks.
 func (f *fetcher) wanted() {
 	select {
 	case f.want <- struct{}{}:
@@ -89,7 +89,7 @@ func (f *fetcher) wanted() {
 	}
 }
 
-// The method run fetches the set periodically until ctx is done.
+// fetcher.run fetches the set periodically until ctx is done.
 func (f *fetcher) run(ctx context.Context) {
 	retry := f.pace.retryMin
 	for ctx.Err() == nil {
@@ -113,8 +113,8 @@ func (f *fetcher) run(ctx context.Context) {
 	}
 }
 
-// The method wait waits until the next periodic fetch is due, or until an earlier fetch is
-// requested and f.pace allows it. The method returns false if ctx is done.
+// fetcher.wait waits until the next periodic fetch is due, or until an earlier fetch is requested
+// and f.pace allows it. The method returns false if ctx is done.
 func (f *fetcher) wait(ctx context.Context, pause time.Duration) bool {
 	timer := time.NewTimer(min(pause, f.pace.unknown))
 	defer timer.Stop()
@@ -136,7 +136,7 @@ func (f *fetcher) wait(ctx context.Context, pause time.Duration) bool {
 	return true
 }
 
-// The method fetch fetches the set once.
+// fetcher.fetch fetches the set once.
 func (f *fetcher) fetch(ctx context.Context) error {
 	from := f.url
 	if f.issuer != "" {
@@ -155,8 +155,8 @@ func (f *fetcher) fetch(ctx context.Context) error {
 	return nil
 }
 
-// The method discover returns the URL of the issuer's key set. The method reads the issuer's
-// document at each fetch, because an issuer may move its keys.
+// fetcher.discover returns the URL of the issuer's key set. The method reads the issuer's document
+// at each fetch, because an issuer may move its keys.
 func (f *fetcher) discover(ctx context.Context) (string, error) {
 	data, err := f.get(ctx, strings.TrimSuffix(f.issuer, "/")+"/.well-known/openid-configuration")
 	if err != nil {
@@ -175,7 +175,7 @@ func (f *fetcher) discover(ctx context.Context) (string, error) {
 	return document.JWKSURI, validateURL("jwks_uri", document.JWKSURI)
 }
 
-// The method get fetches a document of at most setBytesMax bytes.
+// fetcher.get fetches a document of at most setBytesMax bytes.
 func (f *fetcher) get(ctx context.Context, from string) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, from, nil)
 	if err != nil {

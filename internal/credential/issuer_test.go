@@ -80,7 +80,7 @@ func ecJWK(kid string, k *ecdsa.PublicKey) string {
 		encode(point[1+half:]))
 }
 
-// The method token makes a token from a header and claims in JSON.
+// issuer.token makes a token from a header and claims in JSON.
 func (s *issuer) token(t testing.TB, header, claims, how string) string {
 	t.Helper()
 	signed := encode([]byte(header)) + "." + encode([]byte(claims))
@@ -133,7 +133,7 @@ func (s *issuer) sign(text, how string) ([]byte, error) {
 	return nil, fmt.Errorf("unknown way %q", how)
 }
 
-// The method goodToken returns a token for a user, signed with the key r1.
+// goodToken returns a token for a user, signed with the key r1.
 func (s *issuer) goodToken(t testing.TB, user string) string {
 	t.Helper()
 	name, err := json.Marshal(user)
@@ -143,7 +143,7 @@ func (s *issuer) goodToken(t testing.TB, user string) string {
 	return s.token(t, `{"alg":"RS256","kid":"r1"}`, fmt.Sprintf(`{"sub":%s,"exp":1700000600}`, name), "rsa")
 }
 
-// The function write writes a file to a temporary directory of the test and returns its path.
+// write writes a file to a temporary directory of the test and returns its path.
 func write(t testing.TB, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)

@@ -95,7 +95,7 @@ func escapedUnit(data []byte) rune {
 	return rune(unit)
 }
 
-// The method members reads the rest of an object after its opening brace.
+// objectReader.members reads the rest of an object after its opening brace.
 func (o *objectReader) members(depth int) (map[string]any, error) {
 	object := map[string]any{}
 	for o.More() {

@@ -148,7 +148,7 @@ func newJWT(o JWTOptions, pace pace, every time.Duration) (*JWT, error) {
 	return j, nil
 }
 
-// The method start loads the keys and keeps them up to date.
+// JWT.start loads the keys and keeps them up to date.
 func (j *JWT) start(ctx context.Context, o *JWTOptions, pace pace, every time.Duration) error {
 	notices := newNotices(o.Logger)
 	switch {
@@ -210,8 +210,8 @@ func (j *JWT) installSet(data []byte, from string, notices *notices) error {
 	return nil
 }
 
-// The method install puts the keys in force. The method drops the verdicts based on removed keys,
-// and the verdicts on all failed tokens.
+// JWT.install puts the keys in force. The method drops the verdicts based on removed keys, and the
+// verdicts on all failed tokens.
 func (j *JWT) install(keys []*key) (changed bool) {
 	j.changing.Lock()
 	defer j.changing.Unlock()
@@ -290,8 +290,8 @@ func (j *JWT) VerifyFor(asker *policy.Asker, text string) (*policy.Identity, pol
 	return j.verify(&q, text, p, sum, now)
 }
 
-// The method recall returns the remembered verdict on a token. The argument grace is how long an
-// expired token remains valid.
+// JWT.recall returns the remembered verdict on a token. The argument grace is how long an expired
+// token remains valid.
 func (j *JWT) recall(text string, sum uint64, now, grace int64) (id *policy.Identity, state policy.CredentialState, ok bool) {
 	if v := j.good.find(sum, text); v != nil && !v.key.gone.Load() {
 		if now < v.from || now-grace >= v.until {
@@ -306,7 +306,7 @@ func (j *JWT) recall(text string, sum uint64, now, grace int64) (id *policy.Iden
 	return nil, policy.CredentialAbsent, false
 }
 
-// The method verify verifies a token that is not remembered. The method remembers the verdict if a
+// JWT.verify verifies a token that is not remembered. The method remembers the verdict if a
 // signature check was needed.
 func (j *JWT) verify(q *inquiry, text string, p tokenParts, sum uint64, now int64) (*policy.Identity, policy.CredentialState) {
 	signed := false
@@ -354,7 +354,7 @@ func (j *JWT) verify(q *inquiry, text string, p tokenParts, sum uint64, now int6
 	return nil, v.state
 }
 
-// The function signer returns the key that signed the token, or nil.
+// signer returns the key that signed the token, or nil.
 func signer(t *token, among []*key) *key {
 	for _, k := range among {
 		if t.algorithm.method.Verify(t.signed, t.signature, k.value) == nil {
@@ -364,8 +364,8 @@ func signer(t *token, among []*key) *key {
 	return nil
 }
 
-// The method judge reads the claims of a token whose signature is verified. The argument grace is
-// how long an expired token remains valid.
+// JWT.judge reads the claims of a token whose signature is verified. The argument grace is how long
+// an expired token remains valid.
 func (j *JWT) judge(payload string, now, grace int64) (*policy.Identity, span, policy.CredentialState) {
 	data, ok := decodePart(payload)
 	if !ok {
@@ -397,8 +397,8 @@ func (j *JWT) judge(payload string, now, grace int64) (*policy.Identity, span, p
 	return id, when, policy.CredentialValid
 }
 
-// The method reject logs why a signed token is rejected, because either the issuer or
-// the configuration must be changed.
+// JWT.reject logs why a signed token is rejected, because either the issuer or the configuration
+// must be changed.
 func (j *JWT) reject(why error) policy.CredentialState {
 	j.refused.logSometimes("a signed token is rejected: " + cut(why.Error()))
 	return policy.CredentialInvalid

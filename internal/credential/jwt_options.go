@@ -23,7 +23,7 @@ const (
 	memoryBytes    = 64 << 20
 )
 
-// The method validate checks every option that can be checked without reading a file or a URL.
+// JWTOptions.validate checks every option that can be checked without reading a file or a URL.
 func (o *JWTOptions) validate() error {
 	named := 0
 	for _, source := range []string{o.Secret, o.SecretFile, o.JWKSFile, o.JWKSURL, o.IssuerURL} {
@@ -54,7 +54,7 @@ func (o *JWTOptions) validate() error {
 	return nil
 }
 
-// The method named fetched reports whether the keys come from the network.
+// JWTOptions.fetched reports whether the keys come from the network.
 func (o *JWTOptions) fetched() bool { return o.JWKSURL != "" || o.IssuerURL != "" }
 
 // validateIssuer checks the URL of an issuer.
@@ -91,7 +91,7 @@ func isLoopback(host string) bool {
 	return err == nil && addr.Unmap().IsLoopback() || host == "localhost"
 }
 
-// The function redact returns a URL or path without a password.
+// redact returns a URL or path without a password.
 func redact(text string) string {
 	if u, err := url.Parse(text); err == nil && u.User != nil {
 		return u.Redacted()
@@ -99,7 +99,7 @@ func redact(text string) string {
 	return text
 }
 
-// The method fill sets the defaults.
+// JWTOptions.fill sets the defaults.
 func (o *JWTOptions) fill() {
 	if o.Leeway == nil {
 		leeway := leewayDefault

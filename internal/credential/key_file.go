@@ -144,7 +144,7 @@ func (r *keyReader) allowOnly(n *syntax.Node, path string, words ...string) map[
 	return values
 }
 
-// The method entry reads one entry.
+// keyReader.entry reads one entry.
 func (r *keyReader) entry(n *syntax.Node, path string) {
 	if n.Kind != syntax.KindMap {
 		r.at(n, path, "", "is no entry", "write id and hash: penstock hash-key makes an entry")
@@ -226,7 +226,7 @@ func sameLimits(a, b *policy.Overrides) bool {
 	return true
 }
 
-// The method hash reads one hash or a list of hashes, and adds the key under each hash.
+// keyReader.hash reads one hash or a list of hashes, and adds the key under each hash.
 func (r *keyReader) hash(n, entry *syntax.Node, path string, k *Key, o *owner) {
 	const remedy = "write what penstock hash-key prints: sha256: and 64 digits"
 	if n == nil {
@@ -268,7 +268,7 @@ func isScalar(n *syntax.Node) bool {
 	return n.Kind == syntax.KindWord || n.Kind == syntax.KindText
 }
 
-// The method text reads a name. For a nil node it returns an empty name.
+// keyReader.text reads a name. For a nil node it returns an empty name.
 func (r *keyReader) text(n *syntax.Node, path string) string {
 	switch {
 	case n == nil:
@@ -297,7 +297,7 @@ func (r *keyReader) flag(n *syntax.Node, path string) bool {
 	return n.Text == "true"
 }
 
-// The method instant reads a date and time. For a nil node it returns 0.
+// keyReader.instant reads a date and time. For a nil node it returns 0.
 func (r *keyReader) instant(n *syntax.Node, path string) counter.Micros {
 	if n == nil {
 		return 0

@@ -41,7 +41,7 @@ type key struct {
 	gone      atomic.Bool // whether the key was removed from the set, so that its verdicts are no longer valid
 }
 
-// The method verifies reports whether the key can verify signatures of the algorithm.
+// key.verifies reports whether the key can verify signatures of the algorithm.
 func (k *key) verifies(a *algorithm) bool {
 	return k.family == a.family && (k.algorithm == "" || k.algorithm == a.name)
 }
@@ -66,7 +66,7 @@ func newKeySet(keys []*key) *keySet {
 	return s
 }
 
-// The method candidates returns the keys that might have signed a token. The result unknown reports
+// keySet.candidates returns the keys that might have signed a token. The result unknown reports
 // whether the token names a key that is not in the set. Any key might have signed a token without a
 // kid. A key without a kid might have signed a token with an unknown kid.
 func (s *keySet) candidates(kid string, a *algorithm) (found []*key, unknown bool) {
@@ -84,8 +84,8 @@ func (s *keySet) candidates(kid string, a *algorithm) (found []*key, unknown boo
 	return found, unknown
 }
 
-// The method replace returns a set of the fresh keys, and separately the keys that were removed. A
-// key that is also in the old set stays the same *key. The method returns nil if both sets are the
+// keySet.replace returns a set of the fresh keys, and separately the keys that were removed. A key
+// that is also in the old set stays the same *key. The method returns nil if both sets are the
 // same.
 func (s *keySet) replace(fresh []*key) (next *keySet, gone []*key) {
 	keys := make([]*key, 0, len(fresh))
@@ -199,7 +199,7 @@ func readJWK(raw []byte, algorithms map[string]*algorithm) (*key, error) {
 	return nil, fmt.Errorf("goes with none of the algorithms (its alg is %q)", cut(k.algorithm))
 }
 
-// The method fingerprint sets print, which identifies the key when the set is read again.
+// key.fingerprint sets print, which identifies the key when the set is read again.
 func (k *key) fingerprint() error {
 	der, err := x509.MarshalPKIXPublicKey(k.value)
 	if err != nil {
@@ -212,7 +212,7 @@ func (k *key) fingerprint() error {
 // textMax is the greatest number of bytes of foreign text in a message.
 const textMax = 200
 
-// The function cut shortens foreign text to textMax bytes.
+// cut shortens foreign text to textMax bytes.
 func cut(text string) string {
 	if len(text) > textMax {
 		return strings.ToValidUTF8(text[:textMax], "") + "…"

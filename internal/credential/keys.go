@@ -36,7 +36,7 @@ type Key struct {
 	Reason string
 }
 
-// The method state returns the state of the key at an instant.
+// Key.state returns the state of the key at an instant.
 func (k *Key) state(now counter.Micros) policy.CredentialState {
 	switch {
 	case k.Revoked:
@@ -206,8 +206,8 @@ func (k *Keys) Reason(credential string) string {
 	return ""
 }
 
-// The method find returns the entry of a key (nil if there is none), the key's SHA-256, and the
-// key's state.
+// Keys.find returns the entry of a key (nil if there is none), the key's SHA-256, and the key's
+// state.
 func (k *Keys) find(credential string) (found *Key, hash [32]byte, state policy.CredentialState) {
 	if credential == "" {
 		return nil, hash, policy.CredentialAbsent
@@ -263,7 +263,7 @@ func (k *Keys) validFirst(keys []*Key) []*Key {
 	return sorted
 }
 
-// The method rank returns 0 for a key in force and 1 for any other.
+// Keys.rank returns 0 for a key in force and 1 for any other.
 func (k *Keys) rank(key *Key) int {
 	if k.State(key) == policy.CredentialValid {
 		return 0

@@ -12,7 +12,7 @@ import (
 // fill the log.
 const noticeEvery = 10 * time.Second
 
-// The type notices writes log lines at a bounded rate. The type is safe for concurrent use.
+// notices writes log lines at a bounded rate. The type is safe for concurrent use.
 type notices struct {
 	logger *slog.Logger
 
@@ -54,7 +54,7 @@ func (n *notices) logFailure(text string, args ...any) {
 	}
 }
 
-// The method logEvent logs a single event.
+// logEvent logs a single event.
 func (n *notices) logEvent(text string, args ...any) { n.logger.Warn(text, args...) }
 
 // logRecovery logs the end of a failure that logFailure has logged.

@@ -62,9 +62,9 @@ const (
 	clientBits   = 64 // the number of leading bits of an IPv6 address that select its debt
 )
 
-// The type meter bounds the processor time for verifying tokens: per address, in total, and in
-// parallel. Valid tokens are free, but an address with many of them waits in the same queue as
-// addresses that send invalid ones.
+// meter bounds the processor time for verifying tokens: per address, in total, and in parallel.
+// Valid tokens are free, but an address with many of them waits in the same queue as addresses that
+// send invalid ones.
 //
 // Addresses share the buckets of two rows. A secret hash chooses one bucket in each row. An address
 // is charged in both, and the smaller debt counts. With 1,000 attackers, one address in 70 shares
@@ -82,7 +82,7 @@ type meter struct {
 	signed     sketch
 }
 
-// The type sketch holds the debts of addresses.
+// sketch holds the debts of addresses.
 type sketch [meterRows][meterBuckets]bucket
 
 // newMeter returns a meter for a number of processors. Clean addresses use at most half of the
@@ -105,7 +105,7 @@ type bucket struct{ atomic.Int64 }
 // charged at the instant at which its request was read, and may have waited since then.
 const lateMax = 2 * waitMax
 
-// The method owed returns the time until the debt is paid off. The result is at most the parameter
+// bucket.owed returns the time until the debt is paid off. The result is at most the parameter
 // most. If it is negative, the debt was paid off that long ago. An instant that exceeds this bound
 // by more than lateMax was written before the clock was set back, and counts as no debt.
 func (b *bucket) owed(now, most counter.Micros) counter.Micros {
@@ -115,7 +115,7 @@ func (b *bucket) owed(now, most counter.Micros) counter.Micros {
 	return 0
 }
 
-// The method pay adds an amount to the debt. The sum is at most the parameter most, but the method
+// bucket.pay adds an amount to the debt. The sum is at most the parameter most, but the method
 // never reduces a debt.
 func (b *bucket) pay(now, amount, most counter.Micros) {
 	for {
@@ -130,7 +130,7 @@ func (b *bucket) pay(now, amount, most counter.Micros) {
 	}
 }
 
-// The type cells holds the indexes of an address's buckets.
+// cells holds the indexes of an address's buckets.
 type cells [meterRows]int
 
 // cellsOf returns the cells of an address. Of an IPv6 address, only the leading bits count.
@@ -146,7 +146,7 @@ func (m *meter) cellsOf(addr netip.Addr, bits int) (all cells) {
 	return all
 }
 
-// The method owed returns the debt of an address. The result is at most the parameter most.
+// sketch.owed returns the debt of an address. The result is at most the parameter most.
 func (s *sketch) owed(of cells, now, most counter.Micros) counter.Micros {
 	least := most
 	for row, cell := range of {
@@ -155,7 +155,7 @@ func (s *sketch) owed(of cells, now, most counter.Micros) counter.Micros {
 	return least
 }
 
-// The method pay adds an amount to the debt of an address. The sum is at most the parameter most.
+// sketch.pay adds an amount to the debt of an address. The sum is at most the parameter most.
 func (s *sketch) pay(of cells, now, amount, most counter.Micros) {
 	for row, cell := range of {
 		s[row][cell].pay(now, amount, most)
@@ -179,8 +179,8 @@ func (m *meter) admits(addr netip.Addr, now counter.Micros) (ok, clean bool) {
 	return owed < addressOwed && (calm || sentNone), sentNone && m.signed.owed(of, now, owedMax*signedOwed) < signedOwed
 }
 
-// The method charge charges the cost of a token. The argument signed reports whether one of the
-// keys has signed it.
+// meter.charge charges the cost of a token. The argument signed reports whether one of the keys has
+// signed it.
 func (m *meter) charge(addr netip.Addr, now, cost counter.Micros, signed bool) {
 	cost -= freeOfCharge
 	if cost <= 0 {
@@ -220,8 +220,8 @@ type gate struct {
 	waiting atomic.Int64
 }
 
-// The method enter waits for a slot, at most for the given time. The method returns false if it did
-// not get a slot. Otherwise the caller must call leave.
+// gate.enter waits for a slot, at most for the given time. The method returns false if it did not
+// get a slot. Otherwise the caller must call leave.
 func (g *gate) enter(most counter.Micros) bool {
 	select {
 	case g.slots <- struct{}{}:
@@ -244,8 +244,7 @@ func (g *gate) enter(most counter.Micros) bool {
 
 func (g *gate) leave() { <-g.slots }
 
-// The type inquiry is the verification of one token. The zero inquiry has no client and is not
-// metered.
+// inquiry is the verification of one token. The zero inquiry has no client and is not metered.
 type inquiry struct {
 	asker   *policy.Asker
 	meter   *meter
@@ -260,7 +259,7 @@ type inquiry struct {
 // shorter than that.
 const pastMax = 24 * time.Hour
 
-// The method grace returns, in microseconds, how long ago the token may have expired.
+// inquiry.grace returns, in microseconds, how long ago the token may have expired.
 func (q *inquiry) grace() int64 {
 	if q.asker == nil || !q.asker.Past {
 		return 0
@@ -268,7 +267,7 @@ func (q *inquiry) grace() int64 {
 	return pastMax.Microseconds()
 }
 
-// The method begin reports whether there is any time left for a token of the given length.
+// inquiry.begin reports whether there is any time left for a token of the given length.
 func (q *inquiry) begin(now counter.Micros, length int) bool {
 	if q.asker == nil {
 		return true
@@ -280,8 +279,8 @@ func (q *inquiry) begin(now counter.Micros, length int) bool {
 	return true
 }
 
-// The method admitToken reports whether a token of the client may be verified, and selects the gate
-// at which it waits.
+// admitToken reports whether a token of the client may be verified, and selects the gate at which
+// it waits.
 func (q *inquiry) admitToken(now counter.Micros) bool {
 	ok, clean := q.meter.admits(q.asker.Addr, now)
 	if q.gate = &q.meter.gates[1]; clean {
@@ -290,7 +289,7 @@ func (q *inquiry) admitToken(now counter.Micros) bool {
 	return ok
 }
 
-// The method left returns how much time the token may take.
+// inquiry.left returns how much time the token may take.
 func (q *inquiry) left() counter.Micros {
 	switch {
 	case q.asker.Left == nil:
@@ -302,7 +301,7 @@ func (q *inquiry) left() counter.Micros {
 	}
 }
 
-// The method enter waits for a processor. The method returns false if it got none. Otherwise the
+// inquiry.enter waits for a processor. The method returns false if it got none. Otherwise the
 // caller must call leave.
 func (q *inquiry) enter(now counter.Micros) bool {
 	if q.asker == nil {
@@ -325,7 +324,7 @@ func (q *inquiry) enter(now counter.Micros) bool {
 	return q.reject()
 }
 
-// The method leave releases the processor.
+// inquiry.leave releases the processor.
 func (q *inquiry) leave() {
 	if q.asker != nil {
 		q.gate.leave()
@@ -337,8 +336,8 @@ func (q *inquiry) reject() bool {
 	return false
 }
 
-// The method end charges the cost of the token, and subtracts the cost and the wait from the
-// caller's time. The argument signed reports whether one of the keys has signed the token.
+// inquiry.end charges the cost of the token, and subtracts the cost and the wait from the caller's
+// time. The argument signed reports whether one of the keys has signed the token.
 func (q *inquiry) end(now counter.Micros, signed bool) {
 	if q.asker == nil {
 		return

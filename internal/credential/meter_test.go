@@ -22,8 +22,8 @@ const meterNow = counter.Micros(1_700_000_000) * counter.Second
 
 func client(n int) netip.Addr { return netip.AddrFrom4([4]byte{198, 51, byte(n >> 8), byte(n)}) }
 
-// The method countSpent sends tokens of the given cost from an address until the meter rejects one.
-// countSpent returns the number of tokens that the meter admitted.
+// countSpent sends tokens of the given cost from an address until the meter rejects one. countSpent
+// returns the number of tokens that the meter admitted.
 func (m *meter) countSpent(addr netip.Addr, now, cost counter.Micros) (tokens int) {
 	for ; tokens < 1_000_000; tokens++ {
 		if ok, _ := m.admits(addr, now); !ok {
@@ -276,8 +276,7 @@ func TestTokensThatArriveTogetherDelayNobody(t *testing.T) {
 	})
 }
 
-// The function newMetered returns a JWT with its own meter and a clock that advances by 250 µs at
-// each reading.
+// newMetered returns a JWT with its own meter and a clock that advances by 250 µs at each reading.
 func newMetered(t *testing.T, processors int) *JWT {
 	t.Helper()
 	j := openTest(t, JWTOptions{JWKSFile: write(t, "k.json", theIssuer.set)})
@@ -290,7 +289,7 @@ func newMetered(t *testing.T, processors int) *JWT {
 	return j
 }
 
-// The function newForged returns a new token that no key has signed.
+// newForged returns a new token that no key has signed.
 func newForged(t *testing.T, n int) string {
 	return theIssuer.token(t, `{"alg":"RS256","kid":"r1"}`, fmt.Sprintf(`{"sub":"u","exp":1700000600,"n":%d}`, n), "other")
 }

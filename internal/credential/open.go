@@ -66,8 +66,8 @@ func OpenAll(d *policyfile.Document, o OpenOptions) ([]policy.Verifier, io.Close
 	return verifiers, open, nil
 }
 
-// The function problemsOfOpen converts an error into problems of the policy. Problems of a keys
-// file keep their locations.
+// problemsOfOpen converts an error into problems of the policy. Problems of a keys file keep their
+// locations.
 func problemsOfOpen(path string, d *policyfile.Document, err error) policy.Problems {
 	var inside policy.Problems
 	switch {
@@ -104,7 +104,7 @@ func openJWT(d *policyfile.IdentifyJWT, o *OpenOptions) (*JWT, error) {
 	return NewJWT(options)
 }
 
-// The method file resolves a file name of the policy.
+// OpenOptions.file resolves a file name of the policy.
 func (o *OpenOptions) file(name string) string {
 	if name == "" || filepath.IsAbs(name) {
 		return name
@@ -112,7 +112,7 @@ func (o *OpenOptions) file(name string) string {
 	return filepath.Join(o.Folder, name)
 }
 
-// The type closers closes several verifiers.
+// closers closes several verifiers.
 type closers []io.Closer
 
 // Close closes every verifier and returns all errors.

@@ -10,16 +10,15 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// The variable panics counts the panics that recoverPanic has caught.
+// panics counts the panics that recoverPanic has caught.
 var panics atomic.Uint64
 
 // Panics returns how many loads of keys have panicked in this process. After each, the previous
 // keys remained in force.
 func Panics() uint64 { return panics.Load() }
 
-// The function recoverPanic calls the function load and returns its panic as a
-// [policyfile.PanicError]. Keys are loaded in separate goroutines, where a panic would end the
-// process.
+// recoverPanic calls the function load and returns its panic as a [policyfile.PanicError]. Keys are
+// loaded in separate goroutines, where a panic would end the process.
 func recoverPanic(load func() error) (err error) {
 	defer func() {
 		if reason := recover(); reason != nil {
@@ -30,8 +29,8 @@ func recoverPanic(load func() error) (err error) {
 	return load()
 }
 
-// The method panicked logs an error of recoverPanic, with its stack. The method logs the same
-// error again only after a success or a different failure.
+// notices.panicked logs an error of recoverPanic, with its stack. The method logs the same error
+// again only after a success or a different failure.
 func (n *notices) panicked(text string, err error, args ...any) {
 	if p, ok := errors.AsType[*policyfile.PanicError](err); ok {
 		args = append(args, "stack", string(p.Stack))

@@ -43,7 +43,7 @@ func (r *request) Header(name string) (value string, ok bool) {
 	return value, value != ""
 }
 
-// The type asked holds a policy with the requests to plan in turn.
+// asked holds a policy with the requests to plan in turn.
 type asked struct {
 	name     string
 	method   policy.Identify
@@ -97,8 +97,8 @@ func waysOfAsking(t testing.TB) []asked {
 	}
 }
 
-// The method planner returns a function that plans the next request of its policy: it identifies
-// the client, matches one rule and makes its check. The method copies the token first, so that the
+// asked.planner returns a function that plans the next request of its policy: it identifies the
+// client, matches one rule and makes its check. The method copies the token first, so that the
 // token is in the processor's cache, as it is in a front that has just read it from the network.
 func (w *asked) planner(t testing.TB) (plan func()) {
 	limit, err := counter.ParseLimit("1000/1m")

@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// The type spoof is one case of testdata/spoof.txt.
+// spoof is one case of testdata/spoof.txt.
 type spoof map[string]string
 
 func readSpoofs(t testing.TB) (cases []spoof) {
@@ -35,7 +35,7 @@ func readSpoofs(t testing.TB) (cases []spoof) {
 	return cases
 }
 
-// The method token builds the case's token.
+// spoof.token builds the case's token.
 func (s spoof) token(t testing.TB) string {
 	t.Helper()
 	header := strings.ReplaceAll(s["header"], "@JWK", rsaJWK("a1", &theIssuer.other.PublicKey))

@@ -83,7 +83,7 @@ func (j *JWT) readHeader(t *token, header map[string]any) policy.CredentialState
 	return policy.CredentialValid
 }
 
-// The variable strict rejects nonzero trailing bits, so that a token has only one encoding.
+// strict rejects nonzero trailing bits, so that a token has only one encoding.
 var strict = base64.RawURLEncoding.Strict()
 
 // decodePart decodes base64url without padding. The decoder skips line breaks, so isBase64URL

@@ -38,7 +38,7 @@ type verdict struct {
 	next  atomic.Pointer[verdict]
 }
 
-// The method isStale reports whether the verdict is no longer valid.
+// isStale reports whether the verdict is no longer valid.
 func (v *verdict) isStale(current *keySet, now int64) bool {
 	return v.key != nil && v.key.gone.Load() || v.set != nil && v.set != current || now >= v.until
 }
@@ -75,8 +75,8 @@ func newMemory(seed maphash.Seed, entries, bytes int) *memory {
 	return m
 }
 
-// The method find returns the verdict on a token, or nil. The argument sum is the token's hash with
-// the memory's seed.
+// memory.find returns the verdict on a token, or nil. The argument sum is the token's hash with the
+// memory's seed.
 func (m *memory) find(sum uint64, token string) *verdict {
 	heads := m.shard(sum).heads.Load()
 	if heads == nil {
@@ -93,11 +93,10 @@ func (m *memory) find(sum uint64, token string) *verdict {
 	return nil
 }
 
-// The method shard returns the shard of a hash, by its high bits. The method bucket uses the low
-// bits.
+// memory.shard returns the shard of a hash, by its high bits. The method bucket uses the low bits.
 func (m *memory) shard(sum uint64) *memoryShard { return &m.shards[(sum>>48)%uint64(len(m.shards))] }
 
-// The method bucket returns the bucket of a hash in its shard.
+// memory.bucket returns the bucket of a hash in its shard.
 func (m *memory) bucket(sum uint64) int { return int(sum & uint64(m.buckets-1)) }
 
 // verdictBytes is the size of a verdict without its texts: the struct, the identity, and its
@@ -108,7 +107,7 @@ const verdictBytes = int(unsafe.Sizeof(verdict{})) + int(unsafe.Sizeof(policy.Id
 // case, limits with the shortest possible text, that memory is 26 bytes.
 const overridesBytes = 28
 
-// The method remember stores a verdict. The method copies the token, which the caller owns.
+// memory.remember stores a verdict. The method copies the token, which the caller owns.
 func (m *memory) remember(v *verdict, current *keySet, now int64) {
 	v.bytes = verdictBytes + len(v.token)
 	if id := v.identity; id != nil {
@@ -142,8 +141,8 @@ func (m *memory) remember(v *verdict, current *keySet, now int64) {
 	s.bytes += v.bytes
 }
 
-// The method evict advances the CLOCK hand to a verdict that is stale or unused since the last
-// pass, and removes it.
+// memory.evict advances the CLOCK hand to a verdict that is stale or unused since the last pass,
+// and removes it.
 func (m *memory) evict(s *memoryShard, current *keySet, now int64) {
 	for {
 		s.hand %= len(s.ring)
@@ -156,8 +155,8 @@ func (m *memory) evict(s *memoryShard, current *keySet, now int64) {
 	}
 }
 
-// The method drop removes a verdict from the ring and its chain. The verdict keeps its next pointer
-// for concurrent lookups.
+// memory.drop removes a verdict from the ring and its chain. The verdict keeps its next pointer for
+// concurrent lookups.
 func (m *memory) drop(s *memoryShard, v *verdict) {
 	last := s.ring[len(s.ring)-1]
 	s.ring[v.place], last.place = last, v.place
@@ -171,7 +170,7 @@ func (m *memory) drop(s *memoryShard, v *verdict) {
 	link.Store(v.next.Load())
 }
 
-// The method forget removes stale verdicts.
+// memory.forget removes stale verdicts.
 func (m *memory) forget(current *keySet, now int64) {
 	for i := range m.shards {
 		s := &m.shards[i]
@@ -187,7 +186,7 @@ func (m *memory) forget(current *keySet, now int64) {
 	}
 }
 
-// The method each calls the function visit for every remembered verdict that is still valid.
+// memory.each calls the function visit for every remembered verdict that is still valid.
 func (m *memory) each(current *keySet, now int64, visit func(*verdict)) {
 	for i := range m.shards {
 		s := &m.shards[i]
@@ -201,7 +200,7 @@ func (m *memory) each(current *keySet, now int64, visit func(*verdict)) {
 	}
 }
 
-// The method size returns the number of remembered tokens, and their bytes.
+// memory.size returns the number of remembered tokens, and their bytes.
 func (m *memory) size() (entries, bytes int) {
 	for i := range m.shards {
 		s := &m.shards[i]

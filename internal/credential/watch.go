@@ -21,7 +21,7 @@ const (
 	racyFor = 2 * time.Second
 )
 
-// The variable reloads counts the edits of all files of this process.
+// reloads counts the edits of all files of this process.
 var reloads struct{ accepted, refused atomic.Uint64 }
 
 // Reloads returns how many edits of key files, key sets and secrets this process has put in force,
@@ -48,7 +48,7 @@ type watchedFile struct {
 	missing bool
 }
 
-// The method open loads the file for the first time.
+// watchedFile.open loads the file for the first time.
 func (w *watchedFile) open() error {
 	info, err := os.Stat(w.path)
 	if err != nil {
@@ -58,7 +58,7 @@ func (w *watchedFile) open() error {
 	return err
 }
 
-// The method run checks the file periodically until ctx is done.
+// watchedFile.run checks the file periodically until ctx is done.
 func (w *watchedFile) run(ctx context.Context, every time.Duration) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
@@ -72,8 +72,8 @@ func (w *watchedFile) run(ctx context.Context, every time.Duration) {
 	}
 }
 
-// The method look calls check and recovers from a panic: the process continues with the last loaded
-// keys. The content that caused the panic is not loaded again until the file changes.
+// watchedFile.look calls check and recovers from a panic: the process continues with the last
+// loaded keys. The content that caused the panic is not loaded again until the file changes.
 func (w *watchedFile) look(now time.Time) {
 	if err := recoverPanic(func() error { w.check(now); return nil }); err != nil {
 		w.missing = false
@@ -81,7 +81,7 @@ func (w *watchedFile) look(now time.Time) {
 	}
 }
 
-// The method check loads the file again when two checks in a row have found the same change,
+// watchedFile.check loads the file again when two checks in a row have found the same change,
 // because a file that is being written can be incomplete. A file that was loaded right after its
 // modification is read once more, since a later change might not be visible.
 func (w *watchedFile) check(now time.Time) {
@@ -118,7 +118,7 @@ func (w *watchedFile) check(now time.Time) {
 	}
 }
 
-// The method logReturn logs that a missing file exists again, unchanged.
+// logReturn logs that a missing file exists again, unchanged.
 func (w *watchedFile) logReturn() {
 	if w.missing {
 		w.missing = false
@@ -126,7 +126,7 @@ func (w *watchedFile) logReturn() {
 	}
 }
 
-// The method read loads the file unless its content is unchanged.
+// watchedFile.read loads the file unless its content is unchanged.
 func (w *watchedFile) read(info os.FileInfo) (changed bool, err error) {
 	if !info.Mode().IsRegular() { // opening a pipe would block until there is a writer
 		return false, fmt.Errorf("%s is not a regular file", w.path)

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The type watchedKeys is a watched file with the contents that were loaded from it.
+// watchedKeys is a watched file with the contents that were loaded from it.
 type watchedKeys struct {
 	*watchedFile
 	loads []string
@@ -30,7 +30,7 @@ func watchTest(t *testing.T, text string) *watchedKeys {
 	return w
 }
 
-// The method put writes the file with a modification time.
+// watchedKeys.put writes the file with a modification time.
 func (w *watchedKeys) put(t *testing.T, text string, at time.Time) {
 	t.Helper()
 	if err := os.WriteFile(w.path, []byte(text), 0o600); err != nil {

@@ -71,8 +71,8 @@ func (d *Directory) enqueueAll(requests []Unknown) (reads []<-chan struct{}) {
 	return reads
 }
 
-// The function await waits until all reads are done, but at most for waitMax. It uses a timer,
-// because a context with a timeout would take twice the memory for each new client.
+// await waits until all reads are done, but at most for waitMax. It uses a timer, because a context
+// with a timeout would take twice the memory for each new client.
 func await(ctx context.Context, reads []<-chan struct{}) {
 	timer := time.NewTimer(waitMax)
 	defer timer.Stop()
@@ -87,7 +87,7 @@ func await(ctx context.Context, reads []<-chan struct{}) {
 	}
 }
 
-// The method enqueue adds the unknown clients of a source to batches, each client once. The method
+// Directory.enqueue adds the unknown clients of a source to batches, each client once. The method
 // returns a channel that is closed when all of them have been read. The channel is nil if too many
 // clients wait or the directory is closed. The caller holds the lock.
 func (d *Directory) enqueue(source uint32, names []policy.ClientName) (done <-chan struct{}) {
@@ -112,8 +112,8 @@ func (d *Directory) enqueue(source uint32, names []policy.ClientName) (done <-ch
 	return done
 }
 
-// The method named place returns the place of the batch that contains a client: 0 for the batch
-// that is being read, i for the i-th waiting batch, or -1 if no batch contains it.
+// Directory.place returns the place of the batch that contains a client: 0 for the batch that is
+// being read, i for the i-th waiting batch, or -1 if no batch contains it.
 func (d *Directory) place(name policy.ClientName) int {
 	for i := len(d.queue); i > 0; i-- {
 		if d.queue[i-1].hasClient(name) {
@@ -126,7 +126,7 @@ func (d *Directory) place(name policy.ClientName) int {
 	return -1
 }
 
-// The method named batch returns the batch at a place.
+// Directory.batch returns the batch at a place.
 func (d *Directory) batch(place int) *batch {
 	if place == 0 {
 		return d.current
@@ -141,7 +141,7 @@ var closed = func() chan struct{} {
 	return c
 }()
 
-// The method hasRoom reports whether one more client of a source may wait.
+// hasRoom reports whether one more client of a source may wait.
 func (d *Directory) hasRoom(source uint32) bool {
 	named := 0
 	for _, b := range d.queue {
@@ -253,7 +253,7 @@ func (d *Directory) countLost(names []policy.ClientName, texts [][]byte) {
 	}
 }
 
-// The method read reads records. If a read times out, it is repeated at most twice, with a timeout
+// Directory.read reads records. If a read times out, it is repeated at most twice, with a timeout
 // of at least readAgainMax, because the delay may have been in this process.
 func (d *Directory) read(names []policy.ClientName, texts [][]byte) (err error) {
 	again := max(d.timeout, readAgainMax)
@@ -269,8 +269,8 @@ func (d *Directory) read(names []policy.ClientName, texts [][]byte) (err error) 
 	return err
 }
 
-// The method named vanished reports whether any of the clients had a record and no longer has one.
-// This is rare, and may mean that the source has lost its records.
+// Directory.vanished reports whether any of the clients had a record and no longer has one. This is
+// rare, and may mean that the source has lost its records.
 func (d *Directory) vanished(names []policy.ClientName, texts [][]byte) bool {
 	for i, name := range names {
 		if e := d.peek(name); texts[i] == nil && e != nil && e.present() {
@@ -280,7 +280,7 @@ func (d *Directory) vanished(names []policy.ClientName, texts [][]byte) bool {
 	return false
 }
 
-// The method keep leaves in force the remembered records that have vanished from the source. It
+// Directory.keep leaves in force the remembered records that have vanished from the source. It
 // stores each of them again, to be read again after lostFor, and clears the name of its client in
 // names.
 func (d *Directory) keep(names []policy.ClientName, texts [][]byte) {
@@ -299,10 +299,10 @@ func (d *Directory) keep(names []policy.ClientName, texts [][]byte) {
 // lostFor is how long a record that the source has lost is used before it is read again.
 const lostFor = 10 * counter.Second
 
-// The method handleFailure handles a batch that could not be read. For a while, no request of this
-// batch or of a later one waits for the source. The failed read may have missed a change, so every
-// remembered record is read again later. If the source was only too busy for this batch, the other
-// batches are still read.
+// handleFailure handles a batch that could not be read. For a while, no request of this batch or of
+// a later one waits for the source. The failed read may have missed a change, so every remembered
+// record is read again later. If the source was only too busy for this batch, the other batches are
+// still read.
 func (d *Directory) handleFailure(b *batch, err error) {
 	d.figures.Failures.Add(1)
 	var waiting []*batch
@@ -326,11 +326,11 @@ func (d *Directory) handleFailure(b *batch, err error) {
 	}
 }
 
-// The method named paused reports whether the source has failed so recently that requests do not
-// wait for it.
+// Directory.paused reports whether the source has failed so recently that requests do not wait for
+// it.
 func (d *Directory) paused(now counter.Micros) bool { return int64(now) < d.pausedUntil.Load() }
 
-// The method store remembers a record that was read. An invalid record has no effect.
+// Directory.store remembers a record that was read. An invalid record has no effect.
 func (d *Directory) store(name policy.ClientName, text []byte, epoch uint64) {
 	now := counter.Micros(d.now().UnixMicro())
 	e := &entry{name: name, fresh: freshUntil(now, name.Kind, text != nil), epoch: epoch}
@@ -354,8 +354,8 @@ func (d *Directory) store(name policy.ClientName, text []byte, epoch uint64) {
 	d.cacheOf(name).put(e)
 }
 
-// The method countUnreadable counts a record that cannot be read, and logs at most one per second.
-// The log contains only the kind of the client, because the identifier may be personal data.
+// countUnreadable counts a record that cannot be read, and logs at most one per second. The log
+// contains only the kind of the client, because the identifier may be personal data.
 func (d *Directory) countUnreadable(kind string, err error) {
 	d.figures.Bad.Add(1)
 	second := time.Now().Unix()

@@ -42,10 +42,10 @@ type entry struct {
 // This does not compile if an entry takes more than two cache lines.
 const _ = uint(128 - unsafe.Sizeof(entry{}))
 
-// The method named present reports whether there is a record.
+// entry.present reports whether there is a record.
 func (e *entry) present() bool { return e.record != nil || e.key != nil }
 
-// The method named at returns the part of a client's record that is in force at an instant.
+// entry.at returns the part of a client's record that is in force at an instant.
 func (e *entry) at(now counter.Micros) *policy.ClientRecord {
 	if said := e.now.Load(); now < said.until {
 		return said.record
@@ -115,7 +115,7 @@ func newCache(most int) *cache {
 
 func (c *cache) shard(hash uint64) *shard { return &c.shards[hash%shardCount] }
 
-// The method find returns the entry of a client, or nil, and counts the use.
+// cache.find returns the entry of a client, or nil, and counts the use.
 func (c *cache) find(name policy.ClientName) *entry {
 	hash := c.key.hashOf(name)
 	s := c.shard(hash)
@@ -132,7 +132,7 @@ func (c *cache) find(name policy.ClientName) *entry {
 	return e
 }
 
-// The method peek returns the entry of a client, or nil.
+// cache.peek returns the entry of a client, or nil.
 func (c *cache) peek(name policy.ClientName) *entry {
 	hash := c.key.hashOf(name)
 	return c.shard(hash).findLocked(hash, name)
@@ -150,7 +150,7 @@ func (s *shard) findLocked(hash uint64, name policy.ClientName) *entry {
 	return e
 }
 
-// The method put stores an entry. It replaces the entry with the same hash, if there is one.
+// cache.put stores an entry. It replaces the entry with the same hash, if there is one.
 func (c *cache) put(e *entry) {
 	e.keepName()
 	e.hash = c.key.hashOf(e.name)
@@ -174,7 +174,7 @@ func (c *cache) put(e *entry) {
 	s.insert(e)
 }
 
-// The method find returns the entry of a hash, or nil.
+// shard.find returns the entry of a hash, or nil.
 func (s *shard) find(hash uint64) *entry {
 	if t := s.table.Load(); t != nil {
 		return t.find(hash)
@@ -182,8 +182,8 @@ func (s *shard) find(hash uint64) *entry {
 	return nil
 }
 
-// The method insert adds an entry to the table, or to a new table if the present one is full. The
-// entry must already be in the ring. The caller holds the lock.
+// shard.insert adds an entry to the table, or to a new table if the present one is full. The entry
+// must already be in the ring. The caller holds the lock.
 func (s *shard) insert(e *entry) {
 	t := s.table.Load()
 	switch {
@@ -199,8 +199,8 @@ func (s *shard) insert(e *entry) {
 	s.table.Store(t)
 }
 
-// The method evict removes an entry that was not used recently, and returns its place. The caller
-// holds the lock.
+// shard.evict removes an entry that was not used recently, and returns its place. The caller holds
+// the lock.
 func (s *shard) evict() (place int32) {
 	for {
 		n := s.ring[s.hand].used.Load()
@@ -216,7 +216,7 @@ func (s *shard) evict() (place int32) {
 	return place
 }
 
-// The method len returns the number of entries.
+// cache.len returns the number of entries.
 func (c *cache) len() (n int) {
 	for i := range c.shards {
 		s := &c.shards[i]
@@ -227,7 +227,7 @@ func (c *cache) len() (n int) {
 	return n
 }
 
-// The method named hits returns the number of lookups that found an entry.
+// cache.hits returns the number of lookups that found an entry.
 func (c *cache) hits() (n uint64) {
 	for i := range c.shards {
 		n += c.shards[i].hits.Load()

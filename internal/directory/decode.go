@@ -10,8 +10,8 @@ import (
 	"io"
 )
 
-// The function decode decodes a text that is one JSON object: a record, or a line. An unknown field
-// is an error, because it would otherwise be ignored. Text after the object is an error, too.
+// decode decodes a text that is one JSON object: a record, or a line. An unknown field is an error,
+// because it would otherwise be ignored. Text after the object is an error, too.
 func decode[T any](what string, text []byte) (*T, error) {
 	value, decoder := new(T), json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()

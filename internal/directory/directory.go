@@ -188,7 +188,7 @@ func (d *Directory) FindKey(hash [32]byte, now counter.Micros) (who *policy.Iden
 	return who, state, true
 }
 
-// The method isStale reports whether an entry is no longer fresh.
+// isStale reports whether an entry is no longer fresh.
 func (d *Directory) isStale(e *entry, now counter.Micros) bool {
 	return now >= e.fresh || e.epoch != d.epoch.Load()
 }
@@ -208,7 +208,7 @@ func (d *Directory) cacheOf(name policy.ClientName) *cache {
 	return d.cache
 }
 
-// The method peek returns the entry of a name, or nil.
+// Directory.peek returns the entry of a name, or nil.
 func (d *Directory) peek(name policy.ClientName) *entry { return d.cacheOf(name).peek(name) }
 
 // FindAddr implements [policy.Directory].
@@ -338,7 +338,7 @@ func (d *Directory) knows(names []policy.ClientName) bool {
 	return true
 }
 
-// The method refresh reads an entry again in the background.
+// Directory.refresh reads an entry again in the background.
 func (d *Directory) refresh(e *entry) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -351,9 +351,9 @@ func (d *Directory) refresh(e *entry) {
 	}
 }
 
-// The method rereadClient reads the record of a client again after a change. A client that the
-// directory does not remember is not read, unless a read of it is under way. That read may have
-// begun before the change.
+// rereadClient reads the record of a client again after a change. A client that the directory does
+// not remember is not read, unless a read of it is under way. That read may have begun before the
+// change.
 func (d *Directory) rereadClient(name policy.ClientName) {
 	if name.Kind == KindNetwork {
 		d.readNetworks(d.ctx)
@@ -367,11 +367,11 @@ func (d *Directory) rereadClient(name policy.ClientName) {
 	}
 }
 
-// The method named missed marks every remembered record to be read again at its next use, because
-// changes may have been missed.
+// Directory.missed marks every remembered record to be read again at its next use, because changes
+// may have been missed.
 func (d *Directory) missed() { d.epoch.Add(1) }
 
-// The method look reads the networks and the history at intervals.
+// Directory.look reads the networks and the history at intervals.
 func (d *Directory) look() {
 	for {
 		ok := d.readNetworks(d.ctx) && d.lookAtHistory()
@@ -413,10 +413,10 @@ func (d *Directory) lookAtHistory() bool {
 	return !networks || d.readNetworks(d.ctx)
 }
 
-// The method isWhole reports whether the source still has its records. A source does not have them
-// if it has lost them, like a Redis that was emptied, or if it never had any. The result ok is
-// false if the source did not answer. If the records were replaced by others, all remembered ones
-// are read again.
+// isWhole reports whether the source still has its records. A source does not have them if it has
+// lost them, like a Redis that was emptied, or if it never had any. The result ok is false if the
+// source did not answer. If the records were replaced by others, all remembered ones are read
+// again.
 func (d *Directory) isWhole(ctx context.Context) (whole, ok bool) {
 	generation, err := d.source.Generation(ctx)
 	if err != nil {

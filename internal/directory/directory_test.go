@@ -52,7 +52,7 @@ func open(t *testing.T, o directory.Options) *directory.Directory {
 	return d
 }
 
-// The function edit makes a change that must succeed.
+// edit makes a change that must succeed.
 func edit(t *testing.T, source directory.Source, e directory.Edit) *directory.Change {
 	t.Helper()
 	e.Actor, e.Reason = "tester", "a test"
@@ -66,7 +66,7 @@ func edit(t *testing.T, source directory.Source, e directory.Edit) *directory.Ch
 
 func now() counter.Micros { return counter.Micros(time.Now().UnixMicro()) }
 
-// The function fetch reads a client until the directory knows it, and returns its record.
+// fetch reads a client until the directory knows it, and returns its record.
 func fetch(t *testing.T, d *directory.Directory, kind, id string) *policy.ClientRecord {
 	t.Helper()
 	for range 50 {
@@ -390,8 +390,8 @@ func (c *counting) Read(ctx context.Context, names []policy.ClientName, texts []
 	return c.Source.Read(ctx, names, texts)
 }
 
-// The type lateSource is a source whose next reads time out with an error that wraps the field err.
-// The field times is the number of these reads.
+// lateSource is a source whose next reads time out with an error that wraps the field err. The
+// field times is the number of these reads.
 type lateSource struct {
 	directory.Source
 	times atomic.Int64

@@ -184,7 +184,7 @@ func (e *Editor) Look(ctx context.Context, client string) (policy.ClientName, *R
 	return name, r, err
 }
 
-// The method read returns the text and the record of a client, or nil.
+// Editor.read returns the text and the record of a client, or nil.
 func (e *Editor) read(ctx context.Context, name policy.ClientName) (text []byte, r *Record, err error) {
 	texts := make([][]byte, 1)
 	if err := e.Source.Read(ctx, []policy.ClientName{name}, texts); err != nil || texts[0] == nil {
@@ -197,7 +197,7 @@ func (e *Editor) read(ctx context.Context, name policy.ClientName) (text []byte,
 	return texts[0], r, nil
 }
 
-// The method check returns an error if the edit itself is not valid.
+// Edit.check returns an error if the edit itself is not valid.
 func (e *Edit) check(now time.Time) error {
 	switch {
 	case !slices.Contains(Actions, e.Action):
@@ -293,8 +293,8 @@ func (e *Edit) After(before *Record, now time.Time) (*Record, error) {
 	return e.apply(before, now)
 }
 
-// The method apply returns the record that results from the edit. The method does not change the
-// record in the parameter before, which may be nil.
+// Edit.apply returns the record that results from the edit. The method does not change the record
+// in the parameter before, which may be nil.
 func (e *Edit) apply(before *Record, now time.Time) (after *Record, err error) {
 	after = new(Record)
 	if before != nil {

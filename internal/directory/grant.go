@@ -84,13 +84,13 @@ func (r *Record) grants() ([]policy.Grant, error) {
 	return list, nil
 }
 
-// The method named grant returns the grants together with the one of an edit.
+// Edit.grant returns the grants together with the one of an edit.
 func (e *Edit) grant(before []Grant, now time.Time) []Grant {
 	return append(before, Grant{Rule: e.Rule, Units: e.Units, Window: e.Window, At: now.UTC().Truncate(time.Microsecond), Reason: e.Reason})
 }
 
-// The method ungrant returns the grants without those for the rule of an edit, or no grants if the
-// edit names no rule.
+// Edit.ungrant returns the grants without those for the rule of an edit, or no grants if the edit
+// names no rule.
 func (e *Edit) ungrant(before []Grant) ([]Grant, error) {
 	after := slices.DeleteFunc(slices.Clone(before), func(g Grant) bool { return e.Rule == "" || g.Rule == e.Rule })
 	switch {

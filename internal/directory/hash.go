@@ -23,8 +23,8 @@ func (k *hashKey) hashOf(name policy.ClientName) uint64 {
 	return k.sum(name.ID, k.id) ^ bits.RotateLeft64(k.sum(name.Kind, k.kind), 1) | 1<<63
 }
 
-// The method named sum returns the hash of a text. The method multiplies the words of the text as
-// wyhash does.
+// hashKey.sum returns the hash of a text. The method multiplies the words of the text as wyhash
+// does.
 func (k *hashKey) sum(text string, h uint64) uint64 {
 	b := unsafe.Slice(unsafe.StringData(text), len(text))
 	// without this, a length could have the same effect as a difference in the last byte

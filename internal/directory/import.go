@@ -97,7 +97,7 @@ type lineRecord struct {
 	owner  string     // the client, as the history names it
 }
 
-// The method parse checks a line.
+// Line.parse checks a line.
 func (l *Line) parse() (*lineRecord, error) {
 	switch {
 	case l.Client != "" && l.Key != "":
@@ -186,9 +186,9 @@ func (e *Editor) Import(ctx context.Context, in *Import) (*Imported, error) {
 	return done, nil
 }
 
-// The method compare checks the lines against each other and against the present records. The
-// method returns the lines to write, each with its replacement of a record. The line of a key is
-// among them even if its record is unchanged, because the key may be missing from its name.
+// Editor.compare checks the lines against each other and against the present records. The method
+// returns the lines to write, each with its replacement of a record. The line of a key is among
+// them even if its record is unchanged, because the key may be missing from its name.
 func (e *Editor) compare(ctx context.Context, in *Import, done *Imported) (lines []*lineRecord, swaps []Swap, err error) {
 	problem := func(i int, format string, args ...any) {
 		done.Problems = append(done.Problems, LineNote{i, fmt.Sprintf(format, args...)})
@@ -233,8 +233,7 @@ func (e *Editor) compare(ctx context.Context, in *Import, done *Imported) (lines
 	return lines, swaps, e.checkNames(ctx, in, parsed, problem)
 }
 
-// The function canonicalText returns the text of a present record in the form in which this program
-// writes it.
+// canonicalText returns the text of a present record in the form in which this program writes it.
 func canonicalText(one *lineRecord, old []byte) []byte {
 	if one.key != nil {
 		if r, err := ParseKeyRecord(old); err == nil {
@@ -253,7 +252,7 @@ func sameName(old []byte, key *KeyRecord) bool {
 	return err != nil || r.Name == key.Name
 }
 
-// The method named present returns the texts of the present records.
+// Editor.present returns the texts of the present records.
 func (e *Editor) present(ctx context.Context, names []policy.ClientName) (texts [][]byte, err error) {
 	texts = make([][]byte, len(names))
 	var others []policy.ClientName
@@ -325,7 +324,7 @@ func (e *Editor) importEntry(in *Import, one *lineRecord, old []byte) Entry {
 	return entry
 }
 
-// The method write writes records that differ, and adds new keys to their names.
+// Editor.write writes records that differ, and adds new keys to their names.
 func (e *Editor) write(ctx context.Context, in *Import, lines []*lineRecord, swaps []Swap, done *Imported) error {
 	different := make([]Swap, 0, len(swaps))
 	for i := range swaps {
@@ -371,8 +370,8 @@ func (e *Editor) nameKey(ctx context.Context, key KeyName) error {
 	return fmt.Errorf("%w: others keep changing the keys of %q; try again", ErrSource, key.Name)
 }
 
-// The function callConcurrently calls do(...) with the numbers 0 to n-1, some at the same time, and
-// returns the errors.
+// callConcurrently calls do(...) with the numbers 0 to n-1, some at the same time, and returns the
+// errors.
 func callConcurrently(n int, do func(i int) error) error {
 	errs := make([]error, n)
 	places := make(chan struct{}, importsAtOnce)

@@ -19,7 +19,7 @@ import (
 // keyHash returns the SHA-256 of a made-up key.
 func keyHash(n int) string { return fmt.Sprintf("%064x", n) }
 
-// The function newImport returns an import of lines, each of which is given as JSON.
+// newImport returns an import of lines, each of which is given as JSON.
 func newImport(t *testing.T, lines ...string) *directory.Import {
 	t.Helper()
 	in := &directory.Import{Actor: "tester", Reason: "a test", Last: true}
@@ -33,7 +33,7 @@ func newImport(t *testing.T, lines ...string) *directory.Import {
 	return in
 }
 
-// The function runImport makes an import that must not fail.
+// runImport makes an import that must not fail.
 func runImport(t *testing.T, source directory.Source, in *directory.Import) *directory.Imported {
 	t.Helper()
 	editor := directory.Editor{Source: source}

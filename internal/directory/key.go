@@ -113,7 +113,7 @@ func (r *KeyRecord) checkTexts() error {
 	return nil
 }
 
-// The method named client returns the client of the key.
+// KeyRecord.client returns the client of the key.
 func (r *KeyRecord) client() (policy.ClientName, error) {
 	name, err := ParseName(r.Client)
 	switch {
@@ -153,7 +153,7 @@ func (r *KeyRecord) StateAt(now time.Time) policy.CredentialState {
 	return k.state(counter.Micros(now.UnixMicro()))
 }
 
-// The function micros returns an instant, or 0 for the zero time.
+// micros returns an instant, or 0 for the zero time.
 func micros(when time.Time) counter.Micros {
 	if when.IsZero() {
 		return 0
@@ -204,8 +204,8 @@ func parseKey(text []byte) (*key, error) {
 	return k, err
 }
 
-// The method named at returns the key's state at an instant, and the key's owner if that state is
-// valid. A nil key is unknown.
+// key.at returns the key's state at an instant, and the key's owner if that state is valid. A nil
+// key is unknown.
 func (k *key) at(now counter.Micros) (*policy.Identity, policy.CredentialState) {
 	if k == nil {
 		return nil, policy.CredentialUnknown
@@ -222,8 +222,8 @@ func (k *key) isUnnoted(now counter.Micros) bool {
 	return since < 0 || since >= KeyUsedEvery.Microseconds()
 }
 
-// The method named state returns the state of the key at an instant. The states have the same
-// precedence as in a keys file.
+// key.state returns the state of the key at an instant. The states have the same precedence as in a
+// keys file.
 func (k *key) state(now counter.Micros) policy.CredentialState {
 	switch {
 	case k.revoked:

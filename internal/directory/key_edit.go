@@ -103,7 +103,7 @@ func (e *Editor) ApplyKey(ctx context.Context, edit KeyEdit) (*KeysShown, error)
 	return &KeysShown{Keys: shown, Changed: changed}, err
 }
 
-// The method named now returns the time of the editor.
+// Editor.now returns the time of the editor.
 func (e *Editor) now() time.Time {
 	if e.Now != nil {
 		return e.Now()
@@ -111,7 +111,7 @@ func (e *Editor) now() time.Time {
 	return time.Now()
 }
 
-// The method check returns an error if the edit itself is not valid.
+// KeyEdit.check returns an error if the edit itself is not valid.
 func (e *KeyEdit) check(now time.Time) error {
 	makes := e.Action == KeyCreate || e.Action == KeyRotate
 	switch {
@@ -183,7 +183,7 @@ func (e *Editor) keysNamed(ctx context.Context, name string, mend bool) ([]Store
 	return keys, err
 }
 
-// The method named rank returns 0 for a valid key, and 1 for any other.
+// StoredKey.rank returns 0 for a valid key, and 1 for any other.
 func (k *StoredKey) rank() int {
 	if k.State == policy.CredentialValid.String() {
 		return 0
@@ -212,7 +212,7 @@ func (e *Editor) readKeys(ctx context.Context, names []KeyName) ([]StoredKey, er
 	return keys, nil
 }
 
-// The method named stored returns a key from the text of its record.
+// Editor.stored returns a key from the text of its record.
 func (e *Editor) stored(name KeyName, text []byte) StoredKey {
 	k := StoredKey{Hash: name.Hash, State: "bad", text: text}
 	if r, err := ParseKeyRecord(text); err == nil && r.Name == name.Name {
@@ -221,7 +221,7 @@ func (e *Editor) stored(name KeyName, text []byte) StoredKey {
 	return k
 }
 
-// The method create writes the record of a new key, and then adds it to its name. In the opposite
+// Editor.create writes the record of a new key, and then adds it to its name. In the opposite
 // order, the name would have a key without a record for a moment, and another operator could take
 // it for a free name.
 func (e *Editor) create(ctx context.Context, edit *KeyEdit, keys []StoredKey) (changed int, err error) {
@@ -238,8 +238,8 @@ func (e *Editor) create(ctx context.Context, edit *KeyEdit, keys []StoredKey) (c
 	return 1, e.addKey(ctx, edit, edit.Record, keys, edit.String())
 }
 
-// The method named known reports whether a key to import already has this record. If the key has
-// another record, the method returns an error.
+// Editor.known reports whether a key to import already has this record. If the key has another
+// record, the method returns an error.
 func (e *Editor) known(ctx context.Context, name KeyName, record *KeyRecord) (bool, error) {
 	found, err := e.readKeys(ctx, []KeyName{name})
 	if err != nil || len(found) == 0 {
@@ -284,7 +284,7 @@ func (e *Editor) addKey(ctx context.Context, edit *KeyEdit, record *KeyRecord, k
 	return newEditError("others change the keys of %q at the same time; look at them and try again", edit.Name)
 }
 
-// The method named entry returns the entry of the history for the change of a key.
+// Editor.entry returns the entry of the history for the change of a key.
 func (e *Editor) entry(edit *KeyEdit, name KeyName, record *KeyRecord, before, after []byte, action string) Entry {
 	entry := Entry{At: e.now().UTC(), Name: "api_key:" + name.Name, Key: name.Hash, Actor: edit.Actor, Action: action, Reason: edit.Reason,
 		Before: string(before), After: string(after)}
@@ -309,7 +309,7 @@ func (e *KeyEdit) String() string {
 	return strings.Join(parts, " ")
 }
 
-// The method rotate adds a key with the settings of the present one, and makes the others expire.
+// Editor.rotate adds a key with the settings of the present one, and makes the others expire.
 func (e *Editor) rotate(ctx context.Context, edit *KeyEdit, keys []StoredKey) (changed int, err error) {
 	if len(keys) == 0 {
 		return 0, noKeysError(edit.Name)
@@ -334,11 +334,11 @@ func (e *Editor) rotate(ctx context.Context, edit *KeyEdit, keys []StoredKey) (c
 	return changed + 1, err
 }
 
-// The function noKeysError returns the error for a name without keys.
+// noKeysError returns the error for a name without keys.
 func noKeysError(name string) error { return fmt.Errorf("%w %q in the directory", ErrNoKey, name) }
 
-// The method forget removes the keys of a name that are revoked, have expired, or have a record
-// without force.
+// Editor.forget removes the keys of a name that are revoked, have expired, or have a record without
+// force.
 func (e *Editor) forget(ctx context.Context, edit *KeyEdit, keys []StoredKey) (changed int, err error) {
 	if len(keys) == 0 {
 		return 0, noKeysError(edit.Name)

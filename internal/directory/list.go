@@ -81,7 +81,7 @@ func (e *Editor) List(ctx context.Context, query ListQuery) (*Listing, error) {
 	return page, nil
 }
 
-// The method check returns the kind, and an error if the query is invalid.
+// ListQuery.check returns the kind, and an error if the query is invalid.
 func (q *ListQuery) check() (kind string, err error) {
 	if q.Most < 1 || q.Most > ListMax {
 		return "", newEditError("%d records on a page are not between 1 and %d", q.Most, ListMax)

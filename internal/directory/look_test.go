@@ -15,8 +15,8 @@ import (
 	"github.com/penstock/penstock/internal/directory"
 )
 
-// The type deafSource is a source whose messages do not arrive. While away is set, the source
-// does not answer at all. While emptied is set, the source has no generation.
+// deafSource is a source whose messages do not arrive. While away is set, the source does not
+// answer at all. While emptied is set, the source has no generation.
 type deafSource struct {
 	directory.Memory
 	away    atomic.Bool

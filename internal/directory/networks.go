@@ -59,7 +59,7 @@ func newNetwork(p netip.Prefix, record *Record, now counter.Micros) *network {
 	return n
 }
 
-// The method named at returns the part of the record that is in force at an instant.
+// network.at returns the part of the record that is in force at an instant.
 func (n *network) at(now counter.Micros) *policy.ClientRecord {
 	if said := n.now.Load(); said != nil && now < said.until {
 		return said.record
@@ -70,7 +70,7 @@ func (n *network) at(now counter.Micros) *policy.ClientRecord {
 	return said.record
 }
 
-// The method find returns the record of the smallest network that contains the address, or nil.
+// networks.find returns the record of the smallest network that contains the address, or nil.
 func (n *networks) find(addr netip.Addr, now counter.Micros) *policy.ClientRecord {
 	addr = addr.Unmap()
 	table := &n.six

@@ -215,8 +215,8 @@ func (r *Record) sets(now time.Time) (*policy.Overrides, error) {
 	return overrides.WithGrants(grants)
 }
 
-// The function hasEnded reports whether the end in the parameter until has been reached, to the
-// microsecond. A zero end is never reached.
+// hasEnded reports whether the end in the parameter until has been reached, to the microsecond. A
+// zero end is never reached.
 func hasEnded(until, now time.Time) bool {
 	return !until.IsZero() && now.UnixMicro() >= until.UnixMicro()
 }
@@ -234,8 +234,8 @@ const never = counter.Micros(1<<63 - 1)
 // The variable named nothing describes a client without a record, for which no setting is in force.
 var nothing = &effective{until: never}
 
-// The method named at returns the part of the record that is in force at an instant, and the
-// instant until which that part stays in force. The record must be valid.
+// Record.at returns the part of the record that is in force at an instant, and the instant until
+// which that part stays in force. The record must be valid.
 func (r *Record) at(now counter.Micros) *effective {
 	if r == nil {
 		return nothing

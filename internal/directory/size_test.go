@@ -34,7 +34,7 @@ const (
 	// Clients are looked up a few at a time, as in a busy proxy, and many at a time, as fast as
 	// possible.
 	fewAtOnce, manyAtOnce = 8, 64
-	// The constant shards is the greatest number by which a directory rounds its bound up.
+	// shards is the greatest number by which a directory rounds its bound up.
 	shards = 64
 )
 
@@ -103,8 +103,8 @@ func holdsMadeUp(t *testing.T, d *directory.Directory, n int) {
 	}
 }
 
-// The function fill writes typical records: all have a tier, one in five also has limits with a
-// reason, and one in twenty is blocked.
+// fill writes typical records: all have a tier, one in five also has limits with a reason, and one
+// in twenty is blocked.
 func fill(t *testing.T, source *redisdir.Source, records int) {
 	t.Helper()
 	const part = 10_000

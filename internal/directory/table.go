@@ -31,16 +31,16 @@ func newTable(entries int) *table {
 	return &table{slots: make([]slot, n)}
 }
 
-// The method named full reports whether a further entry needs a larger table.
+// table.full reports whether a further entry needs a larger table.
 func (t *table) full(entries int) bool { return 2*(entries+1) > len(t.slots) }
 
-// The method named home returns the first slot for a hash. The method ignores the lowest bits of
-// the hash, which select the shard.
+// table.home returns the first slot for a hash. The method ignores the lowest bits of the hash,
+// which select the shard.
 func (t *table) home(hash uint64) int { return int(hash/shardCount) & (len(t.slots) - 1) }
 
-// The method named place returns the slot with a hash, or the free slot at which the search ends.
-// While another goroutine changes the table, the search may find neither slot. In that case the
-// method returns nil.
+// table.place returns the slot with a hash, or the free slot at which the search ends. While
+// another goroutine changes the table, the search may find neither slot. In that case the method
+// returns nil.
 func (t *table) place(hash uint64) *slot {
 	at := t.home(hash)
 	for range t.slots {
@@ -53,7 +53,7 @@ func (t *table) place(hash uint64) *slot {
 	return nil
 }
 
-// The method find returns the entry of a hash, or nil.
+// table.find returns the entry of a hash, or nil.
 func (t *table) find(hash uint64) *entry {
 	if s := t.place(hash); s != nil && s.hash.Load() == hash {
 		return s.entry.Load()
@@ -61,8 +61,8 @@ func (t *table) find(hash uint64) *entry {
 	return nil
 }
 
-// The method put stores an entry. It replaces the entry with the same hash, if there is one. The
-// table must not be full.
+// table.put stores an entry. It replaces the entry with the same hash, if there is one. The table
+// must not be full.
 func (t *table) put(e *entry) { t.putAt(e.hash, e) }
 
 // putAt does what put does, for an entry whose hash is known.
@@ -72,9 +72,9 @@ func (t *table) putAt(hash uint64, e *entry) {
 	s.hash.Store(hash)
 }
 
-// The method grow returns a table with the same entries and room for a number of entries. The
-// method does not read the entries themselves, because most of them are not in the processor's
-// caches, and new clients wait meanwhile.
+// table.grow returns a table with the same entries and room for a number of entries. The method
+// does not read the entries themselves, because most of them are not in the processor's caches, and
+// new clients wait meanwhile.
 func (t *table) grow(entries int) *table {
 	larger := newTable(entries)
 	for i := range t.slots {
@@ -85,8 +85,8 @@ func (t *table) grow(entries int) *table {
 	return larger
 }
 
-// The method remove removes the entry of a hash. The method closes the gap, so that searches do not
-// end there.
+// table.remove removes the entry of a hash. The method closes the gap, so that searches do not end
+// there.
 func (t *table) remove(hash uint64) {
 	gap, last := t.home(hash), len(t.slots)-1
 	for t.slots[gap].hash.Load() != hash {

@@ -25,7 +25,7 @@ func (e *Enforcer) AskOrWait(ctx context.Context, plan *core.Plan, checks []coun
 	return decide(plan, gone, err), gone, err
 }
 
-// The function decide decides a request whose client has not left.
+// decide decides a request whose client has not left.
 func decide(plan *core.Plan, gone bool, err error) (d core.Decision) {
 	switch {
 	case gone:

@@ -95,8 +95,8 @@ func ruleOf(plan *core.Plan, d *core.Decision) string {
 	return d.Rule
 }
 
-// The function decidingVersion returns the version whose rules made the decision. For a limit that
-// is in no version, such as one that Envoy sends, the result is the first version.
+// decidingVersion returns the version whose rules made the decision. For a limit that is in no
+// version, such as one that Envoy sends, the result is the first version.
 func decidingVersion(plan *core.Plan, d *core.Decision, versions []*live.Version) *live.Version {
 	if len(versions) > 1 {
 		rs := plan.Deciding(d)

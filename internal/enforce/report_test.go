@@ -21,7 +21,7 @@ import (
 	"github.com/penstock/penstock/internal/test/request"
 )
 
-// The type fixedStore is a store that denies or admits every check.
+// fixedStore is a store that denies or admits every check.
 type fixedStore struct{ denies bool }
 
 func (a *fixedStore) Take(_ context.Context, _ []counter.Check, results []counter.Result) error {

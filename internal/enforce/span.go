@@ -75,7 +75,7 @@ func (t *Tracer) Within(traceparent string) Span {
 	return Span{tracer: t.tracer, proxy: proxy, kind: trace.SpanKindServer, began: time.Now()}
 }
 
-// The type parent is a carrier that contains only a traceparent.
+// parent is a carrier that contains only a traceparent.
 type parent string
 
 const traceparentKey = "traceparent"
@@ -145,8 +145,7 @@ func Attributes(plan *core.Plan, d *core.Decision, err error, versions []*live.V
 	}
 }
 
-// The function showClient reports whether events with these settings name the client of the
-// decision.
+// showClient reports whether events with these settings name the client of the decision.
 func showClient(settings *policy.Events, d *core.Decision) bool {
 	if d.Denied() {
 		return settings.Denied

@@ -27,7 +27,7 @@ const (
 	testSampled = "00-" + testTrace + "-" + testParent + "-01"
 )
 
-// The function recorder returns a tracer and the recorder of its spans.
+// recorder returns a tracer and the recorder of its spans.
 func recorder() (*Tracer, *tracetest.SpanRecorder) {
 	spans := tracetest.NewSpanRecorder()
 	return NewTracer(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))), spans

@@ -131,7 +131,7 @@ func appendText(dst []byte, text string) []byte {
 // ellipsis ends a value that was cut.
 const ellipsis = "…"
 
-// The function cut shortens a text to at most n bytes, at the beginning of a character.
+// cut shortens a text to at most n bytes, at the beginning of a character.
 func cut(text string, n int) string {
 	n -= len(ellipsis)
 	for n > 0 && !utf8.RuneStart(text[n]) {

@@ -15,8 +15,8 @@ import (
 // chunkBytes is the buffer size from which lines are written.
 const chunkBytes = 64 << 10
 
-// The type lines writes events as lines of JSON. If a write ends within a line, the next one begins
-// with a line end, so that only one line is damaged.
+// lines writes events as lines of JSON. If a write ends within a line, the next one begins with a
+// line end, so that only one line is damaged.
 type lines struct {
 	w      io.Writer
 	buffer []byte
@@ -39,8 +39,8 @@ func (l *lines) Write(events []Event) (written int, err error) {
 	return written, nil
 }
 
-// The method write writes the buffer. If the method cannot write everything, it returns the number
-// of complete lines.
+// lines.write writes the buffer. If the method cannot write everything, it returns the number of
+// complete lines.
 func (l *lines) write() (whole int, err error) {
 	if l.torn {
 		if _, err := io.WriteString(l.w, "\n"); err != nil {
@@ -72,7 +72,7 @@ func openFile(path string) (*file, error) {
 	return f, f.open()
 }
 
-// The function typeName names the type of something that is not a regular file.
+// typeName names the type of something that is not a regular file.
 func typeName(mode fs.FileMode) string {
 	switch {
 	case mode&fs.ModeDir != 0:
@@ -100,7 +100,7 @@ func (f *file) Write(events []Event) (written int, err error) {
 	return f.lines.Write(events)
 }
 
-// The method follow opens the file again if the path now names another file.
+// file.follow opens the file again if the path now names another file.
 func (f *file) follow() error {
 	if at, err := os.Stat(f.path); err == nil {
 		if own, err := f.f.Stat(); err != nil || os.SameFile(at, own) {

@@ -24,7 +24,7 @@ func makeEvents(n int) (all []Event) {
 	return all
 }
 
-// The type limitedWriter is a writer that accepts a number of bytes and then fails.
+// limitedWriter is a writer that accepts a number of bytes and then fails.
 type limitedWriter struct {
 	bytes.Buffer
 	room int

@@ -154,14 +154,14 @@ func (l *Log) Note(e Event) {
 	l.arm()
 }
 
-// The method arm schedules a call of tick, unless one is due already.
+// Log.arm schedules a call of tick, unless one is due already.
 func (l *Log) arm() {
 	if !l.armed.Load() && !l.armed.Swap(true) {
 		l.options.After(interval, l.tick)
 	}
 }
 
-// The method tick ends a second.
+// Log.tick ends a second.
 func (l *Log) tick() {
 	l.flush()
 	l.armed.Store(false)
@@ -170,7 +170,7 @@ func (l *Log) tick() {
 	}
 }
 
-// The method pending reports whether there is anything to write.
+// Log.pending reports whether there is anything to write.
 func (l *Log) pending() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -202,7 +202,7 @@ func (l *Log) flushWithin(most time.Duration) {
 	}
 }
 
-// The method flush writes the events of the second that has ended.
+// Log.flush writes the events of the second that has ended.
 func (l *Log) flush() {
 	l.writing.Lock()
 	defer l.writing.Unlock()
@@ -232,8 +232,7 @@ func (l *Log) flush() {
 	}
 }
 
-// The method remember adds events to the tail, and an event with the number of decisions beyond
-// EventsMax.
+// Log.remember adds events to the tail, and an event with the number of decisions beyond EventsMax.
 func (l *Log) remember(all []Event) {
 	if beyond := l.beyond.Load(); beyond != l.shown {
 		all = append(slices.Clip(all), Event{Time: l.options.Now(), Kind: KindDropped, Reason: reasonRate, Node: l.options.Node, Region: l.Region(),
@@ -248,8 +247,7 @@ func byTime(a, b Event) int {
 	return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.Node, b.Node), cmp.Compare(a.Client, b.Client))
 }
 
-// The method write writes events, and counts the decisions of the events that the sink does not
-// write.
+// Log.write writes events, and counts the decisions of the events that the sink does not write.
 func (l *Log) write(sink Sink, all []Event) bool {
 	if len(all) == 0 {
 		return true

@@ -19,7 +19,7 @@ import (
 	"github.com/penstock/penstock/internal/test/seed"
 )
 
-// The type clock holds the time of a test, and the calls that are due.
+// clock holds the time of a test, and the calls that are due.
 type clock struct {
 	now time.Time
 	due []func()
@@ -30,7 +30,7 @@ func (c *clock) options() Options {
 	return Options{Node: "n1", Now: func() time.Time { return c.now }, After: func(_ time.Duration, f func()) { c.due = append(c.due, f) }}
 }
 
-// The method second ends a second.
+// clock.second ends a second.
 func (c *clock) second() {
 	c.now = c.now.Add(time.Second)
 	due := c.due
@@ -40,8 +40,8 @@ func (c *clock) second() {
 	}
 }
 
-// The type keptEvents is a sink that keeps events. If room is not negative, it accepts that many
-// events and then fails.
+// keptEvents is a sink that keeps events. If room is not negative, it accepts that many events and
+// then fails.
 type keptEvents struct {
 	all  []Event
 	room int
@@ -60,7 +60,7 @@ func (k *keptEvents) Write(all []Event) (int, error) {
 	return n, nil
 }
 
-// The function hand passes a decision to the log as a front does.
+// hand passes a decision to the log as a front does.
 func hand(l *Log, k Key, d Details) {
 	if !l.Count(&k, 1) {
 		l.Add(&k, &d, 1)
@@ -210,7 +210,7 @@ func TestFailingSink(t *testing.T) {
 	}
 }
 
-// The type blocking is a sink that blocks until it is released.
+// blocking is a sink that blocks until it is released.
 type blocking struct {
 	keptEvents
 	begun, release chan struct{}

@@ -18,15 +18,15 @@ const (
 	recentEach       = 8
 )
 
-// The type recentDenials remembers the latest denials of the clients that were denied most
-// recently. The zero value is empty.
+// recentDenials remembers the latest denials of the clients that were denied most recently. The
+// zero value is empty.
 type recentDenials struct {
 	mu      sync.Mutex
 	clients map[string]*list.Element
 	order   list.List // a list of *denials; the client that was denied last comes first
 }
 
-// The type denials are the latest denials of one client.
+// denials are the latest denials of one client.
 type denials struct {
 	client string
 	last   []Event // the denials, with the newest last
@@ -48,7 +48,7 @@ func (r *recentDenials) addEvents(all []Event) {
 	}
 }
 
-// The method client returns the denials of a client, and moves the client to the front of the
+// recentDenials.client returns the denials of a client, and moves the client to the front of the
 // order.
 func (r *recentDenials) client(name string) *denials {
 	if known := r.clients[name]; known != nil {

@@ -55,7 +55,7 @@ func openSyslog(address string) (*syslog, error) {
 	return s, nil
 }
 
-// The method connection returns the connection. If there is none, it connects first.
+// syslog.connection returns the connection. If there is none, it connects first.
 func (s *syslog) connection() (net.Conn, error) {
 	s.mu.Lock()
 	conn, closed := s.conn, s.closed
@@ -79,7 +79,7 @@ func (s *syslog) connection() (net.Conn, error) {
 	return conn, nil
 }
 
-// The method drop closes a broken connection. The sink connects again when there are events.
+// syslog.drop closes a broken connection. The sink connects again when there are events.
 func (s *syslog) drop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -98,9 +98,9 @@ func newTable() *table {
 	return t
 }
 
-// The method hash returns the hash of a key. The seed protects only the client's name, because only
-// that part is chosen by clients. For the other parts, lengths and a few bytes suffice, because
-// keys with the same hash are compared later. Every part affects the hash, so that the keys of one
+// table.hash returns the hash of a key. The seed protects only the client's name, because only that
+// part is chosen by clients. For the other parts, lengths and a few bytes suffice, because keys
+// with the same hash are compared later. Every part affects the hash, so that the keys of one
 // client spread over the shards.
 func (t *table) hash(k *Key) uint64 {
 	rest := uint64(len(k.Decision))<<24 | uint64(len(k.Kind))<<32
@@ -113,8 +113,8 @@ func (t *table) hash(k *Key) uint64 {
 	return maphash.String(t.seed, k.Client) ^ rest*0x9e3779b97f4a7c15
 }
 
-// The method count adds n decisions to the event of equal decisions, and reports whether there is
-// one. If there is none, and no room for a new one, the result full is true.
+// table.count adds n decisions to the event of equal decisions, and reports whether there is one.
+// If there is none, and no room for a new one, the result full is true.
 func (t *table) count(k *Key, n uint64) (counted, full bool) {
 	h := t.hash(k)
 	s := &t.shards[h>>60]
@@ -156,7 +156,7 @@ func (t *table) addEvent(k *Key, d *Details, n uint64, at time.Time) bool {
 	return true
 }
 
-// The method find returns the entry of a key, or nil and a free slot.
+// page.find returns the entry of a key, or nil and a free slot.
 func (p *page) find(h uint64, k *Key) (e *entry, slot int) {
 	for slot = int(h % pageSlots); p.slots[slot] != 0; slot = (slot + 1) % pageSlots {
 		i := int(p.slots[slot]) - 1
@@ -187,7 +187,7 @@ func (e *entry) fill(k *Key, d *Details, n uint64, at time.Time) {
 		at: at, retry: d.RetryAfter, latency: d.Latency, count: n}
 }
 
-// The method take returns the events of the second that ends, and begins a new second.
+// table.take returns the events of the second that ends, and begins a new second.
 func (t *table) take(node string) (all []Event) {
 	for i := range t.shards {
 		s := &t.shards[i]
@@ -204,7 +204,7 @@ func (t *table) take(node string) (all []Event) {
 	return all
 }
 
-// The method event returns the event in the form that its policy selects.
+// entry.event returns the event in the form that its policy selects.
 func (e *entry) event(node string) Event {
 	text := string(e.text)
 	part := func(i int) string { return text[e.ends[i-1]:e.ends[i]] }

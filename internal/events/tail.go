@@ -12,7 +12,7 @@ import (
 // TailMax is the number of events that a log remembers for those who follow it.
 const TailMax = 2048
 
-// The type tail remembers the latest events. Events are numbered from 0. The zero tail is empty.
+// tail remembers the latest events. Events are numbered from 0. The zero tail is empty.
 type tail struct {
 	mu   sync.Mutex
 	ring []Event // event number i is ring[i%TailMax]
@@ -76,8 +76,7 @@ func (f *Filter) Wants(e *Event) bool {
 	return (f.Rule == "" || f.Rule == e.Rule) && (f.Client == "" || f.Client == e.Client || overlaps(f.Client, e.Client))
 }
 
-// The function overlaps reports whether two clients are addresses or networks with an address in
-// common.
+// overlaps reports whether two clients are addresses or networks with an address in common.
 func overlaps(a, b string) bool {
 	left, ok := network(a)
 	if !ok {
@@ -87,7 +86,7 @@ func overlaps(a, b string) bool {
 	return ok && left.Overlaps(right)
 }
 
-// The function network returns the network of a client that is written as ip:ADDRESS or ip:CIDR.
+// network returns the network of a client that is written as ip:ADDRESS or ip:CIDR.
 func network(client string) (netip.Prefix, bool) {
 	id, ok := strings.CutPrefix(client, kindIP+":")
 	if !ok {

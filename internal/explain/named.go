@@ -23,7 +23,7 @@ type Named struct {
 	standIns []*standIn
 }
 
-// The type standIn is a verifier that is chosen after the policy was compiled.
+// standIn is a verifier that is chosen after the policy was compiled.
 type standIn struct{ policy.Verifier }
 
 // Compile compiles a policy. The element verifiers[i] knows the API keys of d.Identify[i]; it may
@@ -74,7 +74,7 @@ func (Unknowing) Verify(string) (*policy.Identity, policy.CredentialState) {
 	return nil, policy.CredentialUnknown
 }
 
-// The type asserting is a verifier that accepts any credential as that of one client.
+// asserting is a verifier that accepts any credential as that of one client.
 type asserting struct{ client *operator.Profile }
 
 // Verify returns the identity of the client. If the client has an API key that is not valid, Verify
@@ -90,8 +90,7 @@ func (v asserting) Verify(string) (*policy.Identity, policy.CredentialState) {
 // assertedCredential represents the credential of a named client.
 const assertedCredential = "of-the-named-client"
 
-// The method addCredential adds a credential to the request where an entry of identify looks for
-// it.
+// addCredential adds a credential to the request where an entry of identify looks for it.
 func (r *Request) addCredential(entry *policyfile.Identify) error {
 	of := &r.Description
 	var header, cookie, query string
@@ -121,7 +120,7 @@ func (r *Request) addCredential(entry *policyfile.Identify) error {
 	return nil
 }
 
-// The method claim adds to the request the properties that identify a client without a credential.
+// Request.claim adds to the request the properties that identify a client without a credential.
 func (r *Request) claim(client *operator.Client, words operator.Words) error {
 	of := &r.Description
 	kind, id, _ := strings.Cut(client.String(), ":")

@@ -73,8 +73,7 @@ func (q *Question) addWithRecords(ctx context.Context, plan *core.Plan, add func
 	return nil
 }
 
-// The function look evaluates the plan's checks, and those of all shards, without charging
-// anything.
+// look evaluates the plan's checks, and those of all shards, without charging anything.
 func look(ctx context.Context, store counter.Store, plan *core.Plan) error {
 	looks := plan.Looks()
 	results := make([]counter.Result, len(looks))
@@ -112,7 +111,7 @@ func (s *failingSource) keep(ctx context.Context, err error) {
 	}
 }
 
-// The method named failed returns the error of the last read that failed, or nil.
+// failingSource.failed returns the error of the last read that failed, or nil.
 func (s *failingSource) failed() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

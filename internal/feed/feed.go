@@ -105,7 +105,7 @@ func (o *Options) Check() error {
 	return o.Target.Check()
 }
 
-// The method begin opens the spool, turns the meter on, and begins to send.
+// Feed.begin opens the spool, turns the meter on, and begins to send.
 func (f *Feed) begin() (err error) {
 	var random [FeedBytes/2 - 6]byte
 	if _, err := rand.Read(random[:]); err != nil {
@@ -154,7 +154,7 @@ func (f *Feed) Write(all []events.Event) (written int, err error) {
 	return written, nil
 }
 
-// The method batch writes a batch to the spool, unless the spool is full.
+// Feed.batch writes a batch to the spool, unless the spool is full.
 func (f *Feed) batch(percent int64, fill func(*encoder)) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -178,8 +178,8 @@ func (f *Feed) batch(percent int64, fill func(*encoder)) error {
 	return nil
 }
 
-// The method measure writes usage to the spool at each multiple of UsageEvery, and a last time at
-// the end.
+// Feed.measure writes usage to the spool at each multiple of UsageEvery, and a last time at the
+// end.
 func (f *Feed) measure(ctx context.Context) {
 	if f.options.Meter == nil {
 		return
@@ -198,7 +198,7 @@ func (f *Feed) measure(ctx context.Context) {
 	}
 }
 
-// The method region returns the region of this process, in the form of a name in a line.
+// Feed.region returns the region of this process, in the form of a name in a line.
 func (f *Feed) region() string {
 	if f.options.Region == nil {
 		return ""

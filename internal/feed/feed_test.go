@@ -29,8 +29,7 @@ import (
 
 const patience = 30 * time.Second
 
-// The type taker answers like a control plane: it takes each number of a feed once, in ascending
-// order.
+// taker answers like a control plane: it takes each number of a feed once, in ascending order.
 type taker struct {
 	t      *testing.T
 	url    string
@@ -104,8 +103,8 @@ func (k *taker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// The method open opens a feed to the taker. A failed try is soon followed by the next one,
-// however long the feed has failed before.
+// taker.open opens a feed to the taker. A failed try is soon followed by the next one, however long
+// the feed has failed before.
 func (k *taker) open(folder string, m *meter.Meter, bytesMax int64) *Feed {
 	k.t.Helper()
 	f, err := Open(Options{Target: controlcall.Target{URL: k.url, Token: func() (string, error) { return "pst_x", nil }}, Folder: folder, Meter: m, BytesMax: bytesMax, Region: func() string { return "eu" },
@@ -116,7 +115,7 @@ func (k *taker) open(folder string, m *meter.Meter, bytesMax int64) *Feed {
 	return f
 }
 
-// The function makeEvents returns n events of one decision each.
+// makeEvents returns n events of one decision each.
 func makeEvents(n int) (all []events.Event) {
 	for i := range n {
 		all = append(all, events.Event{Time: time.Now(), Kind: events.KindDenied, Client: fmt.Sprint("user:", i), Count: 1})

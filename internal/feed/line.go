@@ -86,10 +86,10 @@ type encoder struct {
 
 func (e *encoder) begin() { e.text, e.lines = e.text[:0], 0 }
 
-// The method full reports whether the batch may have no further line.
+// encoder.full reports whether the batch may have no further line.
 func (e *encoder) full() bool { return e.lines == LinesMax || len(e.text) >= textBytesFull }
 
-// The method event appends an event, with its texts escaped.
+// encoder.event appends an event, with its texts escaped.
 func (e *encoder) event(of *events.Event) {
 	own := *of
 	for _, text := range [...]*string{&own.Policy, &own.Version, &own.Rule, &own.Limit, &own.Decision, &own.Client, &own.Tier, &own.Method, &own.Path,
@@ -100,7 +100,7 @@ func (e *encoder) event(of *events.Event) {
 	e.lines++
 }
 
-// The method usage appends a row, with its texts escaped.
+// encoder.usage appends a row, with its texts escaped.
 func (e *encoder) usage(row *meter.Row, at time.Time, node, region string) {
 	client := ""
 	if row.Client != "" {
@@ -111,7 +111,7 @@ func (e *encoder) usage(row *meter.Row, at time.Time, node, region string) {
 		Admitted: int64(row.Admitted), Denied: int64(row.Denied), Units: row.Units})
 }
 
-// The method latency appends a histogram.
+// encoder.latency appends a histogram.
 func (e *encoder) latency(row *meter.LatencyRow, at time.Time, node, region string) {
 	l := Line{Time: at, Kind: KindUsage, Policy: Escape(row.Policy), Rule: Escape(row.Rule), Node: node, Region: region,
 		Endpoint: Escape(row.Endpoint), Latency: make([][3]int64, len(row.Counts))}
@@ -133,7 +133,7 @@ func (e *encoder) usedKeys(uses []meter.KeyUse, node, region string) (n int) {
 	return n
 }
 
-// The method line appends a line.
+// encoder.line appends a line.
 func (e *encoder) line(l *Line) {
 	line, err := json.Marshal(l)
 	if err != nil {
@@ -143,7 +143,7 @@ func (e *encoder) line(l *Line) {
 	e.lines++
 }
 
-// The method end returns the compressed batch, which is valid until the encoder begins another one.
+// encoder.end returns the compressed batch, which is valid until the encoder begins another one.
 func (e *encoder) end() ([]byte, error) {
 	e.packed.Reset()
 	if e.gzip == nil {

@@ -28,7 +28,7 @@ const (
 	answerBytesMax = 4 << 10
 )
 
-// The method send sends the batches of the spool, the oldest first, until the context is done.
+// Feed.send sends the batches of the spool, the oldest first, until the context is done.
 func (f *Feed) send(ctx context.Context) {
 	pause := pauseFirst
 	for {
@@ -121,7 +121,7 @@ func isUnreadable(status int) bool {
 	return status == http.StatusBadRequest || status == http.StatusRequestEntityTooLarge || status == http.StatusUnprocessableEntity
 }
 
-// The method put sends a batch, and returns the status and the beginning of the answer.
+// Feed.put sends a batch, and returns the status and the beginning of the answer.
 func (f *Feed) put(ctx context.Context, b *batch, text []byte) (status int, answer string, err error) {
 	r, err := f.target.Load().Request(ctx, http.MethodPut, "/v1/batches/"+b.feed+"/"+strconv.FormatInt(b.number, 10), bytes.NewReader(text))
 	if err != nil {

@@ -33,8 +33,7 @@ type batch struct {
 
 func (b *batch) name() string { return fmt.Sprintf("%s-%012d%s", b.feed, b.number, suffixBatch) }
 
-// The type spool is a folder of batches that are not in the database yet. One process uses it at a
-// time.
+// spool is a folder of batches that are not in the database yet. One process uses it at a time.
 type spool struct {
 	folder string
 	bound  int64
@@ -64,7 +63,7 @@ func openSpool(folder string, bound int64) (*spool, error) {
 	return s, nil
 }
 
-// The method read finds the batches that an earlier process has left.
+// spool.read finds the batches that an earlier process has left.
 func (s *spool) read() error {
 	files, err := os.ReadDir(s.folder) // sorted by name, so by feed and number
 	if err != nil {
@@ -102,14 +101,14 @@ func batchOf(file fs.DirEntry) (b batch, ok bool) {
 	return b, b.name() == file.Name()
 }
 
-// The method hasRoom reports whether n more bytes fit into the given percentage of the bound.
+// hasRoom reports whether n more bytes fit into the given percentage of the bound.
 func (s *spool) hasRoom(n, percent int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.bytes+n <= s.bound/100*percent
 }
 
-// The method put writes a batch. When put returns, the batch outlives a crash of the machine.
+// spool.put writes a batch. When put returns, the batch outlives a crash of the machine.
 func (s *spool) put(b batch, text []byte) error {
 	b.bytes = int64(len(text))
 	path := filepath.Join(s.folder, b.name())
@@ -141,7 +140,7 @@ func (s *spool) write(path string, text []byte) error {
 	return syncFolder(s.folder)
 }
 
-// The method oldest returns the oldest batch.
+// spool.oldest returns the oldest batch.
 func (s *spool) oldest() (b batch, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,10 +150,10 @@ func (s *spool) oldest() (b batch, ok bool) {
 	return s.waiting[0], true
 }
 
-// The method text returns the content of a batch.
+// spool.text returns the content of a batch.
 func (s *spool) text(b *batch) ([]byte, error) { return os.ReadFile(filepath.Join(s.folder, b.name())) }
 
-// The method done removes the oldest batch, because it is in the database.
+// spool.done removes the oldest batch, because it is in the database.
 func (s *spool) done(b *batch) error {
 	err := os.Remove(filepath.Join(s.folder, b.name()))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -167,8 +166,8 @@ func (s *spool) done(b *batch) error {
 // rejectedMax bounds the files of rejected batches.
 const rejectedMax = 16
 
-// The method reject keeps the oldest batch under another name, because no control plane can take
-// it. If there are rejectedMax such files, the batch is removed instead.
+// spool.reject keeps the oldest batch under another name, because no control plane can take it. If
+// there are rejectedMax such files, the batch is removed instead.
 func (s *spool) reject(b *batch) error {
 	path := filepath.Join(s.folder, b.name())
 	s.mu.Lock()
@@ -191,7 +190,7 @@ func (s *spool) forget(b *batch) {
 	s.bytes -= b.bytes
 }
 
-// The method state returns how many batches wait, and their size.
+// spool.state returns how many batches wait, and their size.
 func (s *spool) state() (batches int, bytes int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,8 +19,7 @@ const (
 	ellipsis    = "…"
 )
 
-// The constant escape is the first character of the escape of a byte. Two hexadecimal digits
-// follow.
+// escape is the first character of the escape of a byte. Two hexadecimal digits follow.
 const escape = utf8.RuneError
 
 // Escape returns a text as a row of the control plane can have it: UTF-8 without control

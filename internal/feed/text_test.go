@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/internal/test/seed"
 )
 
-// The function unescaped is the inverse of Escape for texts that were not cut.
+// unescaped is the inverse of Escape for texts that were not cut.
 func unescaped(t *testing.T, text string) string {
 	var out []byte
 	for before, after, more := strings.Cut(text, string(escape)); ; before, after, more = strings.Cut(after, string(escape)) {

@@ -54,8 +54,7 @@ type eventsText struct {
 	Events  []events.Event `json:"events"`  // the oldest first
 }
 
-// The method eventsText returns the events that at least one of the filters wants, from a given
-// number on.
+// eventsText returns the events that at least one of the filters wants, from a given number on.
 func (n *Node) eventsText(from uint64, filters []events.Filter) *eventsText {
 	t := &eventsText{Version: eventsVersion, ID: n.id, Name: n.name, Front: n.sources.Front, Mute: true, Filters: filters}
 	if n.sources.Policies != nil {
@@ -68,7 +67,7 @@ func (n *Node) eventsText(from uint64, filters []events.Filter) *eventsText {
 	return t
 }
 
-// The method encode returns the text with the latest events that fit.
+// eventsText.encode returns the text with the latest events that fit.
 func (t *eventsText) encode() ([]byte, error) {
 	size, first := 0, len(t.Events)
 	var line []byte
@@ -159,8 +158,8 @@ func (m *Member) sendEventsOnce(ctx context.Context, last *sentEvents, now time.
 	return true, err
 }
 
-// The method followed returns the filters that are followed now. Values in Redis that are not
-// filters are ignored.
+// Member.followed returns the filters that are followed now. Values in Redis that are not filters
+// are ignored.
 func (m *Member) followed(ctx context.Context) (filters []events.Filter, err error) {
 	reply, err := m.store.DoFor(ctx, fleetKey, "zrange", followKey, 0, filtersMax, "rev", "withscores")
 	if err != nil && !errors.Is(err, redis.Nil) {

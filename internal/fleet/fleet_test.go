@@ -38,7 +38,7 @@ func open(t *testing.T, server *redistest.Server) *redisstore.Store {
 	return store
 }
 
-// The function read returns the records of all nodes.
+// read returns the records of all nodes.
 func read(t *testing.T, store *redisstore.Store) *Reading {
 	t.Helper()
 	found, err := Read(t.Context(), store)
@@ -48,7 +48,7 @@ func read(t *testing.T, store *redisstore.Store) *Reading {
 	return found
 }
 
-// The function node returns a node with policies of a version.
+// node returns a node with policies of a version.
 func node(front, version string) *Node {
 	return New(Sources{Front: front, Policies: func() []Policy { return []Policy{{Name: "shop", Version: version}} },
 		Totals: func() []Total { return []Total{{"shop", "api", 10, 3}, {"shop", "", 0, 1}} }}, time.Now().Add(-time.Hour))

@@ -194,8 +194,8 @@ func (p *EventPage) addText(id string, text []byte, places map[string]uint64, f 
 	}
 }
 
-// The function register asks the nodes to write their events, and returns the nodes
-// with recent heartbeats, the latest first.
+// register asks the nodes to write their events, and returns the nodes with recent heartbeats, the
+// latest first.
 func register(ctx context.Context, store *redisstore.Store, f *events.Filter) (ids []string, err error) {
 	member, err := json.Marshal(f)
 	if err != nil {
@@ -231,8 +231,8 @@ type scoredMember struct {
 	score  float64
 }
 
-// The function readScored returns the members in the reply to ZRANGE WITHSCORES, in either version
-// of the protocol.
+// readScored returns the members in the reply to ZRANGE WITHSCORES, in either version of the
+// protocol.
 func readScored(reply any) (all []scoredMember) {
 	items, _ := reply.([]any)
 	for i := 0; i < len(items); i++ {

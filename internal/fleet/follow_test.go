@@ -21,13 +21,13 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The type writes is a log of made-up events.
+// writes is a log of made-up events.
 type writes struct {
 	mu  sync.Mutex
 	all []events.Event
 }
 
-// The method deny adds denials of clients.
+// writes.deny adds denials of clients.
 func (w *writes) deny(rule string, clients ...string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -36,7 +36,7 @@ func (w *writes) deny(rule string, clients ...string) {
 	}
 }
 
-// The method tail is like [events.Log.Tail].
+// writes.tail is like [events.Log.Tail].
 func (w *writes) tail(from uint64, wants func(*events.Event) bool) (t events.Tail) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -50,7 +50,7 @@ func (w *writes) tail(from uint64, wants func(*events.Event) bool) (t events.Tai
 	return t
 }
 
-// The function newReporting returns a node that reports events.
+// newReporting returns a node that reports events.
 func newReporting(w *writes) *Node {
 	return New(Sources{Front: "caddy", Policies: func() []Policy { return []Policy{{Name: "shop", Events: true}} }, Events: w.tail}, time.Now())
 }
@@ -64,7 +64,7 @@ type reader struct {
 	got   []string
 }
 
-// The method read reads a page.
+// reader.read reads a page.
 func (r *reader) read() *EventPage {
 	r.t.Helper()
 	page, err := Follow(r.t.Context(), r.store, r.own, &r.query)
@@ -78,7 +78,7 @@ func (r *reader) read() *EventPage {
 	return page
 }
 
-// The method readUntil reads pages until they contain the events named in want, each exactly once.
+// readUntil reads pages until they contain the events named in want, each exactly once.
 func (r *reader) readUntil(want ...string) {
 	r.t.Helper()
 	slices.Sort(want)

@@ -70,8 +70,8 @@ func (m *Member) Close() {
 	_, _ = m.store.DoFor(ctx, fleetKey, "del", recordPrefix+m.node.id, eventsPrefix+m.node.id)
 }
 
-// The method beat writes the record at intervals. A failed heartbeat is not repeated before the
-// next one is due.
+// Member.beat writes the record at intervals. A failed heartbeat is not repeated before the next
+// one is due.
 func (m *Member) beat(ctx context.Context) {
 	for {
 		_ = m.write(ctx, time.Now())
@@ -83,7 +83,7 @@ func (m *Member) beat(ctx context.Context) {
 	}
 }
 
-// The method write writes the record, dated by the clock of Redis.
+// Member.write writes the record, dated by the clock of Redis.
 func (m *Member) write(ctx context.Context, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTime)
 	defer cancel()

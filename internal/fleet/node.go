@@ -52,7 +52,7 @@ type Node struct {
 	past []snapshot // the totals at earlier times, the oldest first
 }
 
-// The type snapshot holds the totals at one time.
+// snapshot holds the totals at one time.
 type snapshot struct {
 	at     time.Time
 	totals map[ruleName]Total
@@ -77,8 +77,7 @@ func New(s Sources, now time.Time) *Node {
 		build: build(), began: now, past: []snapshot{{at: now}}}
 }
 
-// The function build returns the version of this module in the running program; "" if it is
-// unknown.
+// build returns the version of this module in the running program; "" if it is unknown.
 func build() string {
 	const module = "github.com/penstock/penstock"
 	info, ok := debug.ReadBuildInfo()
@@ -93,7 +92,7 @@ func build() string {
 	return ""
 }
 
-// The function shorten returns the beginning of a text, up to the bound.
+// shorten returns the beginning of a text, up to the bound.
 func shorten(text string) string { return text[:min(len(text), textBytesMax)] }
 
 // Record returns the node's current record. The record in Redis may be shorter.
@@ -119,8 +118,8 @@ func (n *Node) Record(now time.Time) *Record {
 	return r
 }
 
-// The method rates returns the rules with their totals and their figures for the last minute, the
-// rules with the most denials first.
+// Node.rates returns the rules with their totals and their figures for the last minute, the rules
+// with the most denials first.
 func (n *Node) rates(now time.Time, totals []Total) []Rule {
 	present := snapshot{at: now, totals: make(map[ruleName]Total, len(totals))}
 	for _, t := range totals {
@@ -149,8 +148,8 @@ func sortRules(rules []Rule) {
 	})
 }
 
-// The method named before keeps the present totals for later, and returns the earlier totals to
-// compare them with.
+// Node.before keeps the present totals for later, and returns the earlier totals to compare them
+// with.
 func (n *Node) before(present snapshot) snapshot {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -90,8 +90,8 @@ type Client struct {
 	Over   uint64 `json:"over"`
 }
 
-// The method encode returns the record as JSON of at most RecordBytesMax. The method drops clients
-// and rules until the record fits, the least important first.
+// Record.encode returns the record as JSON of at most RecordBytesMax. The method drops clients and
+// rules until the record fits, the least important first.
 func (r *Record) encode() ([]byte, error) {
 	short := *r
 	short.Version = recordVersion
@@ -118,7 +118,7 @@ func (r *Record) encode() ([]byte, error) {
 
 var errRecord = errors.New("the record cannot be read")
 
-// The function decode returns the record of a node. The text in Redis is not trusted.
+// decode returns the record of a node. The text in Redis is not trusted.
 func decode(id string, text []byte) (*Record, error) {
 	if len(text) > RecordBytesMax {
 		return nil, fmt.Errorf("%w: it has %d bytes", errRecord, len(text))

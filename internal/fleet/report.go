@@ -78,7 +78,7 @@ func (r *Reading) Nodes(now time.Time) *Nodes {
 	return all
 }
 
-// The method age returns how long ago a node wrote its record.
+// Reading.age returns how long ago a node wrote its record.
 func (r *Reading) age(one *Record) time.Duration {
 	if one.SeenMicros == 0 {
 		return 0
@@ -119,8 +119,8 @@ func (all *Nodes) compareVersions() {
 	}
 }
 
-// The method versions returns the versions of the node's policies by name. Several policies may
-// have one name.
+// NodeState.versions returns the versions of the node's policies by name. Several policies may have
+// one name.
 func (n *NodeState) versions() map[string]string {
 	of := map[string][]string{}
 	for _, p := range n.Policies {
@@ -177,8 +177,7 @@ func (r *Reading) Top(n int) *Top {
 	return top
 }
 
-// The function entry returns the sum of a name. If there is none, it adds a sum with the initial
-// value first.
+// entry returns the sum of a name. If there is none, it adds a sum with the initial value first.
 func entry[T any](of map[ruleName]*T, name ruleName, first T) *T {
 	sum := of[name]
 	if sum == nil {

@@ -122,7 +122,7 @@ func (c *Counter) Failed(now counter.Micros) {
 	c.lastExtra = 0
 }
 
-// The method keep adds leased units to the held ones. If both slots of the counter are in use, the
+// Counter.keep adds leased units to the held ones. If both slots of the counter are in use, the
 // new units go to the slot that expires first. If that slot holds unexpired units of the same
 // charge, the new units are added to it and expire with it. Otherwise its units are refunded, and
 // the new units replace them.
@@ -145,7 +145,7 @@ func (c *Counter) keep(now counter.Micros, s slot) {
 	*old = s
 }
 
-// The function latestInstant returns, on this node's clock, the latest instant that is certainly
+// latestInstant returns, on this node's clock, the latest instant that is certainly
 // within a time span after an event at the store. The event is known to have happened no earlier
 // than sent. latestInstant assumes that the two clocks drift apart by less than one part in a
 // thousand.

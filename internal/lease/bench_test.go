@@ -42,7 +42,7 @@ func BenchmarkDenied(b *testing.B) {
 	}
 }
 
-// The function newHolding returns a counter to which the given number of units was granted at
+// newHolding returns a counter to which the given number of units was granted at
 // instant 1.
 func newHolding(l *counter.Limit, units int64) *Counter {
 	c := new(Counter)

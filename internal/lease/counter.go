@@ -87,7 +87,7 @@ type slot struct {
 	age     counter.Micros // the age sent to the store, or unleased if none was sent
 }
 
-// The constant unleased is the age of units that were charged for immediate use, were not used, and
+// unleased is the age of units that were charged for immediate use, were not used, and
 // are refunded. The bucket has reserved nothing for them.
 const unleased counter.Micros = 1
 
@@ -181,7 +181,7 @@ func (c *Counter) Serve(now counter.Micros, l *counter.Limit, cost int64) (Verdi
 	return Ask, Held{}
 }
 
-// The method shares reports whether a request can share a call with others instead of making its
+// Counter.shares reports whether a request can share a call with others instead of making its
 // own.
 func (c *Counter) shares(now counter.Micros, cost int64) bool {
 	return cost <= c.capacity && now >= c.steadyFrom

@@ -18,7 +18,7 @@ var (
 	bucket  = must(counter.NewLimit(counter.TokenBucket, 1000, counter.Second, 0))
 )
 
-// The function prepareCall prepares a call and fails the test if the counter makes none.
+// prepareCall prepares a call and fails the test if the counter makes none.
 func prepareCall(t *testing.T, c *Counter, now counter.Micros, l *counter.Limit, cost int64) Call {
 	t.Helper()
 	a, ok := c.Ask(now, l, cost)
@@ -28,7 +28,7 @@ func prepareCall(t *testing.T, c *Counter, now counter.Micros, l *counter.Limit,
 	return a
 }
 
-// The function leases makes a call at the instant sent, and answers the call at the instant now.
+// leases makes a call at the instant sent, and answers the call at the instant now.
 // The answer grants 1 + extra units. The window ends at sent + reset.
 func leases(t *testing.T, c *Counter, l *counter.Limit, sent, now, reset counter.Micros, extra int64) {
 	t.Helper()
@@ -56,7 +56,7 @@ func checkServe(t *testing.T, c *Counter, now counter.Micros, l *counter.Limit, 
 	}
 }
 
-// The function checkRefund checks the number of units refunded at an instant.
+// checkRefund checks the number of units refunded at an instant.
 func checkRefund(t *testing.T, c *Counter, now counter.Micros, want int64) {
 	t.Helper()
 	units := int64(0)

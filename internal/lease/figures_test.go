@@ -9,7 +9,7 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// The method fairnessIndex returns the fairness index of the nodes. The index compares what
+// fairnessIndex returns the fairness index of the nodes. The index compares what
 // fraction of its demand each node got. It is 1 if all fractions are equal, and 1/K if one of K
 // nodes got everything.
 func (f *figures) fairnessIndex() float64 {

@@ -20,7 +20,7 @@ func (c *Counter) Forget(reset bool) {
 	c.slots, c.reserved, c.refunds, c.lastExtra = [2]slot{}, slot{}, [refundsMax]slot{}, 0
 }
 
-// The method named forgotten reports whether the counter was reset after the given epoch.
+// Counter.forgotten reports whether the counter was reset after the given epoch.
 func (c *Counter) forgotten(epoch uint32) bool { return epoch/afterReset != c.epoch/afterReset }
 
 // CancelCall reports that the call which [Counter.Ask] marked as under way was not made. The

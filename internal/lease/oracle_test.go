@@ -9,7 +9,7 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// The method excess returns the number of units, rounded up, by which the uses exceed what the
+// world.excess returns the number of units, rounded up, by which the uses exceed what the
 // limit's algorithm promises. For a bucket, the promise concerns every span of time. The check is
 // written from the promises, not from the code.
 func (w *world) excess() int64 {

@@ -78,7 +78,7 @@ func (c *Counter) Holding() bool {
 	return c.slots[0].units+c.slots[1].units+c.reserved.units > 0
 }
 
-// The method drop refunds every held unit, and later those from the call under way.
+// Counter.drop refunds every held unit, and later those from the call under way.
 func (c *Counter) drop() {
 	c.epoch++
 	for i := range c.slots {
@@ -87,7 +87,7 @@ func (c *Counter) drop() {
 	c.refund(&c.reserved, c.reserved.units)
 }
 
-// The method refund moves n units from the slot to the refunds to be sent. A bucket whose clock
+// Counter.refund moves n units from the slot to the refunds to be sent. A bucket whose clock
 // went back a little makes several charges at one instant. Units that were leased for different
 // ages are then refunded with the shortest age, for which the bucket credits least.
 func (c *Counter) refund(s *slot, n int64) {
@@ -115,7 +115,7 @@ func (c *Counter) refund(s *slot, n int64) {
 	}
 }
 
-// The method flush appends the collected refunds.
+// Counter.flush appends the collected refunds.
 func (c *Counter) flush(backs []Refund) []Refund {
 	for i := range c.refunds {
 		if b := &c.refunds[i]; b.units > 0 {

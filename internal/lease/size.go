@@ -35,7 +35,7 @@ const (
 	flowFactor = 1.5
 )
 
-// The type rates counts the units that were requested and those that were used, in the current span
+// rates counts the units that were requested and those that were used, in the current span
 // and in the previous one.
 type rates struct {
 	_ [0]func() // never compared: see slim.Incomparable
@@ -46,7 +46,7 @@ type rates struct {
 	everybody              float64 // units per microsecond that all nodes together use, estimated
 }
 
-// The type lastAnswer is the store's last answer.
+// lastAnswer is the store's last answer.
 type lastAnswer struct {
 	at        counter.Micros // when it arrived, on this clock
 	ahead     counter.Micros // upper bound of how far the store's clock is ahead of this one
@@ -78,7 +78,7 @@ func (c *Counter) arrives(now, during counter.Micros) float64 {
 	return c.expect(now, during, c.arrivedBefore, c.arrived)
 }
 
-// The method expect scales the counts to a span. The method weights the count of the previous span
+// Counter.expect scales the counts to a span. The method weights the count of the previous span
 // by the part of that span that lies within one span's length of now.
 func (c *Counter) expect(now, during counter.Micros, before, current int64) float64 {
 	if c.span == 0 {
@@ -97,7 +97,7 @@ func (c *Counter) expect(now, during counter.Micros, before, current int64) floa
 
 func (c *Counter) horizon() counter.Micros { return max(horizon, 4*c.rtt) }
 
-// The method age returns how long leased units may be used.
+// Counter.age returns how long leased units may be used.
 func (c *Counter) age() counter.Micros {
 	age := min(max(ageMin, 6*c.rtt), c.window/2)
 	if c.algorithm == counter.TokenBucket {
@@ -106,7 +106,7 @@ func (c *Counter) age() counter.Micros {
 	return max(1, age)
 }
 
-// The method gap returns the usual time between two calls of a counter whose store is nearly empty.
+// Counter.gap returns the usual time between two calls of a counter whose store is nearly empty.
 // In that time a fiftieth of the limit becomes available.
 func (c *Counter) gap() counter.Micros {
 	fills := c.window
@@ -116,7 +116,7 @@ func (c *Counter) gap() counter.Micros {
 	return max(gapMin, min(gapMax, fills/gapPart))
 }
 
-// The method pause returns the gap, lengthened or shortened by up to a half. The instant of the
+// Counter.pause returns the gap, lengthened or shortened by up to a half. The instant of the
 // store's answer serves as the random number. Nodes with equal pauses would always call in the same
 // order, and the node that calls after the longest break would get the most units. Towards the end
 // of a sliding window the pause shrinks, because units that become available but are not taken by
@@ -130,10 +130,10 @@ func (c *Counter) pause(now, answered counter.Micros) counter.Micros {
 	return pause
 }
 
-// The method flows reports whether the store is nearly empty, so that only new units are available.
+// Counter.flows reports whether the store is nearly empty, so that only new units are available.
 func (c *Counter) flows(now counter.Micros) bool { return now < c.flowUntil }
 
-// The method extra returns how many units to take in advance.
+// Counter.extra returns how many units to take in advance.
 func (c *Counter) extra(now counter.Micros) int64 {
 	if extra := c.wanted(now) - c.Held(now); extra >= extraMin {
 		return extra
@@ -141,7 +141,7 @@ func (c *Counter) extra(now counter.Micros) int64 {
 	return 0
 }
 
-// The method named wanted returns how many units should be held.
+// Counter.wanted returns how many units should be held.
 func (c *Counter) wanted(now counter.Micros) int64 {
 	age := c.age()
 	if !c.heard || age < 4*c.rtt || c.algorithm == counter.SlidingLog {
@@ -188,7 +188,7 @@ func (c *Counter) lowAt(now counter.Micros) int64 {
 	return int64(1.5*while + 2*math.Sqrt(while))
 }
 
-// The method refills reports whether to take more units in advance.
+// Counter.refills reports whether to take more units in advance.
 func (c *Counter) refills(now counter.Micros) bool {
 	return !c.asking && c.lastExtra >= extraMin && !c.denies(now, extraMin) && c.extra(now) > 0
 }
@@ -202,7 +202,7 @@ func (c *Counter) measureRTT(took counter.Micros) {
 	}
 }
 
-// The method learn updates the estimates of the store's remaining units and of the rate at which
+// Counter.learn updates the estimates of the store's remaining units and of the rate at which
 // all nodes use them, from an answer.
 func (c *Counter) learn(now counter.Micros, a *Call, r *counter.Result) {
 	if passed := now - c.last.at; c.heard && passed > 0 {

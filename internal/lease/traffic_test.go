@@ -28,7 +28,7 @@ const (
 
 var shapeNames = [...]string{"poisson", "constant", "bursty", "flash", "skewed", "ramp", "boundary", "hopping", "idleBurst", "handoff"}
 
-// The type traffic describes a stream of requests: its shape, its demand in multiples of the limit,
+// traffic describes a stream of requests: its shape, its demand in multiples of the limit,
 // and the largest cost.
 type traffic struct {
 	shape  shape
@@ -38,7 +38,7 @@ type traffic struct {
 
 const hop = 50 * counter.Millisecond
 
-// The method start returns a function that returns the next request: its time since the scene
+// traffic.start returns a function that returns the next request: its time since the scene
 // began, its node and its cost.
 func (tr traffic) start(s *scene, rng *rand.Rand) func() (counter.Micros, int, int64) {
 	window := float64(s.limit.Window())
@@ -68,7 +68,7 @@ func (tr traffic) start(s *scene, rng *rand.Rand) func() (counter.Micros, int, i
 	}
 }
 
-// The method strength returns the factor by which the rate is multiplied at an instant.
+// traffic.strength returns the factor by which the rate is multiplied at an instant.
 func (tr traffic) strength(at, window, lasts float64) float64 {
 	switch part := math.Mod(at, window) / window; tr.shape {
 	case bursty:

@@ -38,7 +38,7 @@ func (w *world) at(at counter.Micros, happens func()) {
 
 func (w *world) after(span counter.Micros, happens func()) { w.at(w.now+span, happens) }
 
-// The method way returns the time that a message takes in one direction.
+// world.way returns the time that a message takes in one direction.
 func (w *world) way() counter.Micros {
 	return 1 + counter.Micros(float64(w.rtt)/2*(0.9+0.2*w.rng.Float64()))
 }
@@ -71,7 +71,7 @@ func (w *world) store(checks ...counter.Check) []counter.Result {
 	return results
 }
 
-// The method ask makes the node send a call for a request, or in advance if the cost is 0.
+// world.ask makes the node send a call for a request, or in advance if the cost is 0.
 func (w *world) ask(i int, q waiter) {
 	n := w.nodes[i]
 	a, ok := n.counter.Ask(w.clock(n), q.limit, q.cost)
@@ -113,7 +113,7 @@ func (w *world) late() counter.Micros {
 	return counter.Micros(w.rng.Int64N(int64(w.slowest)))
 }
 
-// The method named answered ends a call with the result that the store computed at an instant, or
+// world.answered ends a call with the result that the store computed at an instant, or
 // without a result.
 func (w *world) answered(i int, n *node, q waiter, a *Call, r *counter.Result, at counter.Micros) {
 	if w.nodes[i] != n {

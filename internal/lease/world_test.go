@@ -26,7 +26,7 @@ type world struct {
 	figures figures
 }
 
-// The type scene describes one run of the model. Spans are in microseconds.
+// scene describes one run of the model. Spans are in microseconds.
 type scene struct {
 	limit counter.Limit
 	// lower is the same limit with smaller numbers, as in another version of the policy or for
@@ -66,7 +66,7 @@ type figures struct {
 	granted, returned                 int64 // units that answers granted, and units that were refunded
 }
 
-// The type use records a number of units and the instant at which they count. The units of a
+// use records a number of units and the instant at which they count. The units of a
 // request that made a call count at the store's decision, as without a lease; other units count
 // when the request continues.
 type use struct {
@@ -107,12 +107,12 @@ func (w *world) newNode() *node {
 	return &node{speed: 1 + w.drift*(w.rng.Float64()-0.5), origin: counter.Micros(w.rng.Int64N(int64(counter.Hour))), born: w.serial}
 }
 
-// The method clock returns the time on the node's own clock.
+// world.clock returns the time on the node's own clock.
 func (w *world) clock(n *node) counter.Micros {
 	return n.origin + counter.Micros(float64(w.now-begins)*n.speed)
 }
 
-// The method play runs the scene to its end and returns its figures.
+// world.play runs the scene to its end and returns its figures.
 func (w *world) play() *figures {
 	next := w.traffic.start(&w.scene, rand.New(rand.NewPCG(w.seed, 2)))
 	var arrive func(node int, cost int64) func()
@@ -135,7 +135,7 @@ func (w *world) play() *figures {
 	return &w.figures
 }
 
-// The method run executes all scheduled events, and those that follow from them.
+// world.run executes all scheduled events, and those that follow from them.
 func (w *world) run() {
 	for len(w.events) > 0 {
 		e := heap.Pop(&w.events).(event)
@@ -153,7 +153,7 @@ func (w *world) die() {
 	}
 }
 
-// The method request handles the arrival of a request.
+// world.request handles the arrival of a request.
 func (w *world) request(i int, cost int64) {
 	n := w.nodes[i]
 	w.figures.arrived += cost
@@ -171,7 +171,7 @@ func (w *world) request(i int, cost int64) {
 	w.tickSoon(i)
 }
 
-// The method decide carries out a verdict.
+// world.decide carries out a verdict.
 func (w *world) decide(i int, q waiter, v Verdict, held Held) {
 	n := w.nodes[i]
 	switch v {
@@ -204,7 +204,7 @@ func (w *world) counts(held Held) counter.Micros {
 	return w.now
 }
 
-// The method serve decides the requests that waited for a call that has returned.
+// world.serve decides the requests that waited for a call that has returned.
 func (w *world) serve(i int) {
 	n := w.nodes[i]
 	for len(n.waiting) > 0 {
@@ -218,7 +218,7 @@ func (w *world) serve(i int) {
 	}
 }
 
-// The method overdue makes the first waiting request send another call if the current one takes too
+// world.overdue makes the first waiting request send another call if the current one takes too
 // long.
 func (w *world) overdue(i int, n *node) {
 	if w.nodes[i] != n || len(n.waiting) == 0 {

@@ -105,7 +105,7 @@ func (c *Limit) Accept() (net.Conn, error) {
 	return v, nil
 }
 
-// The method enter adds a new connection, and returns the connection to close for it, or nil.
+// Limit.enter adds a new connection, and returns the connection to close for it, or nil.
 func (c *Limit) enter(v *Conn) (late *Conn) {
 	v.active.Store(time.Now().UnixNano())
 	c.mu.Lock()
@@ -148,7 +148,7 @@ func idlest(newConns *list.List) *Conn {
 	return newConns.Front().Value.(*Conn)
 }
 
-// The method leave removes a connection from the lists and counts. The mutex must be held.
+// Limit.leave removes a connection from the lists and counts. The mutex must be held.
 func (c *Limit) leave(v *Conn) {
 	if v.gone {
 		return
@@ -287,7 +287,7 @@ func ConnOf(addr net.Addr) *Conn {
 	return nil
 }
 
-// The type visiting is the context key of a call's connection.
+// visiting is the context key of a call's connection.
 type visiting struct{}
 
 // WithConn puts the connection into the contexts of its calls, for [Called]. It is the ConnContext

@@ -26,7 +26,7 @@ type caller struct {
 // RemoteAddr implements [net.Conn].
 func (c caller) RemoteAddr() net.Addr { return c.from }
 
-// The type unopenedListener is a listener that has only an address.
+// unopenedListener is a listener that has only an address.
 type unopenedListener struct{ net.Listener }
 
 // Addr implements [net.Listener].
@@ -44,7 +44,7 @@ func newTestLimit(t *testing.T, most int, guarded bool) *testLimit {
 	return &testLimit{NewLimit(unopenedListener{}, most, guarded, said.Logger()), t, said}
 }
 
-// The method accept accepts a connection from an IP address, or from a Unix socket if from is "".
+// testLimit.accept accepts a connection from an IP address, or from a Unix socket if from is "".
 func (c *testLimit) accept(from string) *Conn {
 	near, far := net.Pipe()
 	c.Cleanup(func() { far.Close() })

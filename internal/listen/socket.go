@@ -59,7 +59,7 @@ func listenNarrowly(path string, mode fs.FileMode) (net.Listener, error) {
 	return narrow.Listen(context.Background(), "unix", path)
 }
 
-// The function isAbandoned reports whether path is a socket on which no process listens.
+// isAbandoned reports whether path is a socket on which no process listens.
 func isAbandoned(path string) bool {
 	const patience = time.Second
 	if file, err := os.Lstat(path); err != nil || file.Mode().Type() != os.ModeSocket {

@@ -114,7 +114,7 @@ func (a *API) Answer(ctx context.Context, method, name string, rawQuery string, 
 	return nil, a.statusOf(err)
 }
 
-// The function names returns the names of all routes.
+// names returns the names of all routes.
 func names() (all []string) {
 	for i := range routes {
 		all = append(all, routes[i].Name)
@@ -122,7 +122,7 @@ func names() (all []string) {
 	return all
 }
 
-// The function shorten returns the beginning of a text from the network, for messages.
+// shorten returns the beginning of a text from the network, for messages.
 func shorten(text string) string {
 	const most = 64
 	return text[:min(len(text), most)]

@@ -45,7 +45,7 @@ func (r *request) allowOnly(words ...string) error {
 	return nil
 }
 
-// The method number returns the parameter n of the query, or 0 if it is omitted.
+// request.number returns the parameter n of the query, or 0 if it is omitted.
 func (r *request) number(most int) (n int, err error) {
 	text := r.query.Get("n")
 	if text == "" {

@@ -36,7 +36,7 @@ func PoliciesOf(policies []Policy) []fleet.Policy {
 	return all
 }
 
-// The method reading returns the reports of all nodes, with a current one of this node. If scope is
+// API.reading returns the reports of all nodes, with a current one of this node. If scope is
 // "node", it returns only this node's report.
 func (a *API) reading(ctx context.Context, scope string) (*fleet.Reading, error) {
 	if err := a.checkScope(scope); err != nil {
@@ -147,7 +147,7 @@ func (a *API) listEvents(r *request) (any, error) {
 	return answer, nil
 }
 
-// The method wait returns how long the answer may wait for an event.
+// request.wait returns how long the answer may wait for an event.
 func (r *request) wait() (time.Duration, error) {
 	text := r.query.Get("wait")
 	if text == "" {
@@ -163,8 +163,8 @@ func (r *request) wait() (time.Duration, error) {
 	return time.Duration(n) * time.Second, nil
 }
 
-// The function await waits for a page with an event, and returns it. After the given time, it
-// returns a page without events. Nodes write their events once a second.
+// await waits for a page with an event, and returns it. After the given time, it returns a page
+// without events. Nodes write their events once a second.
 func await(ctx context.Context, most time.Duration, read func() (*fleet.EventPage, error)) (*fleet.EventPage, error) {
 	for end := time.Now().Add(most); ; {
 		page, err := read()

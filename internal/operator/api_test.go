@@ -19,7 +19,7 @@ import (
 	"github.com/penstock/penstock/internal/operator"
 )
 
-// The function api returns an API over the desk of the other tests, with a directory in memory.
+// api returns an API over the desk of the other tests, with a directory in memory.
 func api(t testing.TB) *operator.API {
 	t.Helper()
 	desk, _ := desk(t)
@@ -33,8 +33,7 @@ func api(t testing.TB) *operator.API {
 		Node: fleet.New(fleet.Sources{Front: "caddy", Denied: topk.New(topk.Options{}), Events: events.New(events.Options{}).Tail}, time.Now())}
 }
 
-// The function sendRequest sends a request to the API. sendRequest fails the test unless the answer
-// is JSON.
+// sendRequest sends a request to the API. sendRequest fails the test unless the answer is JSON.
 func sendRequest(t testing.TB, a *operator.API, method, target, body string) (status int, answer map[string]any) {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -58,7 +57,7 @@ const (
 	newKey = `{"action":"create","name":"acme","hash":"` + hash + `","record":{"name":"acme","client":"api_key:acme"},"reason":"x","actor":"y"}`
 )
 
-// The type exchange is a request with the status of its answer and a part of its error.
+// exchange is a request with the status of its answer and a part of its error.
 type exchange struct {
 	method, target, body string
 	status               int

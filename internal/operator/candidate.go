@@ -30,7 +30,7 @@ func CandidateOf(v *live.Version) *Candidate {
 		counts:  fleet.Candidate{Published: published, Admitted: admitted, Denied: denied}}
 }
 
-// The method report returns the part of a node's record that is about the candidate, or nil.
+// Candidate.report returns the part of a node's record that is about the candidate, or nil.
 func (c *Candidate) report() *fleet.Candidate {
 	if c == nil {
 		return nil
@@ -48,9 +48,9 @@ func withCandidates(policies []Policy) (all []Policy) {
 	return all
 }
 
-// The method deciding returns the policies whose counters an operation on a client visits: usually
-// only the policy that decides the client's requests. If that policy cannot be known, or if
-// counters are reset, the method returns both the policy in force and its candidate.
+// Policy.deciding returns the policies whose counters an operation on a client visits: usually only
+// the policy that decides the client's requests. If that policy cannot be known, or if counters are
+// reset, the method returns both the policy in force and its candidate.
 func (p *Policy) deciding(c *Client, op counter.Op) []*Policy {
 	if p.Candidate == nil {
 		return []*Policy{p}

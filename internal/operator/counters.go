@@ -170,7 +170,7 @@ type selectionError struct {
 func (e *selectionError) Error() string { return e.text }
 func (e *selectionError) Unwrap() error { return e.kind }
 
-// The method check returns an error if the selection names a policy or rule that is not in force.
+// Selection.check returns an error if the selection names a policy or rule that is not in force.
 func (s *Selection) check(inForce []Policy) error {
 	var policies, rules []string
 	for _, p := range withCandidates(inForce) {
@@ -197,7 +197,7 @@ func (s *Selection) check(inForce []Policy) error {
 	return &selectionError{kind: ErrUnknown, text: text}
 }
 
-// The type visit is one operation of a desk on the counters of a client.
+// visit is one operation of a desk on the counters of a client.
 type visit struct {
 	desk  *Desk
 	op    counter.Op
@@ -206,8 +206,8 @@ type visit struct {
 	found *Report
 }
 
-// The method visit applies the operation op to every counter ctr of the client for which
-// wants(ctr, rule) is true.
+// Desk.visit applies the operation op to every counter ctr of the client for which wants(ctr, rule)
+// is true.
 func (d *Desk) visit(ctx context.Context, c *Client, s Selection, op counter.Op, wants func(core.Counter, string) bool,
 ) (*Report, error) {
 	if d.Policies == nil {
@@ -252,8 +252,8 @@ func (d *Desk) visit(ctx context.Context, c *Client, s Selection, op counter.Op,
 	return v.found, nil
 }
 
-// The method policy visits the counters of the client under one policy. If stranger is true, the
-// policy cannot identify the client, and only the counters that clients share are visited.
+// visit.policy visits the counters of the client under one policy. If stranger is true, the policy
+// cannot identify the client, and only the counters that clients share are visited.
 func (v *visit) policy(ctx context.Context, p *Policy, c *Client, f *Profile, stranger bool) error {
 	var plan core.Plan
 	for _, who := range v.variants(p, f) {
@@ -275,8 +275,8 @@ func (v *visit) policy(ctx context.Context, p *Policy, c *Client, f *Profile, st
 	return nil
 }
 
-// The method variants returns the identities whose counters are visited: one, unless counters are
-// reset and the tier cannot be known.
+// visit.variants returns the identities whose counters are visited: one, unless counters are reset
+// and the tier cannot be known.
 func (v *visit) variants(p *Policy, f *Profile) []policy.Identity {
 	all := []policy.Identity{f.identity}
 	if v.op == counter.OpReset && f.isUnknown("tier") {
@@ -303,8 +303,8 @@ func checkTier(tier string, policies []Policy) error {
 		slices.Compact(known))}
 }
 
-// The method ask applies the operation to those counters of the plan for which wants(ctr, rule) is
-// true, unless they were visited before, and adds the results to the report.
+// visit.ask applies the operation to those counters of the plan for which wants(ctr, rule) is true,
+// unless they were visited before, and adds the results to the report.
 func (v *visit) ask(ctx context.Context, plan *core.Plan, rs *core.Ruleset, wants func(core.Counter, string) bool) error {
 	var checks []counter.Check
 	var counters []core.Counter
@@ -333,7 +333,7 @@ func (v *visit) ask(ctx context.Context, plan *core.Plan, rs *core.Ruleset, want
 	return nil
 }
 
-// The method include adds the result of one check to the report.
+// Report.include adds the result of one check to the report.
 func (r *Report) include(rs *core.Ruleset, check *counter.Check, result *counter.Result, ctr core.Counter) {
 	name, key := rs.Name(), string(check.Key)
 	if ctr.Rule < 0 {

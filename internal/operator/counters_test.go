@@ -17,7 +17,7 @@ import (
 	"github.com/penstock/penstock/internal/store/memstore"
 )
 
-// The function desk returns a desk over two policies, and a client that has used some units.
+// desk returns a desk over two policies, and a client that has used some units.
 func desk(t testing.TB) (*operator.Desk, *operator.Client) {
 	t.Helper()
 	store, err := memstore.New(memstore.Options{})
@@ -56,8 +56,7 @@ func desk(t testing.TB) (*operator.Desk, *operator.Client) {
 	return &operator.Desk{Store: store, Policies: func() []operator.Policy { return policies }}, client
 }
 
-// The function formatReport formats a report in one line: the remaining units of each counter and
-// the penalties.
+// formatReport formats a report in one line: the remaining units of each counter and the penalties.
 func formatReport(r *operator.Report) string {
 	var parts []string
 	for _, c := range r.Counters {
@@ -121,7 +120,7 @@ func TestMistakesAreReported(t *testing.T) {
 	}
 }
 
-// The type failingStore is a store that does not answer.
+// failingStore is a store that does not answer.
 type failingStore struct{}
 
 func (failingStore) Take(context.Context, []counter.Check, []counter.Result) error {

@@ -29,7 +29,7 @@ const historyDefault = 20
 // ErrNoDirectory means that the process has no directory.
 var ErrNoDirectory = errors.New("no directory of clients")
 
-// The method editor returns an Editor for the directory, or ErrNoDirectory.
+// Desk.editor returns an Editor for the directory, or ErrNoDirectory.
 func (d *Desk) editor() (*directory.Editor, error) {
 	if d.Directory == nil {
 		return nil, ErrNoDirectory

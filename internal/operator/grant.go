@@ -24,8 +24,8 @@ func (d *Desk) checkGrant(ctx context.Context, editor *directory.Editor, edit *d
 	return grantable(&directory.Grant{Rule: edit.Rule, Window: edit.Window}, r, policies)
 }
 
-// The function grantable returns an error if the grant raises no limit. A grant can raise the
-// limits of a rule, for any tier, and those of the record, if they have a fixed or calendar window.
+// grantable returns an error if the grant raises no limit. A grant can raise the limits of a rule,
+// for any tier, and those of the record, if they have a fixed or calendar window.
 func grantable(g *directory.Grant, r *directory.Record, policies []Policy) error {
 	label, err := g.WindowLabel()
 	if err != nil {

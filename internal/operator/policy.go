@@ -32,7 +32,7 @@ type Policy struct {
 	Candidate *Candidate
 }
 
-// The method keys returns the verifiers of API keys.
+// Policy.keys returns the verifiers of API keys.
 func (p *Policy) keys() (all []*credential.Keys) {
 	for _, v := range p.Verifiers {
 		if keys, ok := v.(*credential.Keys); ok {
@@ -42,7 +42,7 @@ func (p *Policy) keys() (all []*credential.Keys) {
 	return all
 }
 
-// The method identifies reports whether the policy has a way to identify clients of a kind.
+// Policy.identifies reports whether the policy has a way to identify clients of a kind.
 func (p *Policy) identifies(kind string) bool {
 	kind = strings.TrimSuffix(kind, policy.HashSuffix)
 	if len(p.Document.Identify) == 0 {
@@ -71,7 +71,7 @@ func kindOf(way *policyfile.Identify) string {
 	return "ip"
 }
 
-// The method kinds returns the kinds of clients that the policy identifies, for messages.
+// Policy.kinds returns the kinds of clients that the policy identifies, for messages.
 func (p *Policy) kinds() string {
 	if len(p.Document.Identify) == 0 {
 		return "ip"
@@ -85,8 +85,8 @@ func (p *Policy) kinds() string {
 	return strings.Join(all, ", ")
 }
 
-// The method countsBy reports whether a rule of the policy counts by a dimension whose values have
-// the given kind in keys, such as "tier" or "header.x-user".
+// countsBy reports whether a rule of the policy counts by a dimension whose values have the given
+// kind in keys, such as "tier" or "header.x-user".
 func (p *Policy) countsBy(kind string) bool {
 	return slices.ContainsFunc(p.Document.Rules, func(r policyfile.Rule) bool {
 		return slices.ContainsFunc(dimensionsOf(&r), func(dimension string) bool { return valueKind(dimension) == kind })
@@ -101,8 +101,8 @@ func valueKind(dimension string) string {
 	return strings.Replace(dimension, "attr:", "attr.", 1)
 }
 
-// The function dimensionsOf returns what a rule counts by, such as "client" or "ip". A rule without
-// per counts by client.
+// dimensionsOf returns what a rule counts by, such as "client" or "ip". A rule without per counts
+// by client.
 func dimensionsOf(r *policyfile.Rule) []string {
 	if r.Per == nil {
 		return []string{"client"}
@@ -110,9 +110,9 @@ func dimensionsOf(r *policyfile.Rule) []string {
 	return *r.Per
 }
 
-// The method canCharge reports whether a request of the client can be charged to a counter of the
-// rule. A request cannot be charged if a dimension of the rule needs a property that the client
-// does not have.
+// canCharge reports whether a request of the client can be charged to a counter of the rule. A
+// request cannot be charged if a dimension of the rule needs a property that the client does not
+// have.
 func (p *Policy) canCharge(index int, who *policy.Identity, hasAddress bool) bool {
 	identified := p.identifies(who.Kind)
 	for _, dimension := range dimensionsOf(&p.Document.Rules[index]) {
@@ -138,7 +138,7 @@ func (p *Policy) canCharge(index int, who *policy.Identity, hasAddress bool) boo
 	return true
 }
 
-// The method tiers returns the tiers for which rules have limits, sorted.
+// Policy.tiers returns the tiers for which rules have limits, sorted.
 func (p *Policy) tiers() []string {
 	tiers := map[string]bool{}
 	for i := range p.Document.Rules {
@@ -152,8 +152,7 @@ func (p *Policy) tiers() []string {
 // usesTiers reports whether counters depend on the tier.
 func (p *Policy) usesTiers() bool { return len(p.tiers()) > 0 || p.countsBy("tier") }
 
-// The method mentions reports whether the policy treats clients of the tier differently from
-// others.
+// Policy.mentions reports whether the policy treats clients of the tier differently from others.
 func (p *Policy) mentions(tier string) bool {
 	d := p.Document
 	in := func(m *policyfile.Match) bool { return m != nil && slices.Contains(m.Tier, tier) }

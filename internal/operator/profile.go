@@ -48,7 +48,7 @@ func (f *Profile) Identity() policy.Identity { return f.identity }
 // Credential returns the state of the client's API key, or CredentialValid for any other client.
 func (f *Profile) Credential() policy.CredentialState { return f.state }
 
-// The method isUnknown reports whether a property cannot be known.
+// isUnknown reports whether a property cannot be known.
 func (f *Profile) isUnknown(what string) bool {
 	for _, gap := range f.Unknown {
 		if gap.What == what {
@@ -83,7 +83,7 @@ func (c *Client) In(p *Policy) (*Profile, error) {
 	return f, nil
 }
 
-// The function unknownClientError returns the error for a client that cannot exist under a policy.
+// unknownClientError returns the error for a client that cannot exist under a policy.
 func unknownClientError(c *Client, p *Policy, why string) error {
 	return &selectionError{kind: ErrNobody, text: fmt.Sprintf("there is no client %s: the policy %q %s", c, p.Ruleset.Name(), why)}
 }
@@ -140,7 +140,7 @@ type knownKey struct {
 	from     string // the name of the file, or "the directory"
 }
 
-// The method describe sets the known properties of an API key. The words must not contradict them.
+// Client.describe sets the known properties of an API key. The words must not contradict them.
 func (c *Client) describe(p *Policy, f *Profile, key *knownKey) error {
 	file := key.from
 	for _, field := range []struct {
@@ -285,7 +285,7 @@ func (c *Client) sourcesIn(p *Policy, f *Profile) {
 	f.unknown("tier", "the policy takes it from "+strings.Join(from, " or ")+" of each request; say the tier")
 }
 
-// The method unknown records that a property cannot be known, unless this is recorded already.
+// Profile.unknown records that a property cannot be known, unless this is recorded already.
 func (f *Profile) unknown(what, why string) {
 	if !f.isUnknown(what) {
 		f.Unknown = append(f.Unknown, Gap{what, why})

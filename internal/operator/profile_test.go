@@ -155,7 +155,7 @@ func TestLookKnowsTheLastToken(t *testing.T) {
 	}
 }
 
-// The function formatProfiles formats a report: the profiles, and the rules with their limits.
+// formatProfiles formats a report: the profiles, and the rules with their limits.
 func formatProfiles(r *Report) string {
 	var text []string
 	for _, f := range r.Profiles {

@@ -11,8 +11,8 @@ import (
 // failureEvery is the least time between two log lines about failures to send.
 const failureEvery = time.Minute
 
-// The type failures logs errors of the exporters. A collector that does not answer causes one every
-// few seconds.
+// failures logs errors of the exporters. A collector that does not answer causes one every few
+// seconds.
 type failures struct {
 	logger *slog.Logger
 	now    func() time.Time

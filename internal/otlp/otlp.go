@@ -129,14 +129,14 @@ const (
 	protocolHTTP = "http/protobuf"
 )
 
-// The type settings are the signals that environment variables request.
+// settings are the signals that environment variables request.
 type settings struct {
 	traces, metrics     bool
 	tracesBy, metricsBy string
 }
 
-// The function read reads the environment. A signal is sent if its exporter is otlp, or if its
-// exporter is not set and there is an endpoint for it.
+// read reads the environment. A signal is sent if its exporter is otlp, or if its exporter is not
+// set and there is an endpoint for it.
 func read(getenv func(string) string) (w settings, err error) {
 	if getenv("OTEL_SDK_DISABLED") == "true" {
 		return w, nil

@@ -16,8 +16,8 @@ import (
 	"github.com/penstock/penstock/internal/test/otlptest"
 )
 
-// The function setVariables sets environment variables, because the exporters read the environment
-// themselves. The result returns the value of a variable.
+// setVariables sets environment variables, because the exporters read the environment themselves.
+// The result returns the value of a variable.
 func setVariables(t *testing.T, variables map[string]string) func(string) string {
 	t.Helper()
 	for name, value := range variables {

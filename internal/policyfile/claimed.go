@@ -9,8 +9,7 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// The variable brackets is a replacer that removes the brackets which Envoy's attribute names may
-// contain.
+// brackets is a replacer that removes the brackets which Envoy's attribute names may contain.
 var brackets = strings.NewReplacer("[", "", "]", "")
 
 const whyClaimed = ", which clients can set"

@@ -156,8 +156,7 @@ func (d *Document) written(path string) string {
 	return path
 }
 
-// The type place is a part of the request that can contain a credential, with its field in the
-// document.
+// place is a part of the request that can contain a credential, with its field in the document.
 type place struct {
 	word string
 	from policy.CredentialSource

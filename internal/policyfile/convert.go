@@ -50,7 +50,7 @@ func (d *Document) Policy() (policy.Policy, error) {
 	return p, c.Err()
 }
 
-// The type choice is a word of the policy language with its value.
+// choice is a word of the policy language with its value.
 type choice[T any] struct {
 	word  string
 	value T
@@ -85,7 +85,7 @@ func (c *converter) problem(path, value, why, remedy string) {
 	c.Add(policy.Problem{Path: path, Value: value, Why: why, Remedy: remedy, Place: c.tree.PlaceOf(path)})
 }
 
-// The function choose returns the value for a word, or the zero value if the word is empty.
+// choose returns the value for a word, or the zero value if the word is empty.
 func choose[T any](c *converter, path, word string, among []choice[T]) (value T) {
 	if word == "" {
 		return value

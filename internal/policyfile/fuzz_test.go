@@ -17,9 +17,9 @@ func FuzzYAML(f *testing.F) { fuzz(f, YAML, "yaml") }
 func FuzzTOML(f *testing.F) { fuzz(f, TOML, "toml") }
 func FuzzJSON(f *testing.F) { fuzz(f, JSON, "json") }
 
-// The function fuzz checks that no document makes the decoder panic, that every rejection has a
-// reason, and that every accepted document is unchanged after it is marshaled and decoded again.
-// The seeds are the examples and every bad document.
+// fuzz checks that no document makes the decoder panic, that every rejection has a reason, and that
+// every accepted document is unchanged after it is marshaled and decoded again. The seeds are the
+// examples and every bad document.
 func fuzz(f *testing.F, format Format, ext string) {
 	paths, err := filepath.Glob(filepath.Join("testdata", "bad", "*."+ext))
 	if err != nil || len(paths) == 0 {

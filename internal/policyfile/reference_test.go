@@ -19,7 +19,7 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// The function reference returns the text of all pages of docs/reference.
+// reference returns the text of all pages of docs/reference.
 func reference(t *testing.T) string {
 	t.Helper()
 	pages, err := filepath.Glob(filepath.Join("..", "..", "docs", "reference", "*.md"))

@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// The function documents returns the joined text of the documents that match a pattern, such as
+// documents returns the joined text of the documents that match a pattern, such as
 // docs/reference/*.md.
 func documents(t *testing.T, pattern string) string {
 	t.Helper()
@@ -31,7 +31,7 @@ func documents(t *testing.T, pattern string) string {
 	return text.String()
 }
 
-// The function repeatFormat returns n entries separated by commas, each formatted with its number.
+// repeatFormat returns n entries separated by commas, each formatted with its number.
 func repeatFormat(n int, format string) string {
 	all := make([]string, n)
 	for i := range all {

@@ -22,10 +22,10 @@ import (
 // policyPage is the page whose examples are all run.
 const policyPage = "docs/reference/policy.md"
 
-// The type fencedBlock is an example in a document: a block between two lines of three backticks.
+// fencedBlock is an example in a document: a block between two lines of three backticks.
 type fencedBlock struct{ document, kind, text string }
 
-// The function examples returns the examples of the README and of every page of docs.
+// examples returns the examples of the README and of every page of docs.
 func examples(t *testing.T) (all []fencedBlock) {
 	t.Helper()
 	root := filepath.Join("..", "..")

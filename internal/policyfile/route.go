@@ -11,8 +11,7 @@ import (
 // linksMax is the greatest number of symbolic links on the path to a file, the same as in Linux.
 const linksMax = 40
 
-// The type route describes the path to a file: the names and folders to watch for a replacement of
-// the file.
+// route describes the path to a file: the names and folders to watch for a replacement of the file.
 type route struct {
 	names   map[string]bool // the file and every symbolic link on its path, each with its real folder
 	folders map[string]bool // these real folders
@@ -62,7 +61,7 @@ func routeTo(path string) route {
 
 func (r *route) watchName(folder, name string) { r.folders[folder], r.names[name] = true, true }
 
-// The function splitPath splits a path, and drops empty parts and dots.
+// splitPath splits a path, and drops empty parts and dots.
 func splitPath(path string) (names []string) {
 	for _, name := range strings.Split(filepath.ToSlash(path), "/") {
 		if name != "" && name != "." {

@@ -51,7 +51,7 @@ var instead = map[string]string{
 		"of jwt",
 }
 
-// The variable homes lists the parts of a document in which a misplaced field is looked up.
+// homes lists the parts of a document in which a misplaced field is looked up.
 var homes = []struct {
 	in   reflect.Type
 	name string
@@ -170,8 +170,7 @@ func remedyForBlock(path string) string {
 	}
 }
 
-// The type fieldSet holds the keys of a struct, in order and by name, with the index of the
-// struct's field.
+// fieldSet holds the keys of a struct, in order and by name, with the index of the struct's field.
 type fieldSet struct {
 	order  []string
 	fields map[string]int
@@ -201,8 +200,8 @@ func FieldsOf(t reflect.Type) map[string]int { return vocabularyOf(t).fields }
 // FieldNames returns the names of a type's fields in documents, in their order.
 func FieldNames(t reflect.Type) []string { return vocabularyOf(t).order }
 
-// The function nearestWord returns the word that was probably meant, or "": one with the same
-// beginning, or one in which at most a third of the letters differ.
+// nearestWord returns the word that was probably meant, or "": one with the same beginning, or one
+// in which at most a third of the letters differ.
 func nearestWord(word string, among []string) string {
 	best, bestDistance := "", len(word)/3+1
 	if len(word) > 32 { // longer than any known word plus the allowed distance
@@ -220,8 +219,8 @@ func nearestWord(word string, among []string) string {
 	return best
 }
 
-// The function distance returns the number of insertions, deletions, changes and swaps of adjacent
-// letters from a to b.
+// distance returns the number of insertions, deletions, changes and swaps of adjacent letters from
+// a to b.
 func distance(a, b string) int {
 	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {

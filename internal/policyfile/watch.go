@@ -17,7 +17,7 @@ import (
 	"github.com/penstock/penstock/internal/policyfile/syntax"
 )
 
-// The type pace holds the time settings of a [Watcher].
+// pace holds the time settings of a [Watcher].
 type pace struct {
 	// the file is read after this time without events, because editors write in several steps
 	quiet   time.Duration

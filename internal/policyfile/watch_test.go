@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// The variable fast is the pace of the tests. Its polling interval is so long that changes are not
-// detected by polling.
+// fast is the pace of the tests. Its polling interval is so long that changes are not detected by
+// polling.
 var fast = pace{quiet: 10 * time.Millisecond, longest: 100 * time.Millisecond, absent: 150 * time.Millisecond,
 	poll: time.Hour}
 
@@ -23,7 +23,7 @@ type watchReport struct {
 	err  error
 }
 
-// The function startWatching watches a file for the duration of a test.
+// startWatching watches a file for the duration of a test.
 func startWatching(t *testing.T, path string, pace pace) (*Watcher, chan watchReport) {
 	t.Helper()
 	reports := make(chan watchReport, 100)

@@ -122,9 +122,8 @@ func (i *Identify) UnmarshalJSON(data []byte) error { return unmarshal(data, i) 
 // UnmarshalJSON reads a match as strictly as a policy file is read. The error is [policy.Problems].
 func (m *Match) UnmarshalJSON(data []byte) error { return unmarshal(data, m) }
 
-// The function unmarshal reads one JSON value into one of the document's types. Problems have only
-// a path, because line numbers would be relative to the value rather than to the file that contains
-// it.
+// unmarshal reads one JSON value into one of the document's types. Problems have only a path,
+// because line numbers would be relative to the value rather than to the file that contains it.
 func unmarshal(data []byte, into any) error {
 	found := &syntax.Report{}
 	tree := syntax.ParseJSON("", data, found)

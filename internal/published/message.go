@@ -113,7 +113,7 @@ type header struct {
 	Signature  []byte `json:"signature"`
 }
 
-// The method named signed returns the bytes that a signature covers.
+// header.signed returns the bytes that a signature covers.
 func (h *header) signed(body []byte) []byte {
 	text := fmt.Appendf(nil, "penstock policy %d\x00%s\x00%d\x00", h.Format, h.Policy, h.Generation)
 	return append(text, body...)
@@ -122,7 +122,7 @@ func (h *header) signed(body []byte) []byte {
 // ErrTooLarge is the error for a message that is too large for its readers.
 var ErrTooLarge = errors.New("the policy is too large to be published")
 
-// The method format returns the version of the form that the message needs.
+// Message.format returns the version of the form that the message needs.
 func (m *Message) format() int {
 	if m.Candidate != nil && m.Candidate.Clients {
 		return formatVersionClients
@@ -222,7 +222,7 @@ func Open(text []byte, policy string, keys []ed25519.PublicKey) (*Message, error
 	return m, nil
 }
 
-// The method trusted reports whether one of the keys has signed the text.
+// header.trusted reports whether one of the keys has signed the text.
 func (h *header) trusted(body []byte, keys []ed25519.PublicKey) bool {
 	covered := h.signed(body)
 	for _, key := range keys {

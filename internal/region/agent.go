@@ -102,7 +102,7 @@ func (a *Agent) Arrive(now counter.Micros, id uint64, cost int64, out *Output) V
 	return Wait
 }
 
-// The method foresee asks for units before requests must wait for them.
+// Agent.foresee asks for units before requests must wait for them.
 func (a *Agent) foresee(now counter.Micros, out *Output) {
 	if a.asking || now < a.exhausted {
 		return
@@ -115,16 +115,16 @@ func (a *Agent) foresee(now counter.Micros, out *Output) {
 	}
 }
 
-// The method named horizon returns how many units requests will need before a question that is
-// asked now is answered. It allows for a round trip, for half of another as delay, and for twice
-// the standard deviation of the number.
+// Agent.horizon returns how many units requests will need before a question that is asked now is
+// answered. It allows for a round trip, for half of another as delay, and for twice the standard
+// deviation of the number.
 func (a *Agent) horizon(now counter.Micros) int64 {
 	units := a.rate.now(now) * 1.5 * float64(a.RoundTrip) / float64(counter.Second)
 	return int64(units + 2*math.Sqrt(units))
 }
 
-// The method named others returns the regions to ask: the home, and those that are known to have
-// units. A home that does not know where all units are asks every region.
+// Agent.others returns the regions to ask: the home, and those that are known to have units. A home
+// that does not know where all units are asks every region.
 func (a *Agent) others() uint8 {
 	set := a.known | 1<<a.Home
 	if a.Self == a.Home {
@@ -165,8 +165,7 @@ func (a *Agent) needed() (units int64) {
 	return units
 }
 
-// The method named message adds to a message the information about its sender that every message
-// contains.
+// Agent.message adds to a message the information about its sender that every message contains.
 func (a *Agent) message(now counter.Micros, m Message) Message {
 	m.From, m.Rate, m.Young, m.Has = a.Self, a.rate.now(now), a.rate.young(now), a.Share.units
 	return m
@@ -206,7 +205,7 @@ func (a *Agent) Receive(now counter.Micros, m Message, out *Output) {
 	}
 }
 
-// The method give sends a transfer that no region asked for, or that must be repeated.
+// Agent.give sends a transfer that no region asked for, or that must be repeated.
 func (a *Agent) give(now counter.Micros, t Transfer, out *Output) {
 	a.repeated[t.To] = now
 	out.Messages = append(out.Messages, a.message(now, Message{Kind: Gift, To: t.To, Transfer: t}))
@@ -221,8 +220,8 @@ func (a *Agent) learn(from int, has int64) {
 	}
 }
 
-// The method named answer gives the asking region units, or tells it that there are none. The home
-// forwards the question to the regions that may have units and were not asked.
+// Agent.answer gives the asking region units, or tells it that there are none. The home forwards
+// the question to the regions that may have units and were not asked.
 func (a *Agent) answer(now counter.Micros, m Message, out *Output) {
 	asked := m.Asked
 	if a.Self == a.Home {
@@ -247,10 +246,10 @@ func (a *Agent) answer(now counter.Micros, m Message, out *Output) {
 	out.Messages = append(out.Messages, a.message(now, reply))
 }
 
-// The method named gift returns how many units to give: a part of the spare ones in proportion to
-// the rates of the two regions, but at least as many as the other region's waiting requests need. A
-// region that is short of units itself gives only what makes the two shares proportional to the
-// rates. Otherwise two regions that are both short would pass the same units back and forth.
+// Agent.gift returns how many units to give: a part of the spare ones in proportion to the rates of
+// the two regions, but at least as many as the other region's waiting requests need. A region that
+// is short of units itself gives only what makes the two shares proportional to the rates.
+// Otherwise two regions that are both short would pass the same units back and forth.
 func (a *Agent) gift(now counter.Micros, m Message) int64 {
 	if len(a.waiting) > 0 {
 		return 0
@@ -285,7 +284,7 @@ func (a *Agent) nothingFor() counter.Micros {
 	return min(most, max(a.RoundTrip, window/50))
 }
 
-// The method hear handles an answer to the last question.
+// Agent.hear handles an answer to the last question.
 func (a *Agent) hear(now counter.Micros, m Message, out *Output) {
 	if a.asking && m.Question == a.question {
 		a.answered |= 1 << m.From
@@ -306,7 +305,7 @@ func (a *Agent) hear(now counter.Micros, m Message, out *Output) {
 	}
 }
 
-// The method serve admits waiting requests in their order, as far as the share suffices.
+// Agent.serve admits waiting requests in their order, as far as the share suffices.
 func (a *Agent) serve(now counter.Micros, out *Output) {
 	served := 0
 	for _, w := range a.waiting {
@@ -319,9 +318,9 @@ func (a *Agent) serve(now counter.Micros, out *Output) {
 	a.waiting = a.waiting[served:]
 }
 
-// The method settle is called when all regions have answered. It denies the waiting requests. But
-// if a region has given units, it asks again: the units did not suffice because more requests
-// arrived meanwhile.
+// Agent.settle is called when all regions have answered. It denies the waiting requests. But if a
+// region has given units, it asks again: the units did not suffice because more requests arrived
+// meanwhile.
 func (a *Agent) settle(now counter.Micros, out *Output) {
 	if a.gained {
 		a.ask(now, out)
@@ -330,8 +329,7 @@ func (a *Agent) settle(now counter.Micros, out *Output) {
 	a.deny(now, out)
 }
 
-// The method deny denies the waiting requests, and those that arrive until other regions may have
-// units.
+// Agent.deny denies the waiting requests, and those that arrive until other regions may have units.
 func (a *Agent) deny(now counter.Micros, out *Output) {
 	for _, w := range a.waiting {
 		out.Denied = append(out.Denied, w.id)

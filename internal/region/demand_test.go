@@ -41,7 +41,7 @@ func (d *demands) exchange() (messages int64, arrive func()) {
 	}
 }
 
-// The function byDemand returns a rival that decides by the rates of arrivals in all regions.
+// byDemand returns a rival that decides by the rates of arrivals in all regions.
 func byDemand(name string, s scene, decide func(d *demands, now counter.Micros, region int, cost int64) bool) rival {
 	d := &demands{arrived: make([]int64, s.regions), own: make([]float64, s.regions)}
 	return rival{name: name, every: demandEvery, exchange: d.exchange,
@@ -66,9 +66,9 @@ func randomDrops(s scene) rival {
 	})
 }
 
-// The function globalBuckets gives each region a token bucket with the rate of the whole limit and
-// a size of a tenth of a second. The estimated arrivals in the other regions take units from it,
-// too, at random moments.
+// globalBuckets gives each region a token bucket with the rate of the whole limit and a size of a
+// tenth of a second. The estimated arrivals in the other regions take units from it, too, at random
+// moments.
 func globalBuckets(s scene) rival {
 	rng := rand.New(rand.NewPCG(1, 4))
 	rate := float64(s.limit.Count()) / float64(s.limit.Window())

@@ -15,7 +15,7 @@ type Count struct {
 	Current, Previous int64
 }
 
-// The method named at returns the count as of a window that begins at start.
+// Count.at returns the count as of a window that begins at start.
 func (c Count) at(start, window counter.Micros) Count {
 	switch {
 	case c.Start >= start:

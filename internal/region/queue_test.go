@@ -79,8 +79,8 @@ func (q *eventQueue) pop() event {
 	return first
 }
 
-// The function mergeUses merges two lists that are sorted by their instants. A clock goes back only
-// if a mistake restores an old share; the function over then sorts the merged list.
+// mergeUses merges two lists that are sorted by their instants. A clock goes back only if a mistake
+// restores an old share; the function over then sorts the merged list.
 func mergeUses(a, b []use) []use {
 	if len(a) == 0 {
 		return b

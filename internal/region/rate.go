@@ -24,11 +24,10 @@ func (r *rate) add(now counter.Micros, units int64) {
 	r.at = max(r.at, now)
 }
 
-// The method named now returns the estimate at an instant.
+// rate.now returns the estimate at an instant.
 func (r *rate) now(now counter.Micros) float64 {
 	return r.perSecond * math.Exp(-float64(max(0, now-r.at))/float64(r.span))
 }
 
-// The method named young reports whether requests have arrived for less time than the estimate
-// needs.
+// rate.young reports whether requests have arrived for less time than the estimate needs.
 func (r *rate) young(now counter.Micros) bool { return r.since == 0 || now-r.since < r.span }

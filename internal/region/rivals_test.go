@@ -96,9 +96,9 @@ func mustShare(limit counter.Limit, self int) Share {
 	return share
 }
 
-// The method play decides each request of a scene, and returns the figures and the admitted
-// requests. Here, a request that would wait is decided at once, so only the fraction of such
-// requests is measured.
+// rival.play decides each request of a scene, and returns the figures and the admitted requests.
+// Here, a request that would wait is decided at once, so only the fraction of such requests is
+// measured.
 func (r rival) play(s scene, seed uint64) (figures, []use) {
 	next := s.traffic.Start(s.limit, s.regions, regiontest.Rand(seed))
 	var f figures

@@ -93,9 +93,9 @@ func (s *Share) Spare(now counter.Micros) int64 {
 	return max(0, s.decide(counter.OpLook, 0).Remaining-s.fraction())
 }
 
-// The method named fraction returns 1 if a sliding window counts a part of the previous window, and
-// otherwise 0. A single counter rounds this part down once, but the shares round it down once in
-// each region. So a region keeps a unit unused unless it has the whole limit.
+// Share.fraction returns 1 if a sliding window counts a part of the previous window, and otherwise
+// 0. A single counter rounds this part down once, but the shares round it down once in each region.
+// So a region keeps a unit unused unless it has the whole limit.
 func (s *Share) fraction() int64 {
 	if s.whole.Algorithm() != counter.SlidingWindow || s.units == s.whole.Capacity() {
 		return 0
@@ -195,8 +195,8 @@ func (s *Share) Moving() (units int64) {
 	return units
 }
 
-// The method advance moves the share's clock, which never goes back, and adds the units that may be
-// used now.
+// Share.advance moves the share's clock, which never goes back, and adds the units that may be used
+// now.
 func (s *Share) advance(now counter.Micros) {
 	s.clock = max(s.clock, now)
 	for i := range s.early {
@@ -207,8 +207,8 @@ func (s *Share) advance(now counter.Micros) {
 	}
 }
 
-// The method resize changes the number of units of this region. Before that, it brings the counter
-// up to date under the old share.
+// Share.resize changes the number of units of this region. Before that, it brings the counter up to
+// date under the old share.
 func (s *Share) resize(units int64) {
 	s.refill()
 	s.units = units
@@ -217,7 +217,7 @@ func (s *Share) resize(units int64) {
 	}
 }
 
-// The method refill brings a token bucket up to date with the rate of the present share.
+// Share.refill brings a token bucket up to date with the rate of the present share.
 func (s *Share) refill() {
 	if s.units == 0 || s.whole.Algorithm() != counter.TokenBucket || s.slots[0].State.At == 0 {
 		return
@@ -277,7 +277,7 @@ func tooSlow(limit *counter.Limit) bool {
 	return high > mostHigh || high == mostHigh && low > mostLow
 }
 
-// The method decide performs one operation on the counter at the share's clock.
+// Share.decide performs one operation on the counter at the share's clock.
 func (s *Share) decide(op counter.Op, cost int64) counter.Result {
 	if s.units == 0 {
 		return counter.Result{At: s.clock, Denied: cost > 0, Wait: counter.Never}

@@ -95,7 +95,7 @@ func newWorld(s scene, seed uint64) *world {
 	return w
 }
 
-// The method start starts an agent that has nothing but the share of its region.
+// world.start starts an agent that has nothing but the share of its region.
 func (w *world) start(region, home int) {
 	p := w.places[region]
 	settings := Settings{Regions: w.regions, Self: region, Home: home, RoundTrip: w.roundTrip}
@@ -107,7 +107,7 @@ func (w *world) after(d counter.Micros, do func()) {
 	w.events.push(event{moment: moment{at: w.now + d, order: w.serial}, do: do})
 }
 
-// The method play runs the scene to its end and returns its figures.
+// world.play runs the scene to its end and returns its figures.
 func (w *world) play(seed uint64) *figures {
 	w.arrives.next = w.traffic.Start(w.limit, w.regions, regiontest.Rand(seed))
 	w.arrive()
@@ -116,7 +116,7 @@ func (w *world) play(seed uint64) *figures {
 	return &w.figures
 }
 
-// The method arrive schedules the next request of the traffic.
+// world.arrive schedules the next request of the traffic.
 func (w *world) arrive() {
 	a := &w.arrives
 	var at counter.Micros
@@ -128,8 +128,7 @@ func (w *world) arrive() {
 	a.moment = moment{at: begins + at, order: w.serial}
 }
 
-// The method run executes the scheduled events until all waiting requests of the scene must be
-// decided.
+// world.run executes the scheduled events until all waiting requests of the scene must be decided.
 func (w *world) run() {
 	for w.now < begins+w.lasts+20*w.roundTrip {
 		switch a := &w.arrives; {
@@ -175,7 +174,7 @@ func (w *world) admit(p *place, cost int64) {
 	p.uses = append(p.uses, use{at: p.share.clock, units: cost})
 }
 
-// The method named output returns an empty output for a call of an agent, which carryOut reads.
+// world.output returns an empty output for a call of an agent, which carryOut reads.
 func (w *world) output() *Output {
 	o := &w.out
 	o.Messages, o.Admitted, o.Denied, o.Unanswered = o.Messages[:0], o.Admitted[:0], o.Denied[:0], o.Unanswered[:0]
@@ -216,8 +215,8 @@ func (w *world) tick(region int) {
 	w.carryOut(region)
 }
 
-// The method send delivers a message after half a round trip, with a tenth of jitter, unless a
-// fault changes that.
+// world.send delivers a message after half a round trip, with a tenth of jitter, unless a fault
+// changes that.
 func (w *world) send(from int, m Message) {
 	w.figures.messages++
 	for copies := 1; copies > 0; copies-- {
@@ -319,8 +318,7 @@ func (w *world) killAgent() {
 	}
 }
 
-// The method named units returns the units of all shares and of all transfers that have not been
-// applied.
+// world.units returns the units of all shares and of all transfers that have not been applied.
 func (w *world) units() (units int64) {
 	for _, p := range w.places {
 		units += p.share.units

@@ -15,7 +15,7 @@ import (
 // countsMax is the number of counts.
 const countsMax = 1024
 
-// The variable process is the random key of this process.
+// process is the random key of this process.
 var process = maphash.MakeSeed()
 
 // Number returns a hash of a source of requests, such as the Source of a counter.Check. The

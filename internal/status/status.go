@@ -137,7 +137,7 @@ func (a *Answer) addPage(p *core.Plan, before int) {
 	}
 }
 
-// The method include adds the result of another shard of the same limit.
+// Limit.include adds the result of another shard of the same limit.
 func (l *Limit) include(other *Limit) {
 	l.Remaining += other.Remaining
 	l.Reset, l.RetryAfter = max(l.Reset, other.Reset), min(l.RetryAfter, other.RetryAfter)

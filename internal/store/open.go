@@ -143,7 +143,7 @@ func waitMax(redis *redisstore.Store, o *redisstore.Options) time.Duration {
 	return redis.Patience() + cmp.Or(o.Timeout, redisstore.TimeoutDefault)
 }
 
-// The function agency returns the functions that reach the region's agents.
+// agency returns the functions that reach the region's agents.
 func agency(redis *redisstore.Store) regionstore.Agency {
 	return regionstore.Agency{
 		Publish: func(ctx context.Context, message []byte) (int64, error) {

@@ -17,7 +17,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The function take charges one unit of a limit and returns the result.
+// take charges one unit of a limit and returns the result.
 func take(t *testing.T, in counter.Store, limit string, onError counter.OnError) (counter.Result, error) {
 	t.Helper()
 	l, err := counter.ParseLimit(limit)

@@ -35,8 +35,8 @@ func admits(t *testing.T, in *store.Store, n int, key, limit string, onError cou
 	return admitted
 }
 
-// The function timed returns options of a store with a given timeout, so that the settings of two
-// stores can differ.
+// timed returns options of a store with a given timeout, so that the settings of two stores can
+// differ.
 func timed(pool *store.Pool, url string, timeout time.Duration) store.Options {
 	return store.Options{Pool: pool, Redis: &redisstore.Options{URL: url, Timeout: timeout}}
 }

@@ -108,7 +108,7 @@ func (s *Settings) Fill(replace func(text string, escape func(string) string) (s
 	return problems
 }
 
-// The function escapeUserinfo escapes a user or a password for a URL.
+// escapeUserinfo escapes a user or a password for a URL.
 func escapeUserinfo(value string) string {
 	return strings.ReplaceAll(url.QueryEscape(value), "+", "%20")
 }

@@ -30,7 +30,7 @@ const nameBytesMax = len(byteOrderMark) + len("data") + 1
 
 const byteOrderMark = "\uFEFF"
 
-// The method write parses the next piece of the stream.
+// eventReader.write parses the next piece of the stream.
 func (e *eventReader) write(piece []byte) {
 	for len(piece) > 0 {
 		c := piece[0]
@@ -99,7 +99,7 @@ func (e *eventReader) beginData() {
 	e.begun = true
 }
 
-// The method data parses the next piece of the event's document.
+// eventReader.data parses the next piece of the event's document.
 func (e *eventReader) data(piece []byte) {
 	if e.size += len(piece); e.size <= documentBytesMax {
 		e.t.scan.write(piece)
@@ -126,6 +126,6 @@ func (e *eventReader) endEvent() {
 	e.begun, e.size = false, 0
 }
 
-// The method end ends the stream. An event that is not followed by an empty line counts if its
+// eventReader.end ends the stream. An event that is not followed by an empty line counts if its
 // document is complete, because some servers omit that line.
 func (e *eventReader) end() { e.endEvent() }

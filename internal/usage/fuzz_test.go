@@ -63,7 +63,7 @@ func eventsOracle(body, path string) (value string, ok bool) {
 	return value, ok
 }
 
-// The function depth returns the number of brackets that body opens, including those in strings.
+// depth returns the number of brackets that body opens, including those in strings.
 func depth(body string) int { return strings.Count(body, "[") + strings.Count(body, "{") }
 
 // FuzzTap compares the tap with the oracle, for any body in any chunks.

@@ -34,7 +34,7 @@ type keptShare struct {
 	source *atomic.Int64 // nil if the source is not known
 }
 
-// The method countFor sets the source of the tap's bytes; 0 if it is unknown. It must be called
+// countFor sets the source of the tap's bytes; 0 if it is unknown. It must be called
 // before the tap keeps any bytes.
 func (k *keptShare) countFor(source uint32) {
 	if source != 0 {
@@ -42,7 +42,7 @@ func (k *keptShare) countFor(source uint32) {
 	}
 }
 
-// The method grow counts the bytes of a compressed body, and reports whether there is room for
+// keptShare.grow counts the bytes of a compressed body, and reports whether there is room for
 // them.
 func (k *keptShare) grow(bytes int) bool {
 	more := int64(bytes-freeBytes) - k.bytes
@@ -57,7 +57,7 @@ func (k *keptShare) grow(bytes int) bool {
 	return room
 }
 
-// The method end gives the tap's part back.
+// keptShare.end gives the tap's part back.
 func (k *keptShare) end() {
 	allBytes.Add(-k.bytes)
 	if k.source != nil {

@@ -8,11 +8,11 @@ import (
 	"unicode/utf8"
 )
 
-// The constant escapes lists, in pairs, each letter after a backslash and the character that it
+// escapes lists, in pairs, each letter after a backslash and the character that it
 // stands for.
 const escapes = "\"\"\\\\//b\bf\fn\nr\rt\t"
 
-// The function unescapeName returns a member's name, written without its quotes, with its escapes
+// unescapeName returns a member's name, written without its quotes, with its escapes
 // decoded. The scanner has checked that the escapes are complete. Invalid text, such as half a
 // surrogate pair, becomes U+FFFD, as everywhere in Go.
 func unescapeName(written []byte) string {

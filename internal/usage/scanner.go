@@ -103,7 +103,7 @@ func indexOf(name string) (index int) {
 	return index
 }
 
-// The method reset begins another document.
+// scanner.reset begins another document.
 func (s *scanner) reset() {
 	s.state, s.stack = stateValue, s.stack[:0]
 	for i := range s.paths {
@@ -112,7 +112,7 @@ func (s *scanner) reset() {
 	}
 }
 
-// The method isComplete reports whether a complete document was written.
+// isComplete reports whether a complete document was written.
 func (s *scanner) isComplete() bool {
 	if len(s.stack) == 0 && s.numberMayEnd() {
 		s.endNumber()
@@ -120,7 +120,7 @@ func (s *scanner) isComplete() bool {
 	return s.state == stateEnd
 }
 
-// The method write parses the next piece of the document.
+// scanner.write parses the next piece of the document.
 func (s *scanner) write(piece []byte) {
 	for i := 0; i < len(piece) && s.state < stateBroken; i++ {
 		if s.state == stateString {
@@ -145,7 +145,7 @@ func plainBytes(piece []byte) int {
 	return len(piece)
 }
 
-// The method step reads a byte.
+// scanner.step reads a byte.
 func (s *scanner) step(c byte) {
 	switch {
 	case s.state == stateString || s.state == stateEscape || s.state == stateHex:
@@ -167,7 +167,7 @@ func (s *scanner) step(c byte) {
 	}
 }
 
-// The method structure parses a byte between values, or the first byte of a value.
+// scanner.structure parses a byte between values, or the first byte of a value.
 func (s *scanner) structure(c byte) {
 	switch s.state {
 	case stateFirstItem:
@@ -199,7 +199,7 @@ func (s *scanner) structure(c byte) {
 	}
 }
 
-// The method next reads a byte that follows a value in a container.
+// scanner.next reads a byte that follows a value in a container.
 func (s *scanner) next(c byte) {
 	top := &s.stack[len(s.stack)-1]
 	switch {
@@ -214,7 +214,7 @@ func (s *scanner) next(c byte) {
 	}
 }
 
-// The method begin reads the first byte of a value.
+// scanner.begin reads the first byte of a value.
 func (s *scanner) begin(c byte) {
 	if depth := len(s.stack); depth > 0 && s.stack[depth-1].list {
 		s.enterItem()
@@ -301,7 +301,7 @@ func (s *scanner) enterMember() {
 	s.enter(func(p *part) bool { return p.name == name })
 }
 
-// The method enter records which paths lead to the next value of the innermost container. Numbers
+// scanner.enter records which paths lead to the next value of the innermost container. Numbers
 // found earlier at or below that position no longer count.
 func (s *scanner) enter(is func(p *part) bool) {
 	depth := len(s.stack)

@@ -36,14 +36,14 @@ type Tap struct {
 	results  []result
 }
 
-// The type result is the number found at one path.
+// result is the number found at one path.
 type result struct {
 	path  string
 	value string
 	found bool
 }
 
-// The type coding is how a body is compressed.
+// coding is how a body is compressed.
 type coding uint8
 
 const (
@@ -141,7 +141,7 @@ func (t *Tap) GiveUp() {
 	t.Close()
 }
 
-// The method readPlain reads the next piece of the decompressed body.
+// readPlain reads the next piece of the decompressed body.
 func (t *Tap) readPlain(piece []byte) {
 	if t.events != nil {
 		t.events.write(piece)
@@ -184,7 +184,7 @@ func (t *Tap) JSON(path string) (value string, ok bool) {
 	return "", false
 }
 
-// The method end reads the remaining data when the body ends.
+// Tap.end reads the remaining data when the body ends.
 func (t *Tap) end() {
 	if t.ended {
 		return
@@ -220,7 +220,7 @@ func (t *Tap) endDocument() {
 	t.scan.reset()
 }
 
-// The method inflate reads the kept body, up to the limit. A broken body is read up to the error,
+// Tap.inflate reads the kept body, up to the limit. A broken body is read up to the error,
 // like one that was cut short.
 func (t *Tap) inflate() {
 	total := 0

@@ -20,7 +20,7 @@ const (
 	tokens   = "usage.total_tokens"
 )
 
-// The function read returns the number that a tap finds in a body that is written in chunks of n
+// read returns the number that a tap finds in a body that is written in chunks of n
 // bytes.
 func read(t *testing.T, body, contentType, encoding string, n int, path string) (string, bool) {
 	t.Helper()

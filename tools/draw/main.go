@@ -27,7 +27,7 @@ import (
 // or the figures of a table, need no marks.
 const wordsMin = 4
 
-// The variable word matches a word of a sentence, as opposed to a figure.
+// word matches a word of a sentence, as opposed to a figure.
 var word = regexp.MustCompile(`[A-Za-z]{2,}`)
 
 // sentence is one sentence with its place.
@@ -49,7 +49,7 @@ func main() {
 	}
 }
 
-// The function run prints the sentences of one draw.
+// run prints the sentences of one draw.
 func run(root string, seed uint64, comments, docs int) error {
 	inComments, inDocs, err := read(root)
 	if err != nil {
@@ -68,7 +68,7 @@ func run(root string, seed uint64, comments, docs int) error {
 	return out.Flush()
 }
 
-// The function draw returns n of the sentences, in random order.
+// draw returns n of the sentences, in random order.
 func draw(from []sentence, seed uint64, n int) []sentence {
 	all := slices.Clone(from)
 	slices.SortFunc(all, func(a, b sentence) int {
@@ -79,8 +79,7 @@ func draw(from []sentence, seed uint64, n int) []sentence {
 	return all[:min(n, len(all))]
 }
 
-// The function read returns the sentences in the comments of Go and Lua files, and those in
-// Markdown files.
+// read returns the sentences in the comments of Go and Lua files, and those in Markdown files.
 func read(root string) (comments, docs []sentence, err error) {
 	err = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -153,8 +152,8 @@ func luaComments(path string) ([]sentence, error) {
 	})
 }
 
-// The function paragraphs returns the paragraphs, list items and cells of a Markdown file, without
-// headings, code and generated sections.
+// paragraphs returns the paragraphs, list items and cells of a Markdown file, without headings,
+// code and generated sections.
 func paragraphs(path string) (blocks []sentence, err error) {
 	code, generated := false, false // generated until the end of the section that a program writes
 	return linesOf(path, func(line string) string {
@@ -195,8 +194,7 @@ func linesOf(path string, text func(line string) string) ([]sentence, error) {
 	return joined(lines, 1), nil
 }
 
-// The function joined returns the paragraphs of lines. The argument first is the number of the
-// first line.
+// joined returns the paragraphs of lines. The argument first is the number of the first line.
 func joined(lines []string, first int) (blocks []sentence) {
 	open := false
 	for i, line := range lines {
@@ -224,7 +222,7 @@ func joined(lines []string, first int) (blocks []sentence) {
 // sentence.
 var sentenceEnd = regexp.MustCompile("[.!?][)*`]* +([A-Z\\[`*(\"])")
 
-// The function split returns the sentences of a paragraph, without those that are too short.
+// split returns the sentences of a paragraph, without those that are too short.
 func split(block sentence) (all []sentence) {
 	rest := block.text
 	for rest != "" {

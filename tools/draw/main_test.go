@@ -47,7 +47,7 @@ func TestDraw(t *testing.T) {
 	}
 }
 
-// The function texts returns the texts of sentences.
+// texts returns the texts of sentences.
 func texts(all []sentence) (texts []string) {
 	for _, s := range all {
 		texts = append(texts, s.text)

@@ -40,7 +40,7 @@ type Entry struct {
 	until  counter.Micros
 }
 
-// The type link is a node in the list of entries that name a client: an entry, and the index of the
+// link is a node in the list of entries that name a client: an entry, and the index of the
 // next link. The index 0 ends the list.
 type link struct{ entry, next int32 }
 

@@ -249,7 +249,7 @@ func (cl *Client) QueryValue(query, name string) (value string, state policy.Cre
 	return cl.textSince(mark), policy.CredentialValid
 }
 
-// The function isEncodedName reports whether the text, decoded as form data, is the name.
+// isEncodedName reports whether the text, decoded as form data, is the name.
 func isEncodedName(text, name string) bool {
 	for text != "" && name != "" {
 		c, size := formByte(text)

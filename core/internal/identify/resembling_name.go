@@ -8,7 +8,7 @@ import "strings"
 // malformed. If such a credential counted as absent, on_invalid would not apply to it, and the
 // upstream would see a client that Penstock does not see.
 
-// The function resemblesName reports whether some servers read the text as the name. Such servers
+// resemblesName reports whether some servers read the text as the name. Such servers
 // drop surrounding characters, ignore case (ASP.NET), replace ".", " " or "[" by "_" (PHP), or read
 // an element of a list (PHP, Express). Cookies that differ in case are different cookies.
 //
@@ -28,7 +28,7 @@ func resemblesName(text, name string, anyCase bool) bool {
 	return len(inner) < len(text) && beginsWithName(inner, name, anyCase)
 }
 
-// The function beginsWithName reports whether the text is the name, or the name followed by
+// beginsWithName reports whether the text is the name, or the name followed by
 // padding, an index of a list or a zero byte.
 func beginsWithName(text, name string, anyCase bool) bool {
 	for text != "" {

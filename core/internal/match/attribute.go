@@ -22,7 +22,7 @@ type attrCondition struct {
 	many   *globSet // of values; nil for few
 }
 
-// The type glob is a text with stars, split at the stars. Each star matches any run of bytes,
+// glob is a text with stars, split at the stars. Each star matches any run of bytes,
 // including an empty one. A glob without a star is one piece.
 type glob []string
 

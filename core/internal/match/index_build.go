@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// The type place is an entry of the index under which a condition can be found. A condition that is
+// place is an entry of the index under which a condition can be found. A condition that is
 // indexed by one of its parts is listed in all places of that part.
 type place struct {
 	part   partSet

@@ -57,7 +57,7 @@ func TestMatcherAgreesWithConditions(t *testing.T) {
 	}
 }
 
-// The function differing formats the matches that are in only one of the lists.
+// differing formats the matches that are in only one of the lists.
 func differing(matches []policy.Match, want, found []int32) string {
 	var b strings.Builder
 	for i := range matches {

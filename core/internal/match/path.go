@@ -428,7 +428,7 @@ func appendValid(dst []byte, sent string) []byte {
 // shortenedMax is the greatest number of texts that shorten stores.
 const shortenedMax = 12
 
-// The function shorten stores what remains of a path, which is given as it was sent, for servers
+// shorten stores what remains of a path, which is given as it was sent, for servers
 // that drop parts of it before they read it:
 //
 //   - the bytes that are not UTF-8, so /adm%FFin means /admin. Programs in Python that decode a
@@ -480,7 +480,7 @@ func isEscape(s string, i int, c byte) bool {
 	return ok && b == c
 }
 
-// The function growBytes returns dst with room for n more bytes.
+// growBytes returns dst with room for n more bytes.
 //
 //go:noinline
 func growBytes(dst []byte, n int) []byte {

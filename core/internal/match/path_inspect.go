@@ -49,7 +49,7 @@ var byteClasses = func() (table [256]byteClass) {
 	return table
 }()
 
-// The function scan returns the classes of the bytes of a text and, as the result pairs, those of
+// scan returns the classes of the bytes of a text and, as the result pairs, those of
 // pairs of adjacent bytes. The second byte of a pair has the pair's class, and the first byte has
 // the class one bit below it.
 func scan(text string) (seen, pairs byteClass) {

@@ -144,7 +144,7 @@ func allReadings(want []string, p, sent string) []string {
 // The expression semicolons matches a semicolon, escaped or not.
 var semicolons = regexp.MustCompile(`;|%3[Bb]`)
 
-// The function shortened returns what remains of a path as it was sent, for each combination of the
+// shortened returns what remains of a path as it was sent, for each combination of the
 // parts that servers drop.
 func shortened(sent string) (texts []string) {
 	for _, valid := range []string{sent, withoutInvalid(sent)} {

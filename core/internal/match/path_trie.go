@@ -221,7 +221,7 @@ type pathSearch struct {
 	seen      stamps
 }
 
-// The type stamps is a set of numbers that can be cleared in constant time.
+// stamps is a set of numbers that can be cleared in constant time.
 type stamps struct {
 	round uint32
 	marks []uint32 // the round in which each number was last marked

@@ -28,7 +28,7 @@ const (
 	segmentMany                       // any number of segments, including none
 )
 
-// The type segment is the part of a pattern between two slashes.
+// segment is the part of a pattern between two slashes.
 type segment struct {
 	kind segmentKind
 	// of a literal or a prefix: the text as appendDecoded decodes it, folded unless the pattern is

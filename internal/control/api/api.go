@@ -67,9 +67,9 @@ type API struct {
 	mux        *http.ServeMux
 }
 
-// The function init requires that bodies spell the names of fields exactly as the document does.
-// Package encoding/json ignores upper and lower case. So a body with two spellings of a name could
-// pass the validation with one value and be used with the other.
+// init requires that bodies spell the names of fields exactly as the document does. Package
+// encoding/json ignores upper and lower case. So a body with two spellings of a name could pass the
+// validation with one value and be used with the other.
 func init() { huma.ValidateStrictCasing = true }
 
 // New returns the handler.
@@ -162,8 +162,8 @@ const (
 	nodesKey = "nodes"
 )
 
-// The function operation returns the description of an operation. Each operation may also answer
-// 401, 403, 422, 429 and 503. An operation with a body may also answer 400, 408, 413 and 415.
+// operation returns the description of an operation. Each operation may also answer 401, 403, 422,
+// 429 and 503. An operation with a body may also answer 400, 408, 413 and 415.
 func operation(method, path, id, summary string, role ledger.Role, statuses ...int) huma.Operation {
 	statuses = append(statuses, http.StatusUnauthorized, http.StatusForbidden, http.StatusUnprocessableEntity, http.StatusTooManyRequests,
 		http.StatusServiceUnavailable)
@@ -254,7 +254,7 @@ func (a *API) databaseMessage(err error) string {
 	return "the database does not answer; proxies continue with the records that they have; try again"
 }
 
-// The method named problem returns the answer to an error of the ledger.
+// API.problem returns the answer to an error of the ledger.
 func (a *API) problem(err error) error {
 	invalid, problems := (*ledger.Invalid)(nil), policy.Problems(nil)
 	switch {

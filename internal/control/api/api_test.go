@@ -94,7 +94,7 @@ type answer struct {
 	body   string
 }
 
-// The method ask sends a request with the token of a role and a body of JSON.
+// served.ask sends a request with the token of a role and a body of JSON.
 func (s *served) ask(role ledger.Role, method, path, body string, header ...string) answer {
 	s.t.Helper()
 	for {
@@ -105,7 +105,7 @@ func (s *served) ask(role ledger.Role, method, path, body string, header ...stri
 	}
 }
 
-// The method send is like ask, with any HTTP client and any token.
+// served.send is like ask, with any HTTP client and any token.
 func (s *served) send(by *http.Client, token, method, path, body string, header ...string) answer {
 	s.t.Helper()
 	r, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, strings.NewReader(body))
@@ -147,7 +147,7 @@ func (s *served) checkAnswer(a answer, status int, texts ...string) answer {
 	return a
 }
 
-// The method named described compares an answer with the document.
+// served.described compares an answer with the document.
 func (s *served) described(method, path string, a answer) {
 	s.t.Helper()
 	r := httptest.NewRequest(method, path, http.NoBody)

@@ -39,7 +39,7 @@ func (*Conditions) Resolve(ctx huma.Context) (problems []error) {
 	return problems
 }
 
-// The method require returns the condition in the header fields.
+// Conditions.require returns the condition in the header fields.
 func (c Conditions) require() (require ledger.If, err error) {
 	if c.IfNoneMatch != "" && c.IfNoneMatch != "*" {
 		return require, headerError("If-None-Match", c.IfNoneMatch, "write *, or leave it out")

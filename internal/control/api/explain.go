@@ -76,7 +76,7 @@ func (a *API) explainOperations() {
 	huma.Register(a.huma, remaining, a.remaining)
 }
 
-// The method explain explains a request under a revision of a policy.
+// API.explain explains a request under a revision of a policy.
 func (a *API) explain(ctx context.Context, in *explainRequest) (*explanationAnswer, error) {
 	revision, err := a.explained(ctx, in.Policy, in.Body.Revision)
 	if err != nil {
@@ -122,7 +122,7 @@ func (a *API) explain(ctx context.Context, in *explainRequest) (*explanationAnsw
 	return answer, nil
 }
 
-// The method named explained returns a revision of a policy; 0 stands for the one in force.
+// API.explained returns a revision of a policy; 0 stands for the one in force.
 func (a *API) explained(ctx context.Context, name string, revision int64) (*ledger.Revision, error) {
 	if revision == 0 {
 		p, err := a.o.Ledger.Policy(ctx, name)
@@ -144,7 +144,7 @@ func documentOf(r *ledger.Revision) *policyfile.Document {
 // methodForm matches the methods that RFC 9110 allows, which are tokens.
 var methodForm = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
 
-// The method read returns the described request.
+// explainRequest.read returns the described request.
 func (in *explainRequest) read() (*explain.Request, error) {
 	if !methodForm.MatchString(in.Body.Method) {
 		return nil, invalidField("method", in.Body.Method, "no server accepts this method: write for example GET")

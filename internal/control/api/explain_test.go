@@ -33,7 +33,7 @@ func serveWithCounters(t *testing.T) (*served, *redistest.Server, counter.Store)
 	return serve(t, func(o *Options) { o.Regions = []Region{{Counters: store}} }), redis, store
 }
 
-// The method named explained puts a policy in force, with records of clients, a network and a key.
+// served.explained puts a policy in force, with records of clients, a network and a key.
 func (s *served) explained() (key string) {
 	s.t.Helper()
 	s.checkAnswer(s.ask(ledger.Editor, "PUT", "/v1/policies/limits", `{"format":"yaml","text":"`+explainedPolicy+`",`+reason+`}`, "If-None-Match", "*"), 200)

@@ -34,7 +34,7 @@ func newExplaining() *explaining {
 		seed: maphash.MakeSeed(), callers: sources.New()}
 }
 
-// The method enter waits until an explanation may be made. The caller must call leave when the
+// explaining.enter waits until an explanation may be made. The caller must call leave when the
 // explanation is done. An error is the answer to the request.
 func (e *explaining) enter(ctx context.Context) (leave func(), err error) {
 	dequeue, ok := e.enqueue(callerOf(ctx).actor.Name)

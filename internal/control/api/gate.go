@@ -76,8 +76,7 @@ var (
 	errFailures = &refusal{http.StatusTooManyRequests, "too many invalid tokens came from this address; try again"}
 )
 
-// The method enter returns the caller of a request, and a function that ends the turn of the
-// request.
+// gate.enter returns the caller of a request, and a function that ends the turn of the request.
 func (g *gate) enter(r *http.Request) (by requester, leave func(), no *refusal) {
 	authorization := r.Header.Get("Authorization")
 	if authorization == "" {
@@ -139,7 +138,7 @@ func (g *gate) countOf(hash [sha256.Size]byte) sources.Source {
 	return g.byToken.Of(binary.BigEndian.Uint64(hash[:]))
 }
 
-// The method named turn takes a turn, and for a request of a node also one of the turns of nodes.
+// gate.turn takes a turn, and for a request of a node also one of the turns of nodes.
 func (g *gate) turn(node bool) (leave func(), no *refusal) {
 	if node {
 		select {
@@ -185,7 +184,7 @@ func (g *gate) remember(hash [sha256.Size]byte, valid bool) {
 	g.known[hash] = struct{}{}
 }
 
-// The method check identifies a caller whose token is not known.
+// gate.check identifies a caller whose token is not known.
 func (g *gate) check(r *http.Request, authorization string) (by requester, no *refusal) {
 	origin, no := g.wait(originOf(r))
 	if no != nil {
@@ -224,8 +223,8 @@ func originOf(r *http.Request) netip.Prefix {
 // Callers over a Unix socket have another network, so they do not share this bound.
 var everyone = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 
-// The method named wait notes a caller that waits for a check, and returns the value that counts
-// the caller's failures.
+// gate.wait notes a caller that waits for a check, and returns the value that counts the caller's
+// failures.
 func (g *gate) wait(from netip.Prefix) (*failures, *refusal) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -22,8 +22,8 @@ type People interface {
 // personTime bounds how long a token waits for a processor while others are verified.
 const personTime = 500 * counter.Millisecond
 
-// The method named person returns the caller who has sent a token of the issuer. The parameter host
-// is the address of the caller.
+// API.person returns the caller who has sent a token of the issuer. The parameter host is the
+// address of the caller.
 func (a *API) person(host, token string) (by requester, no *refusal) {
 	left := personTime
 	asker := policy.Asker{Left: &left}

@@ -66,8 +66,8 @@ func (i *issuer) publish(keys ...signer.Key) {
 	i.keys.Store(&text)
 }
 
-// The method named token returns a token that a key signs. The token's claims are those of a person
-// who may do nothing, with the given changes; nil removes a claim.
+// issuer.token returns a token that a key signs. The token's claims are those of a person who may
+// do nothing, with the given changes; nil removes a claim.
 func (i *issuer) token(by signer.Key, change map[string]any) string {
 	i.t.Helper()
 	claims := jwt.MapClaims{"iss": i.url, "aud": "penstock", "sub": "ann", "exp": time.Now().Add(time.Hour).Unix()}

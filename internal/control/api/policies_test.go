@@ -9,7 +9,7 @@ import (
 	"github.com/penstock/penstock/internal/control/ledger"
 )
 
-// The method named policies calls each operation on policies, with valid and with invalid requests.
+// served.policies calls each operation on policies, with valid and with invalid requests.
 func (s *served) policies() {
 	const shop = "/v1/policies/shop"
 	body := func(text string) string { return `{"format":"yaml","text":"` + text + `",` + reason + `}` }

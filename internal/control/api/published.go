@@ -94,7 +94,7 @@ type publishedText struct {
 	signed     bool // by a key that the process knows
 }
 
-// The method yields reports whether t must give way to a text from another region. Whoever can
+// publishedText.yields reports whether t must give way to a text from another region. Whoever can
 // write to the Redis of one region can name any generation, but cannot sign it.
 func (t *publishedText) yields(to *publishedText) bool {
 	if t.text == nil || t.signed != to.signed {
@@ -130,7 +130,7 @@ func newPublishedTexts(o *Options) *publishedTexts {
 		reading: make(chan struct{}, publishedReads), failing: make([]atomic.Bool, len(o.Regions)), latest: map[string]*publishedRead{}}
 }
 
-// The method read returns the text of a policy.
+// publishedTexts.read returns the text of a policy.
 func (p *publishedTexts) read(ctx context.Context, policy string) (publishedText, error) {
 	r, mine := p.join(policy)
 	if mine {
@@ -149,8 +149,8 @@ func (p *publishedTexts) read(ctx context.Context, policy string) (publishedText
 	}
 }
 
-// The method join returns the latest read of a policy. It reports whether the caller must make that
-// read.
+// publishedTexts.join returns the latest read of a policy. It reports whether the caller must make
+// that read.
 func (p *publishedTexts) join(policy string) (r *publishedRead, mine bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

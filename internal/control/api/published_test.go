@@ -23,7 +23,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// The type redisText is a Redis with published policies.
+// redisText is a Redis with published policies.
 type redisText struct {
 	mu    sync.Mutex
 	texts map[string][]byte

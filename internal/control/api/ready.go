@@ -44,8 +44,8 @@ type look struct {
 	ready Readiness
 }
 
-// The method look returns the result of the look that is under way, or else of one that begins now.
-// If the caller leaves while it waits for the look of another caller, the result is not ready.
+// looks.look returns the result of the look that is under way, or else of one that begins now. If
+// the caller leaves while it waits for the look of another caller, the result is not ready.
 func (l *looks) look(ctx context.Context, ready func(context.Context) Readiness) Readiness {
 	l.mu.Lock()
 	if under := l.now; under != nil {

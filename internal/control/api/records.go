@@ -36,12 +36,12 @@ type recordSource struct {
 	failed error // the error of the last read that failed
 }
 
-// The method named open returns a directory over the source. The caller closes the directory.
+// recordSource.open returns a directory over the source. The caller closes the directory.
 func (s *recordSource) open() (*directory.Directory, error) {
 	return directory.Open(directory.Options{Source: s, Timeout: recordsWait, Logger: slog.New(slog.DiscardHandler)})
 }
 
-// The method read returns the records of names, and keeps them for the method list.
+// recordSource.read returns the records of names, and keeps them for the method list.
 func (s *recordSource) read(ctx context.Context, names []policy.ClientName) (map[policy.ClientName][]byte, error) {
 	found, err := s.ledger.Records(ctx, names)
 	s.mu.Lock()
@@ -56,8 +56,8 @@ func (s *recordSource) read(ctx context.Context, names []policy.ClientName) (map
 	return found, err
 }
 
-// The method named failure returns the error of the last read that failed, or nil. After a failed
-// read, a directory continues without records.
+// recordSource.failure returns the error of the last read that failed, or nil. After a failed read,
+// a directory continues without records.
 func (s *recordSource) failure() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,7 +108,7 @@ func (s *recordSource) KeyHashes(ctx context.Context, name string) ([]string, er
 	return hashes, err
 }
 
-// The method list returns the records that were found, sorted by name.
+// recordSource.list returns the records that were found, sorted by name.
 func (s *recordSource) list() []foundRecord {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -48,8 +48,8 @@ type remainingAnswer struct {
 	}
 }
 
-// The method named remaining looks at the counters of a client under the policies that are in force
-// on all nodes.
+// API.remaining looks at the counters of a client under the policies that are in force on all
+// nodes.
 func (a *API) remaining(ctx context.Context, in *remainingQuery) (*remainingAnswer, error) {
 	client, err := operator.Parse(operator.Words{Client: in.Client, User: in.User, Tier: in.Tier, Tenant: in.Tenant, Host: in.Host})
 	if err != nil {

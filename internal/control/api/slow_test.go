@@ -21,7 +21,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// The method exec executes SQL over a connection of its own, which is closed when the test ends.
+// served.exec executes SQL over a connection of its own, which is closed when the test ends.
 func (s *served) exec(statements ...string) *pgx.Conn {
 	s.t.Helper()
 	c, err := pgx.ConnectConfig(s.t.Context(), s.ledger.Pool.Config().ConnConfig.Copy())

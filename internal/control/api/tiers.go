@@ -36,8 +36,7 @@ type pageQuery struct {
 // Resolve implements [huma.Resolver].
 func (q *pageQuery) Resolve(huma.Context) []error { return checkStorable("after", q.After) }
 
-// The function checkStorable returns an error if the value of a parameter cannot be stored in a
-// row.
+// checkStorable returns an error if the value of a parameter cannot be stored in a row.
 func checkStorable(name, value string) []error {
 	if !utf8.ValidString(value) || strings.ContainsRune(value, 0) {
 		return []error{&huma.ErrorDetail{Message: "the value has a NUL, or is not UTF-8; write one that is there", Location: "query." + name}}

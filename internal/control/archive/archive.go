@@ -57,7 +57,7 @@ type Archiver struct {
 	step    func(string) // is called before each step; for tests
 }
 
-// The method named at is called before each step at which a test may kill the process.
+// Archiver.at is called before each step at which a test may kill the process.
 func (a *Archiver) at(step string) {
 	if a.step != nil {
 		a.step(step)
@@ -106,8 +106,8 @@ func (a *Archiver) Round(ctx context.Context, now time.Time) (done []string, err
 	return done, err
 }
 
-// The method named locked calls do(...) in a transaction that holds the lock of package retain.
-// Meanwhile no process drops or creates a partition, and none forgets a client.
+// Archiver.locked calls do(...) in a transaction that holds the lock of package retain. Meanwhile
+// no process drops or creates a partition, and none forgets a client.
 func (a *Archiver) locked(ctx context.Context, do func(pgx.Tx) error) error {
 	return pgx.BeginFunc(ctx, a.Pool, func(tx pgx.Tx) error {
 		if err := retain.Lock(ctx, tx); err != nil {
@@ -117,8 +117,8 @@ func (a *Archiver) locked(ctx context.Context, do func(pgx.Tx) error) error {
 	})
 }
 
-// The method turnOn records that months must be archived before they are dropped. turnOn waits for
-// any process that is dropping months, because that process may have read the previous setting.
+// turnOn records that months must be archived before they are dropped. turnOn waits for any process
+// that is dropping months, because that process may have read the previous setting.
 func (a *Archiver) turnOn(ctx context.Context) error {
 	return a.locked(ctx, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, "UPDATE archiving SET wanted = true WHERE NOT wanted")
@@ -145,7 +145,7 @@ func (a *Archiver) Off(ctx context.Context) error {
 	})
 }
 
-// The method named alone calls do(...) while this process has the lock of the archive.
+// Archiver.alone calls do(...) while this process has the lock of the archive.
 func (a *Archiver) alone(ctx context.Context, do func(context.Context) error) error {
 	config := a.Pool.Config().ConnConfig.Copy()
 	config.RuntimeParams["idle_session_timeout"] = fmt.Sprint(frozenTime.Milliseconds())
@@ -192,8 +192,8 @@ func (a *Archiver) alone(ctx context.Context, do func(context.Context) error) er
 	return err
 }
 
-// The function unlock releases the lock. If the connection were only closed, the lock would be held
-// until the server notices.
+// unlock releases the lock. If the connection were only closed, the lock would be held until the
+// server notices.
 func unlock(ctx context.Context, c *pgx.Conn) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pingTime)
 	defer cancel()
@@ -207,7 +207,7 @@ type month struct {
 	from      time.Time
 }
 
-// The method named folder returns the folder with the objects of the month.
+// month.folder returns the folder with the objects of the month.
 func (m *month) folder() string { return m.from.Format("2006/01/") + m.short }
 
 // monthOf returns the month of a partition.
@@ -223,8 +223,8 @@ func monthOf(partition string) (*month, error) {
 		relations[0].name)
 }
 
-// The method dueMonths returns the months of a relation whose retention time is over, and the
-// restored months whose time is over.
+// dueMonths returns the months of a relation whose retention time is over, and the restored months
+// whose time is over.
 func (a *Archiver) dueMonths(ctx context.Context, r *relation, now time.Time) (due []*month, err error) {
 	partitions, err := retain.Partitions(ctx, a.Pool, r.name)
 	if err != nil {
@@ -244,8 +244,7 @@ func (a *Archiver) dueMonths(ctx context.Context, r *relation, now time.Time) (d
 	return due, nil
 }
 
-// The method named restored returns the restored months, each with the time at which it is dropped
-// again.
+// Archiver.restored returns the restored months, each with the time at which it is dropped again.
 func (a *Archiver) restored(ctx context.Context) (map[string]time.Time, error) {
 	rows, err := a.Pool.Query(ctx, "SELECT partition, until FROM archives WHERE state = $1", stateRestored)
 	if err != nil {
@@ -258,7 +257,7 @@ func (a *Archiver) restored(ctx context.Context) (map[string]time.Time, error) {
 	return until, err
 }
 
-// The method archive moves a month through its states until the month is dropped.
+// Archiver.archive moves a month through its states until the month is dropped.
 func (a *Archiver) archive(ctx context.Context, m *month, now time.Time) error {
 	a.at("begin")
 	if err := a.locked(ctx, func(tx pgx.Tx) error {
@@ -325,7 +324,7 @@ type status struct {
 	objects []*object
 }
 
-// The method load reads the database's information about a month.
+// Archiver.load reads the database's information about a month.
 func (a *Archiver) load(ctx context.Context, m *month) (*status, error) {
 	s := new(status)
 	err := pgx.BeginTxFunc(ctx, a.Pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
@@ -350,9 +349,8 @@ func (a *Archiver) load(ctx context.Context, m *month) (*status, error) {
 // read.
 var errOther = errors.New("another process has changed the month meanwhile")
 
-// The method restartMonth begins to write a month again, from its first object, unless another
-// process has changed the month. The new objects have other names than the objects that were
-// written before.
+// restartMonth begins to write a month again, from its first object, unless another process has
+// changed the month. The new objects have other names than the objects that were written before.
 func (a *Archiver) restartMonth(ctx context.Context, m *month, s *status) error {
 	a.at("anew")
 	return a.locked(ctx, func(tx pgx.Tx) error {
@@ -369,7 +367,7 @@ func (a *Archiver) restartMonth(ctx context.Context, m *month, s *status) error 
 	})
 }
 
-// The method pass moves a month to its next state, unless the month's rows have changed or another
+// Archiver.pass moves a month to its next state, unless the month's rows have changed or another
 // process has begun to write the month again.
 func (a *Archiver) pass(ctx context.Context, m *month, s *status, to string, totals *Totals, at *time.Time) error {
 	_, err := a.Pool.Exec(ctx, "UPDATE archives SET state = $3, totals = $4, verified_at = coalesce($5, verified_at) "+

@@ -140,7 +140,7 @@ func (w *world) archiverAt(endpoint string) *Archiver {
 	return &Archiver{Pool: w.pool, Bucket: bucket, Logger: slog.New(slog.NewTextHandler(w.log, nil)), rowsMax: 150}
 }
 
-// The method fill inserts rows of events and usage into the month of old, with extreme values.
+// world.fill inserts rows of events and usage into the month of old, with extreme values.
 func (w *world) fill(rows int) {
 	w.t.Helper()
 	random := rand.New(rand.NewPCG(1, 2))
@@ -171,7 +171,7 @@ const (
 	usageMonth  = "client_usage_2019_02"
 )
 
-// The method named text returns the only text in the result of a query.
+// world.text returns the only text in the result of a query.
 func (w *world) text(query string) (text string) {
 	w.t.Helper()
 	if err := w.pool.QueryRow(context.Background(), query).Scan(&text); err != nil {
@@ -180,18 +180,18 @@ func (w *world) text(query string) (text string) {
 	return text
 }
 
-// The method named contents returns all rows of the two tables, as a text.
+// world.contents returns all rows of the two tables, as a text.
 func (w *world) contents() string {
 	return w.text("SELECT string_agg(t::text, E'\n' ORDER BY t::text) FROM rate_limit_events t") + "\n" +
 		w.text("SELECT string_agg(t::text, E'\n' ORDER BY t::text) FROM client_usage t")
 }
 
-// The method named tables returns which of the two months exist as tables.
+// world.tables returns which of the two months exist as tables.
 func (w *world) tables() string {
 	return w.text("SELECT coalesce(string_agg(relname, ' ' ORDER BY relname), '') FROM pg_class WHERE relname IN ('" + eventsMonth + "', '" + usageMonth + "')")
 }
 
-// The method named round archives, and fails the test on an error.
+// world.round archives, and fails the test on an error.
 func (w *world) round() (done []string) {
 	w.t.Helper()
 	done, err := w.archiver.Round(w.t.Context(), w.now)
@@ -211,7 +211,7 @@ func (w *world) restoreAll() {
 	}
 }
 
-// The method named objects returns the files of a month's objects.
+// world.objects returns the files of a month's objects.
 func (w *world) objects(short string) []string {
 	w.t.Helper()
 	found, err := filepath.Glob(filepath.Join(w.s3.Folder, "penstock", "2019", "02", short+"-*.parquet"))
@@ -269,7 +269,7 @@ func TestAMonthGoesToTheArchiveAndBack(t *testing.T) {
 	}
 }
 
-// The method pyarrow evaluates an expression over all objects of a month, and returns its values.
+// world.pyarrow evaluates an expression over all objects of a month, and returns its values.
 func (w *world) pyarrow(short, values string) string {
 	w.t.Helper()
 	script := "import sys, pyarrow as pa, pyarrow.parquet as pq, pyarrow.compute as pc\n" +
@@ -335,8 +335,7 @@ func TestKilledAtEachStep(t *testing.T) {
 // stepsOfArchive are the steps of a month. Some of them occur once for each of its two objects.
 var stepsOfArchive = []string{"object", "put", "record", "put", "record", "object", "written", "verify", "manifest", "clean", "verified", "drop", "commit"}
 
-// The method runKilled runs a process that is killed at a step of an archive, or of the restore of
-// a month.
+// runKilled runs a process that is killed at a step of an archive, or of the restore of a month.
 func (w *world) runKilled(step, restore string) {
 	w.t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^$")

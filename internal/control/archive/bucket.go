@@ -95,7 +95,7 @@ func withTransferTimeout(ctx context.Context, bytes int64) (context.Context, con
 	return context.WithTimeout(ctx, callTime+time.Duration(bytes/bytesPerSecondMin)*time.Second)
 }
 
-// The method put writes an object in one call.
+// Bucket.put writes an object in one call.
 func (b *Bucket) put(ctx context.Context, key, kind string, from io.Reader, size int64) error {
 	ctx, cancel := withTransferTimeout(ctx, size)
 	defer cancel()
@@ -120,8 +120,7 @@ func (b *Bucket) Get(ctx context.Context, key string, max int64, to io.Writer) e
 // errMissing is the error for an object that does not exist.
 var errMissing = errors.New("there is no such object")
 
-// The method get reads an object of at most max bytes to a writer, and returns its size and
-// SHA-256.
+// Bucket.get reads an object of at most max bytes to a writer, and returns its size and SHA-256.
 func (b *Bucket) get(ctx context.Context, key string, max int64, to io.Writer) (size int64, sum []byte, err error) {
 	ctx, cancel := withTransferTimeout(ctx, max)
 	defer cancel()
@@ -141,14 +140,14 @@ func (b *Bucket) get(ctx context.Context, key string, max int64, to io.Writer) (
 	return size, sum, nil
 }
 
-// The method named text reads a small object.
+// Bucket.text reads a small object.
 func (b *Bucket) text(ctx context.Context, key string) ([]byte, error) {
 	var text bytes.Buffer
 	_, _, err := b.get(ctx, key, manifestBytesMax, &text)
 	return text.Bytes(), err
 }
 
-// The method list returns the keys that begin with a text.
+// Bucket.list returns the keys that begin with a text.
 func (b *Bucket) list(ctx context.Context, begin string) (keys []string, err error) {
 	ctx, cancel := withTransferTimeout(ctx, 0)
 	defer cancel()
@@ -164,7 +163,7 @@ func (b *Bucket) list(ctx context.Context, begin string) (keys []string, err err
 	return keys, ctx.Err()
 }
 
-// The method remove removes an object.
+// Bucket.remove removes an object.
 func (b *Bucket) remove(ctx context.Context, key string) error {
 	ctx, cancel := withTransferTimeout(ctx, 0)
 	defer cancel()

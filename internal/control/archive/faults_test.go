@@ -18,7 +18,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// The function damage changes a byte in the middle of a file.
+// damage changes a byte in the middle of a file.
 func damage(t testing.TB, path string) {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -108,7 +108,7 @@ func TestABucketThatIsAwayOrHangs(t *testing.T) {
 	}
 }
 
-// The function startSlowProxy returns the address of a proxy that passes on one byte in 20 ms.
+// startSlowProxy returns the address of a proxy that passes on one byte in 20 ms.
 func startSlowProxy(t testing.TB, to string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -190,7 +190,7 @@ func TestOneProcessAtATime(t *testing.T) {
 	}
 }
 
-// The function forget removes the name of a client.
+// forget removes the name of a client.
 func forget(ctx context.Context, w *world, client string) error {
 	name, err := ledger.Name(client)
 	if err != nil {

@@ -50,7 +50,7 @@ func (t *Totals) addRows(rows int64, measures ...*big.Int) {
 	}
 }
 
-// The method equal reports whether totals are equal. Sums that are missing count as 0.
+// Totals.equal reports whether totals are equal. Sums that are missing count as 0.
 func (t *Totals) equal(o *Totals) bool {
 	for i := range max(len(t.Sums), len(o.Sums)) {
 		if sumAt(t.Sums, i).Cmp(sumAt(o.Sums, i)) != 0 {
@@ -83,11 +83,10 @@ type object struct {
 
 // The type named files writes and reads Parquet files with the rows of a relation.
 type files interface {
-	// The method write writes the rows that fetch() returns, in pages of the given number of rows,
-	// until no rows are left or the file is large enough.
+	// write writes the rows that fetch() returns, in pages of the given number of rows, until no
+	// rows are left or the file is large enough.
 	write(ctx context.Context, to *os.File, page, rowsMax int, fetch func() (pgx.Rows, error)) (*object, error)
-	// The method read reads the file, and calls each(...), unless it is nil, with the values of
-	// every row.
+	// read reads the file, and calls each(...), unless it is nil, with the values of every row.
 	read(from io.ReaderAt, size int64, each func(values []any) error) (*object, error)
 }
 
@@ -134,7 +133,7 @@ func (c *counter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// The method write implements [files].
+// filesOf.write implements [files].
 func (f filesOf[R]) write(ctx context.Context, to *os.File, pageRows, rowsMax int, fetch func() (pgx.Rows, error)) (*object, error) {
 	buffered := bufio.NewWriterSize(to, 1<<20)
 	count := &counter{to: buffered, hash: sha256.New()}
@@ -172,7 +171,7 @@ func (f filesOf[R]) write(ctx context.Context, to *os.File, pageRows, rowsMax in
 	return o, nil
 }
 
-// The method named scan reads the rows of a page, and returns their size.
+// filesOf.scan reads the rows of a page, and returns their size.
 func (filesOf[R]) scan(rows pgx.Rows, page *[]R, s *summary) (size int, err error) {
 	defer rows.Close()
 	var one R
@@ -195,7 +194,7 @@ func (filesOf[R]) key(r *R) []string { return any(r).(row).key() }
 // errFile is the error for a file that differs from what was written.
 var errFile = errors.New("it is no Parquet file of this archive")
 
-// The method read implements [files].
+// filesOf.read implements [files].
 func (filesOf[R]) read(from io.ReaderAt, size int64, each func(values []any) error) (o *object, err error) {
 	defer func() {
 		if p := recover(); p != nil { // the library panics on some damaged files
@@ -230,8 +229,8 @@ func (filesOf[R]) read(from io.ReaderAt, size int64, each func(values []any) err
 	}
 }
 
-// The method compare compares o, the object that was written, with the object that was read back.
-// It returns nil if they are equal, and otherwise an error that says how they differ.
+// object.compare compares o, the object that was written, with the object that was read back. It
+// returns nil if they are equal, and otherwise an error that says how they differ.
 func (o *object) compare(read *object) error {
 	switch {
 	case o.Bytes != read.Bytes:

@@ -71,8 +71,8 @@ func (a *Archiver) Verify(ctx context.Context, partition string) (totals Totals,
 	return s.totals, nil
 }
 
-// The function describeObjectError returns the error of a call that concerns an object. If the
-// bucket does not have the object, the error is a [Wrong].
+// describeObjectError returns the error of a call that concerns an object. If the bucket does not
+// have the object, the error is a [Wrong].
 func describeObjectError(key string, err error) error {
 	if errors.Is(err, errMissing) {
 		return &Wrong{key, err}

@@ -49,7 +49,7 @@ func (a *Archiver) Restore(ctx context.Context, partition string, now, until tim
 	return restored, err
 }
 
-// The method adopt records in the database a month of which only the bucket has information.
+// Archiver.adopt records in the database a month of which only the bucket has information.
 func (a *Archiver) adopt(ctx context.Context, m *month, now time.Time) (*status, error) {
 	s, err := a.readManifest(ctx, m)
 	if err != nil {
@@ -77,7 +77,7 @@ func (a *Archiver) adopt(ctx context.Context, m *month, now time.Time) (*status,
 	})
 }
 
-// The method restore copies the objects of a month into a table, and makes the table a partition.
+// Archiver.restore copies the objects of a month into a table, and makes the table a partition.
 func (a *Archiver) restore(ctx context.Context, m *month, s *status, until time.Time) error {
 	return pgx.BeginFunc(ctx, a.Pool, func(tx pgx.Tx) error {
 		if err := extendDeadline(ctx, tx); err != nil {

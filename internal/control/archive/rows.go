@@ -15,7 +15,7 @@ import (
 type row interface {
 	// The method named targets returns the pointers into which the columns of a query are scanned.
 	targets() []any
-	// The method normalize changes the scanned values to the form in which they are read back.
+	// normalize changes the scanned values to the form in which they are read back.
 	normalize()
 	// The method named values returns the values of the columns of the table.
 	values() []any
@@ -127,7 +127,7 @@ type relation struct {
 	files   files
 }
 
-// The variable relations are the tables that are archived.
+// relations are the tables that are archived.
 var relations = []*relation{
 	{
 		name: "rate_limit_events", short: "events",

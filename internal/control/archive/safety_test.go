@@ -15,7 +15,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// The method keep runs a round of the retention at an instant.
+// world.keep runs a round of the retention at an instant.
 func (w *world) keep(archive bool, now time.Time) {
 	w.t.Helper()
 	if err := (&retain.Keeper{Pool: w.pool, Archive: archive, Logger: w.archiver.Logger}).Round(w.t.Context(), now); err != nil {
@@ -23,7 +23,7 @@ func (w *world) keep(archive bool, now time.Time) {
 	}
 }
 
-// The method exec runs a statement.
+// world.exec runs a statement.
 func (w *world) exec(query string, args ...any) {
 	w.t.Helper()
 	if _, err := w.pool.Exec(w.t.Context(), query, args...); err != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/penstock/penstock/internal/control/retain"
 )
 
-// The method write writes the missing objects of a month.
+// Archiver.write writes the missing objects of a month.
 func (a *Archiver) write(ctx context.Context, m *month, s *status) error {
 	var last []string
 	total := new(Totals)
@@ -50,13 +50,12 @@ func (a *Archiver) write(ctx context.Context, m *month, s *status) error {
 	return a.pass(ctx, m, s, stateWritten, total, nil)
 }
 
-// The type execer is a pool or a transaction.
+// execer is a pool or a transaction.
 type execer interface {
 	Exec(ctx context.Context, query string, args ...any) (pgconn.CommandTag, error)
 }
 
-// The method named record records an object of an attempt, if that attempt is still the current
-// one.
+// Archiver.record records an object of an attempt, if that attempt is still the current one.
 func (a *Archiver) record(ctx context.Context, e execer, m *month, attempt string, o *object) error {
 	tag, err := e.Exec(ctx, "INSERT INTO archive_objects (partition, number, key, bytes, sha256, digest, totals, last) "+
 		"SELECT $1, $2, $3, $4, $5, $6, $7, $8 FROM archives WHERE partition = $1 AND attempt = $9",
@@ -105,15 +104,14 @@ func (a *Archiver) writeObject(ctx context.Context, m *month, number int, last [
 	return o, a.Bucket.put(ctx, o.Key, "application/vnd.apache.parquet", file, o.Bytes)
 }
 
-// The function extendDeadline extends the deadline of a transaction to the time that a month may
-// take.
+// extendDeadline extends the deadline of a transaction to the time that a month may take.
 func extendDeadline(ctx context.Context, tx pgx.Tx) error {
 	_, err := tx.Exec(ctx, "SET LOCAL statement_timeout = '30min'; SET LOCAL idle_in_transaction_session_timeout = '10min'; SET LOCAL lock_timeout = '5s'",
 		pgx.QueryExecModeSimpleProtocol)
 	return err
 }
 
-// The method verify reads a month back, writes the manifest, and removes what killed attempts have
+// Archiver.verify reads a month back, writes the manifest, and removes what killed attempts have
 // left.
 func (a *Archiver) verify(ctx context.Context, m *month, s *status) error {
 	a.at("verify")
@@ -185,7 +183,7 @@ func (a *Archiver) readObject(ctx context.Context, m *month, o *object, each fun
 	return err
 }
 
-// The method named replaceable returns an error if the partition of a month has fewer rows than the
+// Archiver.replaceable returns an error if the partition of a month has fewer rows than the
 // archive.
 func (a *Archiver) replaceable(ctx context.Context, m *month) error {
 	var present *Totals
@@ -226,8 +224,8 @@ func (a *Archiver) notLess(ctx context.Context, m *month, totals *Totals) error 
 	return nil
 }
 
-// The method clean removes objects of a month that belong to attempts that were killed. A bucket
-// that locks objects against removal keeps these objects, too.
+// Archiver.clean removes objects of a month that belong to attempts that were killed. A bucket that
+// locks objects against removal keeps these objects, too.
 func (a *Archiver) clean(ctx context.Context, m *month, s *status) error {
 	keys, err := a.Bucket.list(ctx, m.folder()+"-")
 	if err != nil {
@@ -244,7 +242,7 @@ func (a *Archiver) clean(ctx context.Context, m *month, s *status) error {
 	return nil
 }
 
-// The method drop drops the partition of a month whose archive is verified, or that was restored.
+// Archiver.drop drops the partition of a month whose archive is verified, or that was restored.
 func (a *Archiver) drop(ctx context.Context, m *month, s *status, now time.Time) error {
 	a.at("drop")
 	err := pgx.BeginFunc(ctx, a.Pool, func(tx pgx.Tx) error {

@@ -116,7 +116,7 @@ func (s *sender) run() {
 	}
 }
 
-// The function hang holds a lock that every batch needs, until batches fail.
+// hang holds a lock that every batch needs, until batches fail.
 func hang(t *testing.T, url string, fails func(string)) {
 	t.Helper()
 	c, err := pgx.Connect(t.Context(), url)

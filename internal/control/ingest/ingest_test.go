@@ -131,7 +131,7 @@ func TestEachBatchCountsOnce(t *testing.T) {
 	}
 }
 
-// The function send sends a batch until it is taken, as a node does.
+// send sends a batch until it is taken, as a node does.
 func send(t testing.TB, i *Ingester, b *Batch) {
 	for {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)

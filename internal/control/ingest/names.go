@@ -26,7 +26,7 @@ import (
 // a flood of made-up names does not take the places of the rest of the day.
 type NamesMax struct{ Minute, Day int }
 
-// The method dayPlaces returns how many places of the day there are at an instant.
+// dayPlaces returns how many places of the day there are at an instant.
 func (m NamesMax) dayPlaces(now time.Time) int {
 	const day = 24 * time.Hour
 	passed := now.Sub(now.Truncate(day))
@@ -55,8 +55,8 @@ type stranger struct {
 	Returning bool // it has usage of the day before
 }
 
-// The method named take reserves places for the clients, in their order. It returns the clients for
-// which there is no place, and a function that frees the reserved places.
+// budget.take reserves places for the clients, in their order. It returns the clients for which
+// there is no place, and a function that frees the reserved places.
 func (b *budget) take(all []stranger, now time.Time, most NamesMax) (out map[string]bool, free func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -26,8 +26,7 @@ type name struct {
 	region      string
 }
 
-// The function compare orders names. Transactions that write their rows in the same order cannot
-// deadlock.
+// compare orders names. Transactions that write their rows in the same order cannot deadlock.
 func compare(a, b name) int {
 	return cmp.Or(cmp.Compare(a.granularity, b.granularity), a.at.Compare(b.at), cmp.Compare(a.client, b.client), cmp.Compare(a.policy, b.policy),
 		cmp.Compare(a.rule, b.rule), cmp.Compare(a.tier, b.tier), cmp.Compare(a.region, b.region))
@@ -140,7 +139,7 @@ var (
 		"SET " + plus("admitted") + ", " + plus("denied") + ", " + plus("units")
 )
 
-// The method write adds the sums to the tables.
+// sums.write adds the sums to the tables.
 func (s *sums) write(ctx context.Context, tx pgx.Tx) error {
 	batch := new(pgx.Batch)
 	queueLatencies(batch, s.latencies)

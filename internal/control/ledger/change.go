@@ -37,8 +37,8 @@ type Change struct {
 	hash    []byte
 }
 
-// The method named sum returns the hash of a change. The hash covers the previous hash, and each
-// field with its length.
+// Change.sum returns the hash of a change. The hash covers the previous hash, and each field with
+// its length.
 func (c *Change) sum(before []byte) []byte {
 	h := sha256.New()
 	field := func(text []byte) {
@@ -132,7 +132,7 @@ func (l *Ledger) Verify(ctx context.Context) (v Verified, broken string, err err
 	return v, broken, err
 }
 
-// The method follow checks the next changes of the chain.
+// Verified.follow checks the next changes of the chain.
 func (v *Verified) follow(page []Change) (broken string) {
 	for _, c := range page {
 		if c.Number != v.Changes+1 {

@@ -147,7 +147,7 @@ func (l *Ledger) Patch(ctx context.Context, actor Actor, client string, part Par
 	})
 }
 
-// The method change replaces the record of a client by the result of alter(record).
+// Ledger.change replaces the record of a client by the result of alter(record).
 func (l *Ledger) change(ctx context.Context, actor Actor, client, action, reason string, require If,
 	alter func(*directory.Record) (*directory.Record, error)) (changed *Changed, err error) {
 	name, err := Name(client)
@@ -193,8 +193,7 @@ func (l *Ledger) change(ctx context.Context, actor Actor, client, action, reason
 	return changed, nil
 }
 
-// The method named wrote adds the change of a client to the audit trail, and replaces the client's
-// rows.
+// writeTx.wrote adds the change of a client to the audit trail, and replaces the client's rows.
 func (w *writeTx) wrote(ctx context.Context, actor Actor, name policy.ClientName, action, reason string, changed *Changed) error {
 	if err := w.note(ctx, Change{Actor: actor.Name, Origin: actor.Origin, What: WhatClient, Subject: changed.Client, Action: action,
 		Reason: reason, Before: textOf(changed.Before), After: textOf(changed.After)}); err != nil {
@@ -233,8 +232,8 @@ func checkReason(reason string) error {
 // windowBytesMax bounds the text of a grant's window.
 const windowBytesMax = 100
 
-// The method named checked returns the record in its normal form, or nil if it has no settings. The
-// error is an [Invalid] if the record is invalid.
+// writeTx.checked returns the record in its normal form, or nil if it has no settings. The error is
+// an [Invalid] if the record is invalid.
 func (w *writeTx) checked(ctx context.Context, r *directory.Record) (*directory.Record, error) {
 	if r == nil {
 		return nil, nil
@@ -285,9 +284,9 @@ func (w *writeTx) hasRoom(ctx context.Context, name policy.ClientName) error {
 	return nil
 }
 
-// The method checkLength returns an [Invalid] if the client is a network and the records of all
-// networks would be longer than a directory can read. Imported records fit, because they were read
-// from a directory.
+// checkLength returns an [Invalid] if the client is a network and the records of all networks would
+// be longer than a directory can read. Imported records fit, because they were read from a
+// directory.
 func (w *writeTx) checkLength(ctx context.Context, name policy.ClientName, after *directory.Record) error {
 	if name.Kind != directory.KindNetwork || after == nil {
 		return nil

@@ -163,7 +163,7 @@ func prepareRecord(edit *directory.KeyEdit) error {
 	return nil
 }
 
-// The method named edited makes an edit of a copy of the keys in memory, by the same rules as in a
+// writeTx.edited makes an edit of a copy of the keys in memory, by the same rules as in a
 // directory. The method returns the records that result.
 func (w *writeTx) edited(ctx context.Context, edit directory.KeyEdit, present []Key) (map[string]*directory.KeyRecord, error) {
 	source := new(directory.Memory)

@@ -38,14 +38,14 @@ var (
 // Actor is the origin of a change: a name and an address.
 type Actor struct{ Name, Origin string }
 
-// The type If is the condition of a write. The zero If has no condition.
+// If is the condition of a write. The zero If has no condition.
 type If struct {
 	Revision int64 // the row must have this revision; 0 means any
 	Absent   bool  // there must be no row
 }
 
-// The method check returns [ErrChanged] unless the row meets the condition. The parameter present
-// is the revision of the row, or 0 if there is no row.
+// If.check returns [ErrChanged] unless the row meets the condition. The parameter present is the
+// revision of the row, or 0 if there is no row.
 func (i If) check(present int64) error {
 	if i.Revision != 0 && i.Revision != present || i.Absent && present != 0 {
 		return ErrChanged
@@ -62,7 +62,7 @@ func (l *Ledger) Instant() time.Time {
 	return now().UTC().Truncate(time.Microsecond)
 }
 
-// The method write calls do(...) in a transaction. No other transaction writes at the same time.
+// Ledger.write calls do(...) in a transaction. No other transaction writes at the same time.
 func (l *Ledger) write(ctx context.Context, do func(*writeTx) error) error {
 	return pgx.BeginFunc(ctx, l.Pool, func(tx pgx.Tx) error {
 		w := &writeTx{tx: tx, now: l.Instant()}
@@ -88,8 +88,8 @@ type writeTx struct {
 	hash []byte
 }
 
-// The method named note appends a change to the audit trail, and sets the number, the instant and
-// the hash of the change.
+// writeTx.note appends a change to the audit trail, and sets the number, the instant and the hash
+// of the change.
 func (w *writeTx) note(ctx context.Context, c Change) error {
 	c.Number, c.At = w.last+1, w.now
 	c.hash = c.sum(w.hash)

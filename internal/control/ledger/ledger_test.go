@@ -236,7 +236,7 @@ func TestTheAuditTrailShowsWhatWasDoneToIt(t *testing.T) {
 	}
 }
 
-// The function tamper runs statements with the rights of the owner of the tables.
+// tamper runs statements with the rights of the owner of the tables.
 func tamper(t *testing.T, l *Ledger, statements string) {
 	t.Helper()
 	_, err := l.Pool.Exec(t.Context(), "ALTER TABLE changes DISABLE TRIGGER append_only; "+statements+"; ALTER TABLE changes ENABLE TRIGGER append_only")

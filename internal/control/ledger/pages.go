@@ -94,7 +94,7 @@ type cursor struct {
 	name    policy.ClientName // of the present row
 }
 
-// The method named record returns the record of the client of the present row.
+// cursor.record returns the record of the client of the present row.
 func (c *cursor) record() (*directory.Record, error) {
 	for len(c.clients) > 0 && c.clients[0].name != c.name {
 		c.clients = c.clients[1:]

@@ -92,7 +92,7 @@ type Revision struct {
 	Unchanged bool                 `json:"unchanged,omitempty" doc:"the write has the content of this revision, which was the latest already"`
 }
 
-// The method named text returns the form of a revision in the audit trail.
+// Revision.text returns the form of a revision in the audit trail.
 func (r *Revision) text() *string {
 	if r == nil {
 		return nil

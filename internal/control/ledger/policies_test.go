@@ -17,7 +17,7 @@ import (
 	"github.com/penstock/penstock/internal/test/conformance"
 )
 
-// The function decode returns the policy of a text.
+// decode returns the policy of a text.
 func decode(t *testing.T, text string) *policyfile.Document {
 	t.Helper()
 	d, err := policyfile.Decode("policy.yaml", policyfile.YAML, []byte(text))

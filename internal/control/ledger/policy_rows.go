@@ -93,7 +93,7 @@ func (r *ruleRow) matches() bool {
 	return r.endpoints != nil || r.methods != nil || r.ips != nil || r.tiers != nil
 }
 
-// The method named rule returns the rule of a row.
+// ruleRow.rule returns the rule of a row.
 func (r *ruleRow) rule() (rule policyfile.Rule, err error) {
 	if !bytes.Equal(r.more, []byte("{}")) {
 		if err := json.Unmarshal(r.more, &rule); err != nil {

@@ -56,7 +56,7 @@ type Observation struct {
 	Totals           []byte // the totals of the nodes, for another process that continues the observation; nil keeps what is stored
 }
 
-// The method named share returns the fraction of requests that were denied.
+// Observation.share returns the fraction of requests that were denied.
 func (o *Observation) share() Parts { return ShareOf(o.Denied, o.Admitted) }
 
 // ShareOf returns the fraction of requests that were denied.
@@ -67,8 +67,8 @@ func ShareOf(denied, admitted uint64) Parts {
 	return Percent(100 * float64(denied) / float64(denied+admitted))
 }
 
-// The method checkPromotion returns an [Invalid] if PromoteAfterSeconds is not valid, or does not
-// fit the other fields.
+// checkPromotion returns an [Invalid] if PromoteAfterSeconds is not valid, or does not fit the
+// other fields.
 func (p *Publish) checkPromotion() error {
 	const place = "promote_after_seconds"
 	switch {
@@ -86,8 +86,8 @@ func (p *Publish) checkPromotion() error {
 	return nil
 }
 
-// The method setPromotion records the promotion of a publication. It forgets what nodes reported
-// about a former candidate.
+// setPromotion records the promotion of a publication. It forgets what nodes reported about a
+// former candidate.
 func (w *writeTx) setPromotion(ctx context.Context, p *Policy) error {
 	if _, err := w.tx.Exec(ctx, "DELETE FROM candidate_observations WHERE policy = $1", p.Policy); err != nil {
 		return err
@@ -172,8 +172,7 @@ func promotionOf(ctx context.Context, q querier, p *Policy, now time.Time) (*Pro
 	return p.promotion(regions, now), nil
 }
 
-// The method named promotion returns the promotion of a candidate about which regions have
-// reported.
+// Policy.promotion returns the promotion of a candidate about which regions have reported.
 func (p *Policy) promotion(regions []observed, now time.Time) *Promotion {
 	m, after := new(Promotion), p.PromoteAfterSeconds*1e6
 	least, serving := int64(-1), 0
@@ -212,7 +211,7 @@ func (p *Policy) promotion(regions []observed, now time.Time) *Promotion {
 	return m
 }
 
-// The method named obstacle returns why a region keeps a candidate from being promoted, or "".
+// Policy.obstacle returns why a region keeps a candidate from being promoted, or "".
 func (p *Policy) obstacle(r *observed, after int64) string {
 	of := ""
 	if r.Region != "" {

@@ -21,7 +21,7 @@ type Publish struct {
 	Generation int64
 }
 
-// The method check returns an [Invalid] if the step itself is not valid.
+// Publish.check returns an [Invalid] if the step itself is not valid.
 func (p *Publish) check() error {
 	switch {
 	case p.Step != StepShadow && p.Step != StepShare && p.Step != StepAll && p.Step != StepWithdraw:
@@ -46,7 +46,7 @@ func (p *Publish) check() error {
 	return p.checkPromotion()
 }
 
-// The method named share returns the share of the nodes or that of the clients.
+// Publish.share returns the share of the nodes or that of the clients.
 func (p *Publish) share() Parts { return p.Share + p.ClientShare }
 
 // sharePlace returns the name of the field that has the share.
@@ -57,7 +57,7 @@ func (p *Publish) sharePlace() string {
 	return "share_percent"
 }
 
-// The method next returns the publication after the step.
+// Publish.next returns the publication after the step.
 func (p *Publish) next(present *Policy, nowMicros int64) (next Publication, action string, err error) {
 	revision := p.Revision
 	if revision == 0 {
@@ -99,7 +99,7 @@ func (l *Ledger) Publish(ctx context.Context, actor Actor, name string, p Publis
 	return l.publishIf(ctx, actor, name, p, reason, encode, func(context.Context, *writeTx, *Policy) error { return nil })
 }
 
-// The method publishIf is like Publish, but fails if allowed(...) returns an error for the present
+// publishIf is like Publish, but fails if allowed(...) returns an error for the present
 // publication.
 func (l *Ledger) publishIf(ctx context.Context, actor Actor, name string, p Publish, reason string, encode func(*Publication, *Revision, *Revision) error,
 	allowed func(context.Context, *writeTx, *Policy) error,
@@ -152,7 +152,7 @@ func (l *Ledger) publishIf(ctx context.Context, actor Actor, name string, p Publ
 	return after, err
 }
 
-// The method named text returns the form of a publication in the audit trail.
+// Publication.text returns the form of a publication in the audit trail.
 func (p *Publication) text() *string {
 	text := jsonText(p)
 	return &text

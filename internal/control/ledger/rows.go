@@ -167,7 +167,7 @@ func Strangers(ctx context.Context, c *pgx.Conn, names []policy.ClientName) ([]p
 	return pgx.CollectRows(rows, pgx.RowToStructByPos[policy.ClientName])
 }
 
-// The method put replaces the rows of a client. A nil record removes them.
+// writeTx.put replaces the rows of a client. A nil record removes them.
 func (w *writeTx) put(ctx context.Context, name policy.ClientName, r *directory.Record) error {
 	batch := new(pgx.Batch)
 	if r == nil {

@@ -92,8 +92,7 @@ func (l *Ledger) PutThreshold(ctx context.Context, actor Actor, t Threshold, rea
 	return t, err
 }
 
-// The method named threshold returns a threshold, or nil if there is none, and the number of all
-// thresholds.
+// writeTx.threshold returns a threshold, or nil if there is none, and the number of all thresholds.
 func (w *writeTx) threshold(ctx context.Context, name string) (t *Threshold, all int, err error) {
 	rows, err := w.tx.Query(ctx, "SELECT "+thresholdColumns+" FROM thresholds WHERE threshold = $1", name)
 	if err != nil {
@@ -109,8 +108,8 @@ func (w *writeTx) threshold(ctx context.Context, name string) (t *Threshold, all
 	return t, all, w.tx.QueryRow(ctx, "SELECT count(*) FROM thresholds").Scan(&all)
 }
 
-// The method named text returns the form of a threshold in the audit trail; nil if there is none.
-// Viewers can read the audit trail, so this form has only the host of the receiver.
+// Threshold.text returns the form of a threshold in the audit trail; nil if there is none. Viewers
+// can read the audit trail, so this form has only the host of the receiver.
 func (t *Threshold) text() *string {
 	if t == nil {
 		return nil

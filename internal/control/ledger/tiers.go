@@ -72,7 +72,7 @@ func (l *Ledger) PutTier(ctx context.Context, actor Actor, tier Tier, reason str
 	return put, err
 }
 
-// The method named tier returns a tier, or nil if there is none.
+// writeTx.tier returns a tier, or nil if there is none.
 func (w *writeTx) tier(ctx context.Context, name string) (*Tier, error) {
 	rows, err := w.tx.Query(ctx, "SELECT "+tierColumns+" FROM tiers WHERE tier = $1", name)
 	if err != nil {
@@ -108,7 +108,7 @@ func (w *writeTx) putTier(ctx context.Context, actor Actor, tier Tier, reason st
 	return err
 }
 
-// The method named text returns the form of a tier in the audit trail.
+// Tier.text returns the form of a tier in the audit trail.
 func (t *Tier) text() *string {
 	text, err := json.Marshal(struct {
 		Note string `json:"note,omitempty"`

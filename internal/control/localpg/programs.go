@@ -48,7 +48,7 @@ func programsIn(pattern string) (folder string, err error) {
 	return folder, nil
 }
 
-// The function major returns the major version in the path /usr/lib/postgresql/15/bin/initdb, or 0.
+// major returns the major version in the path /usr/lib/postgresql/15/bin/initdb, or 0.
 func major(path string) int {
 	n, _ := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(path))))
 	return n

@@ -25,7 +25,7 @@ const (
 	startTime = 60 * time.Second
 	// stopTime is how long the server may take to end.
 	stopTime = 20 * time.Second
-	// The constant look is the pause after a failed attempt to connect to a server that starts.
+	// look is the pause after a failed attempt to connect to a server that starts.
 	look = 20 * time.Millisecond
 	// socketBytesMax is the length of the longest path of a Unix socket.
 	socketBytesMax = 107
@@ -101,8 +101,8 @@ func (s *Server) Done() <-chan struct{} { return s.done }
 
 func (s *Server) data() string { return filepath.Join(s.folder, "data") }
 
-// The method create makes the data directory if it is missing. The directory gets its final name
-// when it is complete.
+// Server.create makes the data directory if it is missing. The directory gets its final name when
+// it is complete.
 func (s *Server) create(ctx context.Context) error {
 	if _, err := os.Stat(filepath.Join(s.data(), "PG_VERSION")); err == nil {
 		return nil
@@ -124,7 +124,7 @@ func (s *Server) create(ctx context.Context) error {
 	return os.Rename(unfinished, s.data())
 }
 
-// The method run runs a program of PostgreSQL. The error contains what the program printed.
+// Server.run runs a program of PostgreSQL. The error contains what the program printed.
 func (s *Server) run(ctx context.Context, program string, args ...string) (out string, err error) {
 	command := exec.CommandContext(ctx, filepath.Join(s.programs, program), args...)
 	s.owner.prepare(command)
@@ -169,7 +169,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// The method await waits until the server accepts connections.
+// Server.await waits until the server accepts connections.
 func (s *Server) await(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()

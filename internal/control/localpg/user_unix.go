@@ -34,7 +34,7 @@ func serverUser() (o owner, err error) {
 	return owner{}, errors.New("PostgreSQL does not run as root, and there is no user postgres or nobody: run as another user")
 }
 
-// The method named take changes the owner of the folder.
+// owner.take changes the owner of the folder.
 func (o owner) take(folder string) error {
 	if o == (owner{}) {
 		return nil
@@ -45,7 +45,7 @@ func (o owner) take(folder string) error {
 	return nil
 }
 
-// The method prepare makes a command run as the owner, in a separate process group. So Ctrl-C in a
+// owner.prepare makes a command run as the owner, in a separate process group. So Ctrl-C in a
 // terminal signals only the program that stops the server.
 func (o owner) prepare(command *exec.Cmd) {
 	command.Dir = "/"

@@ -82,7 +82,7 @@ func NewCaller(secrets [][]byte, allowed []netip.Prefix) *Caller {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
 }
 
-// The type plainKey is the context key of calls without TLS.
+// plainKey is the context key of calls without TLS.
 type plainKey struct{}
 
 // errNetwork is the error for a receiver in a network that may not be called.
@@ -135,7 +135,7 @@ type data struct {
 	Units     int64       `json:"units"`
 }
 
-// The method call sends a notice to its receiver, and returns nil if the receiver has answered 2xx.
+// Caller.call sends a notice to its receiver, and returns nil if the receiver has answered 2xx.
 func (c *Caller) call(ctx context.Context, o *notice, now time.Time) error {
 	body, err := json.Marshal(message{Type: "usage.threshold", Timestamp: o.madeAt.UTC(), Data: data{Threshold: o.threshold, Client: o.client, Policy: o.policy,
 		Rule: o.rule, Month: o.month, Percent: o.percent, Used: json.Number(o.used), Units: o.units}})
@@ -177,7 +177,7 @@ func withoutURL(err error) error {
 	return err
 }
 
-// The method sign returns the signatures of a message, one for each secret.
+// Caller.sign returns the signatures of a message, one for each secret.
 func (c *Caller) sign(id, at string, body []byte) string {
 	var all []string
 	for _, secret := range c.secrets {
@@ -188,8 +188,8 @@ func (c *Caller) sign(id, at string, body []byte) string {
 	return strings.Join(all, " ")
 }
 
-// The function makeStorable replaces control characters, so that a row can contain the text and a
-// terminal can show it.
+// makeStorable replaces control characters, so that a row can contain the text and a terminal can
+// show it.
 func makeStorable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {

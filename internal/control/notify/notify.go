@@ -59,7 +59,7 @@ type Notifier struct {
 	clock  func() time.Time // measures how long a round takes; [time.Now] unless a test sets it
 }
 
-// The method named watch returns a function that returns how long ago watch was called.
+// Notifier.watch returns a function that returns how long ago watch was called.
 func (n *Notifier) watch() func() time.Duration {
 	clock := time.Now
 	if n.clock != nil {
@@ -142,8 +142,8 @@ ORDER BY u.client, p.percent
 LIMIT $4
 ON CONFLICT DO NOTHING`
 
-// The method make creates the notices of this month and of the previous month, whose usage may
-// arrive late. If a threshold fails, make continues with the other thresholds.
+// Notifier.make creates the notices of this month and of the previous month, whose usage may arrive
+// late. If a threshold fails, make continues with the other thresholds.
 func (n *Notifier) make(ctx context.Context, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, makeTime)
 	defer cancel()
@@ -192,7 +192,7 @@ SELECT notice, threshold, client, policy, rule, url, to_char(month, 'YYYY-MM'), 
 FROM (SELECT *, row_number() OVER (PARTITION BY url ORDER BY next_at, notice) AS place FROM notices WHERE next_at <= $1) n
 ORDER BY place, next_at, notice LIMIT $2`
 
-// The method send sends the notices that are due: those of one receiver one after the other, until
+// Notifier.send sends the notices that are due: those of one receiver one after the other, until
 // one fails.
 func (n *Notifier) send(ctx context.Context, now time.Time) error {
 	passed := n.watch()
@@ -272,8 +272,8 @@ func (n *Notifier) sendTo(ctx context.Context, notices []notice, began time.Time
 	return nil
 }
 
-// The method recordFailure records that the first of the notices could not be sent. The other
-// notices wait as long as the first.
+// recordFailure records that the first of the notices could not be sent. The other notices wait as
+// long as the first.
 func (n *Notifier) recordFailure(ctx context.Context, notices []notice, now, next time.Time, why error) error {
 	o, text := &notices[0], why.Error()
 	text = text[:min(len(text), troubleBytesMax)]

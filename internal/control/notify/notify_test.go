@@ -42,7 +42,7 @@ const (
 	childStep     = "PENSTOCK_TEST_STEP"
 )
 
-// The constant secrets are those of every test: the previous one and the current one.
+// secrets are those of every test: the previous one and the current one.
 const secrets = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz\nwhsec_QUJDREVGR0hJSktMTU5PUFFSU1RVVldY\n"
 
 // The variable named machine holds the networks of this machine, where the receivers of tests are.
@@ -122,7 +122,7 @@ func (w *world) uses(at time.Time, units map[string]int64) {
 	}
 }
 
-// The method named threshold makes a threshold of 1000 units, for all clients.
+// world.threshold makes a threshold of 1000 units, for all clients.
 func (w *world) threshold(name, url string) {
 	w.t.Helper()
 	if _, err := w.ledger.PutThreshold(w.t.Context(), ledger.Actor{Name: "test"}, ledger.Threshold{Threshold: name, Policy: "shop", Rule: "api", Units: 1000,
@@ -185,7 +185,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	r.messages = append(r.messages, m)
 }
 
-// The function isSigned checks a signature by the second secret, without the code of the package.
+// isSigned checks a signature by the second secret, without the code of the package.
 func isSigned(id, at string, body []byte, signatures string) bool {
 	mac := hmac.New(sha256.New, []byte("ABCDEFGHIJKLMNOPQRSTUVWX"))
 	mac.Write([]byte(id + "." + at + "."))
@@ -194,7 +194,7 @@ func isSigned(id, at string, body []byte, signatures string) bool {
 	return slices.Contains(strings.Fields(signatures), want)
 }
 
-// The method clientsTold returns the clients and shares of the messages, sorted.
+// clientsTold returns the clients and shares of the messages, sorted.
 func (r *receiver) clientsTold() (all []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/control/ledger"
 )
 
-// The method forget removes the name of a client.
+// world.forget removes the name of a client.
 func (w *world) forget(client string) {
 	w.t.Helper()
 	name, err := ledger.Name(client)
@@ -71,8 +71,7 @@ func TestTheURLOfAReceiverIsNotShown(t *testing.T) {
 	}
 }
 
-// The method startClock makes a clock for the rounds of w, and returns a function that advances the
-// clock.
+// startClock makes a clock for the rounds of w, and returns a function that advances the clock.
 func (w *world) startClock() func(time.Duration) {
 	var passed atomic.Int64
 	w.clock = func() time.Time { return start.Add(time.Duration(passed.Load())) }

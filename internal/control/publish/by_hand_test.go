@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// The method named sql runs statements as an operator does with psql.
+// plane.sql runs statements as an operator does with psql.
 func (p *plane) sql(statements ...string) {
 	p.t.Helper()
 	for _, statement := range statements {

@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// The method named rows returns the texts of the records of all clients, from the database.
+// plane.rows returns the texts of the records of all clients, from the database.
 func (p *plane) rows() map[policy.ClientName]string {
 	p.t.Helper()
 	pooled, err := p.ledger.Pool.Acquire(p.t.Context())
@@ -43,7 +43,7 @@ func (p *plane) rows() map[policy.ClientName]string {
 	}
 }
 
-// The method named records returns the texts of all records in Redis, except those of networks.
+// plane.records returns the texts of all records in Redis, except those of networks.
 func (p *plane) records() map[policy.ClientName]string {
 	p.t.Helper()
 	all := map[policy.ClientName]string{}
@@ -66,7 +66,7 @@ func (p *plane) awaitsRows(what string) {
 	eventually.Until(p.t, patience, what, func() bool { return p.isComplete() && maps.Equal(p.rows(), p.records()) })
 }
 
-// The method flush removes everything from Redis.
+// plane.flush removes everything from Redis.
 func (p *plane) flush() {
 	p.t.Helper()
 	if err := p.redis.Client().FlushAll(p.t.Context()).Err(); err != nil {

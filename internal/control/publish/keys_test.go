@@ -34,8 +34,7 @@ func (p *plane) editKey(e directory.KeyEdit) {
 	}
 }
 
-// The method named keys returns what an operator sees of the keys of a name in Redis: their hashes
-// and states.
+// plane.keys returns what an operator sees of the keys of a name in Redis: their hashes and states.
 func (p *plane) keys(name string) string {
 	p.t.Helper()
 	editor := directory.Editor{Source: p.source}

@@ -27,9 +27,8 @@ type pace struct {
 	least time.Duration // the shortest time of an answer, which depends on how far away Redis is
 }
 
-// The method named after returns the pause that follows a part of a page. The parameter wrote is
-// how long the writing of the part took, and answer is how long Redis took to answer a read
-// meanwhile.
+// pace.after returns the pause that follows a part of a page. The parameter wrote is how long the
+// writing of the part took, and answer is how long Redis took to answer a read meanwhile.
 func (p *pace) after(wrote, answer time.Duration) time.Duration {
 	if p.least == 0 || answer < p.least {
 		p.least = answer

@@ -44,8 +44,8 @@ func (l *lockedPublisher) writePages(ctx context.Context, read func(context.Cont
 	return cmp.Or(<-written, err)
 }
 
-// The method named parts returns the parts of a page, which are written one at a time. Between two
-// of them, Redis and its machine answer checks.
+// page.parts returns the parts of a page, which are written one at a time. Between two of them,
+// Redis and its machine answer checks.
 func (p *page) parts() iter.Seq[*page] {
 	return func(yield func(*page) bool) {
 		for from := 0; from < len(p.names); from += partMax {
@@ -88,7 +88,7 @@ func (l *lockedPublisher) writeAll(ctx context.Context, pages <-chan *page) erro
 	return nil
 }
 
-// The method write writes a part of a page. The result wrote is how long that took. The result
+// lockedPublisher.write writes a part of a page. The result wrote is how long that took. The result
 // answer is how long Redis took to answer a read that was sent meanwhile, as a check would be.
 func (l *lockedPublisher) write(ctx context.Context, p *page) (wrote, answer time.Duration, err error) {
 	ctx, cancel := context.WithDeadline(ctx, p.due)

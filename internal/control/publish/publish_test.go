@@ -68,8 +68,8 @@ func newPlane(t testing.TB) *plane {
 	return p
 }
 
-// The method start starts a publisher. The returned function end stops the publisher, and waits
-// until it has stopped.
+// plane.start starts a publisher. The returned function end stops the publisher, and waits until it
+// has stopped.
 func (p *plane) start() (publisher *Publisher, end func()) {
 	p.t.Helper()
 	return p.startWith(0)
@@ -107,7 +107,7 @@ func (p *plane) block(client string) {
 	p.edit(directory.Edit{Client: client, Action: directory.ActionBlock})
 }
 
-// The method named text returns the text of a client's record in Redis, or "".
+// plane.text returns the text of a client's record in Redis, or "".
 func (p *plane) text(client string) string {
 	p.t.Helper()
 	editor := directory.Editor{Source: p.source}

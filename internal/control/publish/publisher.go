@@ -54,7 +54,7 @@ type Publisher struct {
 	trouble atomic.Pointer[string]
 }
 
-// The method named at is called before each step at which a test may kill the process.
+// Publisher.at is called before each step at which a test may kill the process.
 func (p *Publisher) at(step string) {
 	if p.step != nil {
 		p.step(step)
@@ -103,7 +103,7 @@ func (p *Publisher) Run(ctx context.Context) {
 // jitter returns a random span near the given one, give or take a fifth.
 func jitter(span time.Duration) time.Duration { return span - span/5 + rand.N(2*span/5) }
 
-// The function pause waits for a span, or until the context is done.
+// pause waits for a span, or until the context is done.
 func pause(ctx context.Context, span time.Duration) {
 	select {
 	case <-ctx.Done():
@@ -140,7 +140,7 @@ func (p *Publisher) session(ctx context.Context) error {
 	return p.lead(ctx, c)
 }
 
-// The method lead publishes until the connection ends.
+// Publisher.lead publishes until the connection ends.
 func (p *Publisher) lead(ctx context.Context, c *pgx.Conn) error {
 	l := &lockedPublisher{Publisher: p, c: c, unsure: true}
 	look := time.Time{}
@@ -167,7 +167,7 @@ func (p *Publisher) lead(ctx context.Context, c *pgx.Conn) error {
 	}
 }
 
-// The method named record writes to the database whether publishing is interrupted, for the status
+// lockedPublisher.record writes to the database whether publishing is interrupted, for the status
 // of all regions.
 func (l *lockedPublisher) record(ctx context.Context, trouble string) error {
 	trouble = strings.ReplaceAll(strings.ToValidUTF8(trouble, "?"), "\x00", "?")
@@ -180,7 +180,8 @@ func (l *lockedPublisher) record(ctx context.Context, trouble string) error {
 	return err
 }
 
-// The method await waits until a change is announced, or until it is time to read the generation.
+// lockedPublisher.await waits until a change is announced, or until it is time to read the
+// generation.
 func (l *lockedPublisher) await(ctx context.Context) error {
 	waiting, cancel := context.WithTimeout(ctx, wholeEvery)
 	defer cancel()

@@ -26,7 +26,7 @@ func (p *plane) openRegion(region string) *plane {
 	return other
 }
 
-// The method named status returns what the ledger says of a region.
+// plane.status returns what the ledger says of a region.
 func (p *plane) status(region string) ledger.Region {
 	p.t.Helper()
 	regions, err := p.ledger.Regions(p.t.Context())

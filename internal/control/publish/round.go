@@ -39,7 +39,7 @@ type state struct {
 	keysImported         bool // the keys, too
 }
 
-// The method named round brings Redis to the state of the rows. If look is true, it also finds
+// lockedPublisher.round brings Redis to the state of the rows. If look is true, it also finds
 // records that other programs wrote to Redis.
 func (l *lockedPublisher) round(ctx context.Context, look bool) error {
 	var s state
@@ -95,8 +95,8 @@ func (l *lockedPublisher) isComplete(ctx context.Context, s *state) (bool, error
 	return generation != "" && generation == s.generation, nil
 }
 
-// The method resume continues a publication to the same Redis that was made under another name of
-// its region, such as before the control plane had regions. Changes since then may be published
+// lockedPublisher.resume continues a publication to the same Redis that was made under another name
+// of its region, such as before the control plane had regions. Changes since then may be published
 // twice, which changes nothing. The method returns an error if there is no such publication.
 func (l *lockedPublisher) resume(ctx context.Context, s *state, generation string) error {
 	err := l.c.QueryRow(ctx, "UPDATE region_publications AS new SET change = old.change, generation = old.generation, position = old.position, imported = true "+
@@ -269,7 +269,7 @@ func (l *lockedPublisher) replace(ctx context.Context, swaps []directory.Swap, a
 	return err
 }
 
-// The method named present returns the texts of records in Redis.
+// lockedPublisher.present returns the texts of records in Redis.
 func (l *lockedPublisher) present(ctx context.Context, names []policy.ClientName) (map[policy.ClientName][]byte, error) {
 	texts := make(map[policy.ClientName][]byte, len(names))
 	var single []policy.ClientName

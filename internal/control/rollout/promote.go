@@ -37,8 +37,8 @@ func (c *count) UnmarshalJSON(text []byte) error {
 	return err
 }
 
-// The method trialOf returns what the nodes have reported about the candidate of a policy. After a
-// start of the process, the result is what earlier processes have stored.
+// trialOf returns what the nodes have reported about the candidate of a policy. After a start of
+// the process, the result is what earlier processes have stored.
 func (r *Rollout) trialOf(ctx context.Context, p *ledger.Policy) (*trial, error) {
 	if t := r.nodes[p.Policy]; t != nil && t.generation == p.Generation {
 		return t, nil
@@ -57,7 +57,7 @@ func (r *Rollout) trialOf(ctx context.Context, p *ledger.Policy) (*trial, error)
 	return t, nil
 }
 
-// The method restore continues a trial that was stored; text is nil if there is none.
+// trial.restore continues a trial that was stored; text is nil if there is none.
 func (t *trial) restore(text []byte) error {
 	if text == nil {
 		return nil
@@ -70,7 +70,7 @@ func (t *trial) restore(text []byte) error {
 	return nil
 }
 
-// The method observe stores what the nodes have reported about a candidate until now.
+// Rollout.observe stores what the nodes have reported about a candidate until now.
 func (r *Rollout) observe(ctx context.Context, p *ledger.Policy, t *trial, reading *fleet.Reading, o *ledger.Observation) error {
 	o.Region, o.Policy, o.Generation = r.Region, p.Policy, p.Generation
 	o.Serves = o.ReportedMicros > 0
@@ -123,7 +123,7 @@ func tries(record *fleet.Record, policy, version string) bool {
 	return false
 }
 
-// The method promote publishes a candidate to all nodes if its promotion is due.
+// Rollout.promote publishes a candidate to all nodes if its promotion is due.
 func (r *Rollout) promote(ctx context.Context, p *ledger.Policy) error {
 	after, err := r.Ledger.Promote(ctx, p, r.Encode)
 	if err == nil && after != nil {

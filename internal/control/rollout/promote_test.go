@@ -66,7 +66,7 @@ func newCandidacy(t *testing.T, clients bool, regions ...string) *candidacy {
 	return c
 }
 
-// The method put writes a revision with a limit.
+// candidacy.put writes a revision with a limit.
 func (c *candidacy) put(limit string) (version string) {
 	c.t.Helper()
 	d := &policyfile.Document{Name: "shop", Rules: []policyfile.Rule{{Name: "api", Limit: policyfile.Words{limit}}}}
@@ -84,7 +84,7 @@ func (c *candidacy) publish(p ledger.Publish) {
 	}
 }
 
-// The method named process returns a process that has just started in a region.
+// candidacy.process returns a process that has just started in a region.
 func (c *candidacy) process(region string) *Rollout {
 	return &Rollout{Region: region, Database: c.config.Copy(), Ledger: c.l, Redis: c.store, Key: key, Logger: slog.New(slog.DiscardHandler), nodes: map[string]*trial{}}
 }
@@ -136,8 +136,8 @@ func (c *candidacy) follows(r *Rollout, from, to int64) {
 	}
 }
 
-// The method named observed fails the test unless the candidate has been observed for the given
-// number of seconds and the obstacle is the given one; "" stands for no obstacle.
+// candidacy.observed fails the test unless the candidate has been observed for the given number of
+// seconds and the obstacle is the given one; "" stands for no obstacle.
 func (c *candidacy) observed(seconds int64, obstacle string) {
 	c.t.Helper()
 	m, err := c.l.Promotion(c.t.Context(), c.policy())
@@ -152,7 +152,7 @@ func (c *candidacy) observed(seconds int64, obstacle string) {
 	}
 }
 
-// The method named stands fails the test unless the policy has these revisions.
+// candidacy.stands fails the test unless the policy has these revisions.
 func (c *candidacy) stands(revision, candidate int64) {
 	c.t.Helper()
 	if p := c.policy(); p.Revision != revision || p.Candidate != candidate {
@@ -160,8 +160,8 @@ func (c *candidacy) stands(revision, candidate int64) {
 	}
 }
 
-// The method named promotions returns how many entries of the history say that the control plane
-// has published the candidate to all nodes.
+// candidacy.promotions returns how many entries of the history say that the control plane has
+// published the candidate to all nodes.
 func (c *candidacy) promotions() (n int) {
 	c.t.Helper()
 	if err := c.l.Pool.QueryRow(c.t.Context(), "SELECT count(*) FROM changes WHERE actor = 'control' AND origin = 'promotion' AND action = 'publish 2 to all' "+
@@ -171,7 +171,7 @@ func (c *candidacy) promotions() (n int) {
 	return n
 }
 
-// The method named forgotten makes it seem that no process reads the reports of a region any more.
+// candidacy.forgotten makes it seem that no process reads the reports of a region any more.
 func (c *candidacy) forgotten(region string) {
 	c.t.Helper()
 	if _, err := c.l.Pool.Exec(c.t.Context(), "UPDATE candidate_observations SET looked_at = looked_at - interval '61 s' WHERE region = $1", region); err != nil {

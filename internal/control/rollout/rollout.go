@@ -134,8 +134,8 @@ func (r *Rollout) follow(ctx context.Context) error {
 	}
 }
 
-// The method named round writes the publications that Redis lacks. If look is true, it reads Redis
-// and the nodes as well.
+// Rollout.round writes the publications that Redis lacks. If look is true, it reads Redis and the
+// nodes as well.
 func (r *Rollout) round(ctx context.Context, look bool) error {
 	ctx, cancel := context.WithTimeout(ctx, roundTime)
 	defer cancel()
@@ -164,8 +164,8 @@ func (r *Rollout) round(ctx context.Context, look bool) error {
 // errKey is the error of a process that has no key to sign with.
 var errKey = errors.New("this process has no key to sign policies with: start it with --policy-key FILE")
 
-// The method named valid returns a policy and the revisions of its publication. If their rows do
-// not compile, the method records the reason, and what is in Redis stays in force.
+// Rollout.valid returns a policy and the revisions of its publication. If their rows do not
+// compile, the method records the reason, and what is in Redis stays in force.
 func (r *Rollout) valid(ctx context.Context, name string) (p *ledger.Policy, now, candidate *ledger.Revision, err error) {
 	p, now, candidate, err = r.Ledger.Published(ctx, name)
 	for _, one := range []*ledger.Revision{now, candidate} {
@@ -214,7 +214,7 @@ func (r *Rollout) publishSome(ctx context.Context, policies []ledger.Policy) err
 	return errors.Join(problems...)
 }
 
-// The method publish writes a policy to Redis, unless Redis already has this publication. The
+// Rollout.publish writes a policy to Redis, unless Redis already has this publication. The
 // parameter present is the text in Redis.
 func (r *Rollout) publish(ctx context.Context, p *ledger.Policy, present []byte) error {
 	mine := []ed25519.PublicKey{r.Key.Public().(ed25519.PublicKey)}

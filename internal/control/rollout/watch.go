@@ -43,8 +43,8 @@ func Share(denied, admitted uint64) ledger.Parts {
 	return ledger.ShareOf(denied, admitted)
 }
 
-// The method named watch withdraws the candidates that deny too much, and promotes those whose
-// promotion is due.
+// Rollout.watch withdraws the candidates that deny too much, and promotes those whose promotion is
+// due.
 func (r *Rollout) watch(ctx context.Context, page []ledger.Policy) error {
 	var reading *fleet.Reading
 	var problems []error
@@ -67,8 +67,8 @@ func (r *Rollout) watch(ctx context.Context, page []ledger.Policy) error {
 	return errors.Join(problems...)
 }
 
-// The method weigh withdraws a candidate if it denies too much, or if it is for a share of the
-// clients and some node cannot decide by the client.
+// Rollout.weigh withdraws a candidate if it denies too much, or if it is for a share of the clients
+// and some node cannot decide by the client.
 func (r *Rollout) weigh(ctx context.Context, p *ledger.Policy, reading *fleet.Reading) error {
 	if unable := unableNodes(p.Policy, reading); p.ClientShare > 0 && unable != "" {
 		return r.withdraw(ctx, p, "kinds of nodes", unable)
@@ -105,7 +105,7 @@ func (r *Rollout) weigh(ctx context.Context, p *ledger.Policy, reading *fleet.Re
 	return err
 }
 
-// The method withdraw withdraws a candidate. The origin and the reason are for the audit trail.
+// Rollout.withdraw withdraws a candidate. The origin and the reason are for the audit trail.
 func (r *Rollout) withdraw(ctx context.Context, p *ledger.Policy, origin, reason string) error {
 	reason = reason[:min(len(reason), reasonBytesMax)] // it is ASCII
 	_, err := r.Ledger.Publish(ctx, ledger.Actor{Name: "control", Origin: origin}, p.Policy,
@@ -119,8 +119,8 @@ func (r *Rollout) withdraw(ctx context.Context, p *ledger.Policy, origin, reason
 	return err
 }
 
-// The method named sum returns how many requests the nodes of a version have decided. The requests
-// of a node count from the node's first report of the version.
+// trial.sum returns how many requests the nodes of a version have decided. The requests of a node
+// count from the node's first report of the version.
 func (t *trial) sum(policy, version string, records []*fleet.Record) (nodes int, denied, admitted uint64) {
 	byRule, present := map[string]uint64{}, map[string]bool{}
 	for _, record := range records {
@@ -155,7 +155,7 @@ func (t *trial) sum(policy, version string, records []*fleet.Record) (nodes int,
 	return nodes, denied, admitted
 }
 
-// The function enforces reports whether a node has a version of a policy in force.
+// enforces reports whether a node has a version of a policy in force.
 func enforces(record *fleet.Record, policy, version string) bool {
 	for _, p := range record.Policies {
 		if p.Name == policy && p.Published == version {

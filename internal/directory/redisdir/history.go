@@ -98,8 +98,8 @@ type streamEntry struct {
 	position string
 }
 
-// The method named entries runs a command that returns entries of the stream. For an entry that
-// Penstock has not written, it returns only the position.
+// Source.entries runs a command that returns entries of the stream. For an entry that Penstock has
+// not written, it returns only the position.
 func (s *Source) entries(ctx context.Context, command ...any) ([]streamEntry, error) {
 	reply, err := s.store.DoFor(ctx, historyKey, command...)
 	if err != nil {

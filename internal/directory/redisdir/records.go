@@ -67,7 +67,7 @@ func countAfter(names []string, name string) int {
 	return len(names) - at
 }
 
-// The method named scan returns a part of the records of clients other than networks.
+// Source.scan returns a part of the records of clients other than networks.
 func (s *Source) scan(ctx context.Context, position string, of directory.Range) (p directory.Part, err error) {
 	pattern := recordPrefix + "*"
 	if of.Kind != "" {

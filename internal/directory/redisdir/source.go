@@ -85,7 +85,7 @@ func (s *Source) Networks(ctx context.Context) (map[string][]byte, error) {
 	return all, err
 }
 
-// The method named networks returns the records of all networks, and the text that holds them.
+// Source.networks returns the records of all networks, and the text that holds them.
 func (s *Source) networks(ctx context.Context) (text []byte, all map[string][]byte, err error) {
 	values := make([][]byte, 1)
 	if err := s.store.Values(ctx, []string{networksKey}, values); err != nil {
@@ -112,7 +112,7 @@ func (s *Source) Generation(ctx context.Context) (string, error) {
 	return string(values[0]), wrapFailure(err)
 }
 
-// The function wrapFailure wraps an error of the store.
+// wrapFailure wraps an error of the store.
 func wrapFailure(err error) error {
 	if err == nil {
 		return nil
@@ -170,7 +170,7 @@ func (s *Source) Announce(ctx context.Context, name policy.ClientName, entry dir
 	return s.announce(ctx, name.String(), entry)
 }
 
-// The method announce appends entries to the history and publishes one message.
+// Source.announce appends entries to the history and publishes one message.
 func (s *Source) announce(ctx context.Context, message string, entries ...directory.Entry) (err error) {
 	for i := range entries {
 		line, one := json.Marshal(entries[i])
@@ -188,13 +188,13 @@ func (s *Source) announce(ctx context.Context, message string, entries ...direct
 	return nil
 }
 
-// The function unannouncedError returns the error for a change that was made, but not announced.
+// unannouncedError returns the error for a change that was made, but not announced.
 func unannouncedError(err error) error {
 	return fmt.Errorf("%w: the change is made, but the other processes may learn of it only after minutes: %w", directory.ErrSource, err)
 }
 
-// The method swap replaces the value of a key if it still equals old. An empty text
-// means that there is no value.
+// Source.swap replaces the value of a key if it still equals old. An empty text means that there is
+// no value.
 func (s *Source) swap(ctx context.Context, key string, old, text []byte) (swapped bool, err error) {
 	reply, err := s.store.DoFor(ctx, key, "eval", swapScript, 1, key, old, text)
 	return reply == int64(1), wrapFailure(err)

@@ -50,7 +50,7 @@ func (s *Source) SwapAll(ctx context.Context, swaps []directory.Swap) (swapped [
 	return swapped, err
 }
 
-// The function firstError returns the first error, or nil.
+// firstError returns the first error, or nil.
 func firstError(errs []error) error {
 	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
 		return errs[i]

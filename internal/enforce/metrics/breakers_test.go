@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The type breakers collects the metrics of stores' breakers, like a scrape.
+// breakers collects the metrics of stores' breakers, like a scrape.
 type breakers []*redisstore.Store
 
 func (b breakers) Describe(ch chan<- *prometheus.Desc) { describeBreakers(ch) }

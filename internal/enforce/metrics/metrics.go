@@ -156,8 +156,8 @@ func FailureKind(err error) string {
 	}
 }
 
-// The type lazy is a counter whose series is created when it first counts. Otherwise ten thousand
-// rules would have a hundred thousand series, most of which would remain 0.
+// lazy is a counter whose series is created when it first counts. Otherwise ten thousand rules
+// would have a hundred thousand series, most of which would remain 0.
 type lazy struct {
 	counter atomic.Pointer[prometheus.Counter]
 }

@@ -69,7 +69,7 @@ func (m *Metrics) Totals() []Total {
 	return all
 }
 
-// The function containsName reports whether one of the outcomes has the name.
+// containsName reports whether one of the outcomes has the name.
 func containsName(outcomes *[core.OutcomeCount]bool, name string) bool {
 	for o, is := range outcomes {
 		if is && core.Outcome(o).String() == name {

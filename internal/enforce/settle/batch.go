@@ -18,7 +18,7 @@ type batch struct {
 	results []counter.Result
 }
 
-// The type pendingJob is a job and its end, which is empty until the job has ended.
+// pendingJob is a job and its end, which is empty until the job has ended.
 type pendingJob struct {
 	job Job
 	end End
@@ -53,8 +53,7 @@ func (b *batch) settle() {
 	b.jobs = b.jobs[:0]
 }
 
-// The function condition returns the checks that the store must admit before the job is settled, or
-// nil.
+// condition returns the checks that the store must admit before the job is settled, or nil.
 func condition(job Job) []counter.Check {
 	if c, ok := job.(Conditional); ok {
 		return c.Condition()
@@ -62,8 +61,8 @@ func condition(job Job) []counter.Check {
 	return nil
 }
 
-// The function conditionEnd returns the end of a job whose condition the store did not admit, or ""
-// if the store admitted it.
+// conditionEnd returns the end of a job whose condition the store did not admit, or "" if the store
+// admitted it.
 func conditionEnd(c *counter.Call) End {
 	if c.Err != nil {
 		return Failed
@@ -80,7 +79,7 @@ func conditionEnd(c *counter.Call) End {
 	return ""
 }
 
-// The function correctionEnd returns the end of a job whose corrections were sent to the store.
+// correctionEnd returns the end of a job whose corrections were sent to the store.
 func correctionEnd(c *counter.Call) End {
 	if c.Err != nil {
 		return Failed

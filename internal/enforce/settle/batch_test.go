@@ -12,8 +12,8 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// The type slowBatcher is a store whose first call lasts until the test ends it. A slowBatcher
-// denies conditions of cost 1, fails those of cost 2 and panics at those of cost 3.
+// slowBatcher is a store whose first call lasts until the test ends it. A slowBatcher denies
+// conditions of cost 1, fails those of cost 2 and panics at those of cost 3.
 type slowBatcher struct {
 	hold chan struct{}
 
@@ -48,8 +48,7 @@ func (s *slowBatcher) TakeAll(_ context.Context, calls []counter.Call) {
 	}
 }
 
-// The type order is a job with its own check, and a condition of the given cost; 0 means no
-// condition.
+// order is a job with its own check, and a condition of the given cost; 0 means no condition.
 type order struct {
 	job
 	due, condition int64

@@ -14,7 +14,7 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// The type ends counts the ends of jobs.
+// ends counts the ends of jobs.
 type ends struct {
 	mu    sync.Mutex
 	count map[End]int
@@ -54,7 +54,7 @@ func (s *slowStore) Take(context.Context, []counter.Check, []counter.Result) err
 	return s.fails
 }
 
-// The function sendJobs sends n jobs to a queue of the store.
+// sendJobs sends n jobs to a queue of the store.
 func sendJobs(store counter.Store, n int) (*Queue, *ends) {
 	e := new(ends)
 	q := New(store, e.note)
@@ -169,7 +169,7 @@ type quickStore struct{}
 
 func (quickStore) Take(context.Context, []counter.Check, []counter.Result) error { return nil }
 
-// The type panickingStore is a store that panics at every other call.
+// panickingStore is a store that panics at every other call.
 type panickingStore struct{ takes atomic.Int64 }
 
 func (s *panickingStore) Take(context.Context, []counter.Check, []counter.Result) error {
@@ -205,13 +205,13 @@ func TestAPanicEndsOneJob(t *testing.T) {
 	}
 }
 
-// The type conditionalJob is a job with a condition.
+// conditionalJob is a job with a condition.
 type conditionalJob struct{ job }
 
 func (*conditionalJob) Condition() []counter.Check { return make([]counter.Check, 2) }
 
-// The type scriptedStore is a store that gives a certain answer to the second of a condition's two
-// checks, and counts its other calls.
+// scriptedStore is a store that gives a certain answer to the second of a condition's two checks,
+// and counts its other calls.
 type scriptedStore struct {
 	second counter.Result
 	fails  error

@@ -19,7 +19,7 @@ import (
 	"github.com/penstock/penstock/internal/test/request"
 )
 
-// The type panickingStore is a store whose calls panic.
+// panickingStore is a store whose calls panic.
 type panickingStore struct{}
 
 func (panickingStore) Take(context.Context, []counter.Check, []counter.Result) error {

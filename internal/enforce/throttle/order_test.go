@@ -18,8 +18,8 @@ import (
 	"github.com/penstock/penstock/internal/test/seed"
 )
 
-// The type clients sends requests of several clients, each with its own limit and all with a common
-// one, and records the decisions.
+// clients sends requests of several clients, each with its own limit and all with a common one, and
+// records the decisions.
 type clients struct {
 	*front
 	start time.Time

@@ -41,8 +41,8 @@ type Queues struct {
 	sources [sourceCounts]int32 // tickets by source
 }
 
-// The type queue holds the tickets that wait for one counter. A queue is a heap, because a ticket
-// that moves from another queue is placed by its arrival, and queues can be long.
+// queue holds the tickets that wait for one counter. A queue is a heap, because a ticket that moves
+// from another queue is placed by its arrival, and queues can be long.
 type queue struct {
 	key     string
 	tickets []*Ticket

@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/test/seed"
 )
 
-// The function places names queues by single letters.
+// places names queues by single letters.
 func places(keys string) []Place {
 	var all []Place
 	for _, key := range keys {
@@ -32,8 +32,7 @@ func join(t *testing.T, l *Queues, key string) *Ticket {
 	return ticket
 }
 
-// The function listSignaled returns which of the tickets were signaled since the last call, in the
-// form "x.x".
+// listSignaled returns which of the tickets were signaled since the last call, in the form "x.x".
 func listSignaled(tickets ...*Ticket) string {
 	text := make([]byte, len(tickets))
 	for i, t := range tickets {

@@ -8,8 +8,7 @@ import (
 	"github.com/penstock/penstock/core"
 )
 
-// The variable trials holds plans that serve only to determine how a waiting request would be
-// decided now.
+// trials holds plans that serve only to determine how a waiting request would be decided now.
 var trials = sync.Pool{New: func() any { return new(core.Plan) }}
 
 // deniedMeanwhile reports whether the request is now denied, whatever the store answers, because

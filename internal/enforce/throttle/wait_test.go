@@ -27,7 +27,7 @@ type front struct {
 	lines     *Queues
 }
 
-// The type asking is a request that a front is deciding.
+// asking is a request that a front is deciding.
 type asking struct {
 	*front
 	plan core.Plan
@@ -92,7 +92,7 @@ func limits(t *testing.T, text string) []counter.Limit {
 	return []counter.Limit{l}
 }
 
-// The function throttleRule returns a throttle rule.
+// throttleRule returns a throttle rule.
 func throttleRule(t *testing.T, name, limit string, most counter.Micros, waiters int) policy.Rule {
 	t.Helper()
 	return policy.Rule{Name: name, Limits: limits(t, limit), Action: policy.ActionThrottle,

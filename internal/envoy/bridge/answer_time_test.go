@@ -21,8 +21,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The type stallingStore answers calls about one client only after ctx is done, and charges
-// nevertheless. It answers all other calls at once.
+// stallingStore answers calls about one client only after ctx is done, and charges nevertheless. It
+// answers all other calls at once.
 type stallingStore struct {
 	counter.Store
 	client string
@@ -81,7 +81,7 @@ func TestASlowStoreIsAnsweredInTime(t *testing.T) {
 	})
 }
 
-// The type notSent is the error of a call that the store has not executed.
+// notSent is the error of a call that the store has not executed.
 type notSent struct{ error }
 
 func (e notSent) Unwrap() error { return e.error }

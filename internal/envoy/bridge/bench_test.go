@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/internal/test/racescale"
 )
 
-// The constant shelf is a policy of three rules that apply to every request.
+// shelf is a policy of three rules that apply to every request.
 const shelf = `
 name: shop
 rules:
@@ -25,14 +25,14 @@ rules:
   - { name: burst, limit: 100000000/1s burst 100000000 }
 `
 
-// The type sink is a response writer that discards the response.
+// sink is a response writer that discards the response.
 type sink struct{ header http.Header }
 
 func (s *sink) Header() http.Header         { return s.header }
 func (s *sink) Write(p []byte) (int, error) { return len(p), nil }
 func (s *sink) WriteHeader(int)             {}
 
-// The function calling returns a function that makes one call of n questions, without a network.
+// calling returns a function that makes one call of n questions, without a network.
 func calling(tb testing.TB, h *testBridge, n int) func() {
 	items := make([]wire.Item, n)
 	for i := range items {
@@ -58,8 +58,7 @@ type reading struct{ *bytes.Reader }
 
 func (reading) Close() error { return nil }
 
-// The function decideAlone returns a function that decides one request with only core and
-// the store.
+// decideAlone returns a function that decides one request with only core and the store.
 func decideAlone(tb testing.TB, h *testBridge) func() {
 	var plan core.Plan
 	e := h.b.policy.Current()

@@ -174,8 +174,7 @@ func receiptNumber(receipt string) uint64 {
 	return binary.BigEndian.Uint64([]byte(receipt[1+len(process{}):][:8]))
 }
 
-// The type requestCopy is a copy of a request, which a worker reads after the call has been
-// answered.
+// requestCopy is a copy of a request, which a worker reads after the call has been answered.
 type requestCopy struct {
 	candidate *candidate
 	request   policy.Attributes
@@ -183,7 +182,7 @@ type requestCopy struct {
 	response  *keptResponse
 }
 
-// The function keep copies a request. The function returns nil if the request is too large.
+// keep copies a request. The function returns nil if the request is too large.
 func keep(c *candidate, request policy.Attributes) *requestCopy {
 	switch from := request.(type) {
 	case *wire.View:
@@ -223,7 +222,7 @@ func (k *requestCopy) Plan(t *shadow.Trial) bool {
 // Release implements [shadow.Source].
 func (k *requestCopy) Release() {}
 
-// The function missingInputs returns the inputs in needs that are missing from sent.
+// missingInputs returns the inputs in needs that are missing from sent.
 func missingInputs(needs, sent *core.Inputs) (missing []string) {
 	for _, name := range needs.Headers {
 		if !slices.Contains(sent.Headers, name) {

@@ -79,8 +79,8 @@ func cloneSettle(from *wire.Settle) *wire.Settle {
 // dropped.
 const parkedMax = 4096
 
-// The type parkedTrials holds the trials that wait for a response, by the numbers of receipts. The
-// type is safe for concurrent use.
+// parkedTrials holds the trials that wait for a response, by the numbers of receipts. The type is
+// safe for concurrent use.
 type parkedTrials struct {
 	mu     sync.Mutex
 	trials map[uint64]*shadow.Trial

@@ -14,7 +14,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// The function openWithCandidate opens a bridge with the policy shop and a candidate.
+// openWithCandidate opens a bridge with the policy shop and a candidate.
 func openWithCandidate(t *testing.T, candidate string, change func(*Options)) *testBridge {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "candidate.yaml")

@@ -27,7 +27,7 @@ const verifyTime = 8 * counter.Millisecond
 // caller that has left.
 const answerTime = time.Duration(wire.AnswerTime) * time.Microsecond
 
-// The type call is a call that is being decided. A call is reused.
+// call is a call that is being decided. A call is reused.
 type call struct {
 	body      []byte
 	held      int64 // the number of bytes of the body that are counted in Bridge.bodies

@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/internal/events"
 )
 
-// The type eventCollector collects events.
+// eventCollector collects events.
 type eventCollector []events.Event
 
 // Write implements [events.Sink].

@@ -84,8 +84,8 @@ func (o *Observer) DirectoryOf(rs *core.Ruleset) *directory.Directory {
 	return o.b.candidate.directoryOf(rs)
 }
 
-// The type lookups is the directory in the form that the plan of one question uses. The type keeps
-// the records that were found.
+// lookups is the directory in the form that the plan of one question uses. The type keeps the
+// records that were found.
 type lookups struct {
 	directory *directory.Directory // the directory; nil for a policy without one
 	found     []*policy.ClientRecord

@@ -45,8 +45,8 @@ func openDirected(t testing.TB, policy string, source directory.Source, timeout 
 	})
 }
 
-// The type followedSource is a source in memory that reports when the directory begins to follow
-// its changes. The directory then reads every known record again.
+// followedSource is a source in memory that reports when the directory begins to follow its
+// changes. The directory then reads every known record again.
 type followedSource struct {
 	*directory.Memory
 	following chan struct{}
@@ -263,10 +263,10 @@ func counterSource(h *testBridge, addr string) uint32 {
 	return q.plan.Source()
 }
 
-// The type userRequest is a request of a user.
+// userRequest is a request of a user.
 type userRequest struct{ user, path string }
 
-// The type checkedWorker is a worker whose answers are checked.
+// checkedWorker is a worker whose answers are checked.
 type checkedWorker struct {
 	*worker
 	sought map[uint32]userRequest

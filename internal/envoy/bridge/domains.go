@@ -15,7 +15,7 @@ import (
 // protocol.
 const attrDomain = "envoy.domain"
 
-// The type domains holds the domains that a version of the policy covers.
+// domains holds the domains that a version of the policy covers.
 type domains struct {
 	version *live.Version
 	names   []string // sorted

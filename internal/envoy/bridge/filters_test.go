@@ -21,8 +21,8 @@ import (
 	"github.com/penstock/penstock/internal/test/seed"
 )
 
-// The type world is a simulation of workers of several Envoys and a bridge, in simulated time.
-// Events run in order of time.
+// world is a simulation of workers of several Envoys and a bridge, in simulated time. Events run in
+// order of time.
 type world struct {
 	*testBridge
 	random  *rand.Rand
@@ -235,7 +235,7 @@ func (w *world) runLoad(k *worker, most int, span time.Duration) {
 	w.in(0, send)
 }
 
-// The function story runs a simulation of workers and a bridge with one limit.
+// story runs a simulation of workers and a bridge with one limit.
 func story(t *testing.T, limit string, seed uint64, tell func(*world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

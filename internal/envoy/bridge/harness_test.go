@@ -23,7 +23,7 @@ import (
 	"github.com/penstock/penstock/internal/store/memstore"
 )
 
-// The constant shop is a policy that uses most features.
+// shop is a policy that uses most features.
 const shop = `
 name: shop
 rules:
@@ -33,7 +33,7 @@ rules:
   - { name: who, match: { path: /who, header: { X-Plan: gold } }, limit: 7/1h }
 `
 
-// The type testBridge is a bridge under test and its policy file.
+// testBridge is a bridge under test and its policy file.
 type testBridge struct {
 	t     testing.TB
 	b     *Bridge
@@ -41,7 +41,7 @@ type testBridge struct {
 	store *breakableStore
 }
 
-// The type breakableStore is a store that can be made to fail.
+// breakableStore is a store that can be made to fail.
 type breakableStore struct {
 	*memstore.Store
 	fails error
@@ -77,9 +77,8 @@ func open(t testing.TB, policy string, change func(*Options)) *testBridge {
 	return h
 }
 
-// The function runInBubble runs a test of a bridge with the policy shop in simulated time, which
-// advances only while all goroutines wait. runInBubble begins on a whole hour, at the start of
-// windows.
+// runInBubble runs a test of a bridge with the policy shop in simulated time, which advances only
+// while all goroutines wait. runInBubble begins on a whole hour, at the start of windows.
 func runInBubble(t *testing.T, story func(*testBridge)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

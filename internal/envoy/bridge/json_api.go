@@ -19,7 +19,7 @@ import (
 	"github.com/penstock/penstock/core/response"
 )
 
-// The type description is the JSON description of a request. Missing members are empty.
+// description is the JSON description of a request. Missing members are empty.
 type description struct {
 	Method  string            `json:"method"` // default GET
 	Path    string            `json:"path"`   // with or without a query; default /
@@ -182,7 +182,7 @@ func (q *question) jsonDecision(d *core.Decision) jsonDecision {
 	return t
 }
 
-// The type described presents a request described in JSON as [policy.Attributes].
+// described presents a request described in JSON as [policy.Attributes].
 type described struct {
 	*description
 	now counter.Micros

@@ -23,8 +23,7 @@ import (
 	"github.com/penstock/penstock/internal/test/seed"
 )
 
-// The constant holders is a policy whose API keys are in the directory. Keys of the tier free have
-// no limit.
+// holders is a policy whose API keys are in the directory. Keys of the tier free have no limit.
 const holders = `
 name: shop
 lease: auto
@@ -34,7 +33,7 @@ rules:
   - { name: hot, match: { path: /hot }, limit: 1000000/1h fixed_window }
 `
 
-// The function secret returns a key that contains a name and is long enough.
+// secret returns a key that contains a name and is long enough.
 func secret(name string) string { return "key-of-" + strings.Repeat("-", 16) + name }
 
 // editKey makes a change of keys that must succeed.

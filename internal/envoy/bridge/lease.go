@@ -20,14 +20,14 @@ import (
 // client an allowance. So a refund needs a receipt that the bridge has sealed. The receipt is valid
 // once, for at most the units that were granted.
 
-// The type leaseUnits holds the units that a question asks for in addition to its request's cost.
+// leaseUnits holds the units that a question asks for in addition to its request's cost.
 type leaseUnits struct {
 	taken   []takenCheck
 	fetch   [1]counter.Check // the check of a question of KindFetch
 	fetched [1]counter.Result
 }
 
-// The type takenCheck is a check that takes more than its request's cost.
+// takenCheck is a check that takes more than its request's cost.
 type takenCheck struct {
 	check int
 	own   int64

@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// The constant leased is a policy with limits that may be leased and limits that may not.
+// leased is a policy with limits that may be leased and limits that may not.
 const leased = `
 name: shop
 lease: auto

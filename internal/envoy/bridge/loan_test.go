@@ -20,7 +20,7 @@ import (
 	"github.com/penstock/penstock/internal/test/loantest"
 )
 
-// The constant lent is a policy that gives each client two units in the region eu.
+// lent is a policy that gives each client two units in the region eu.
 const lent = `
 name: shop
 regions: {us: 9, eu: 1}
@@ -29,7 +29,7 @@ lease: auto
 rules: [{ name: all, limit: 20/31d fixed_window }]
 `
 
-// The type lendingBridge is a bridge in simulated time, in a region whose agent the test plays.
+// lendingBridge is a bridge in simulated time, in a region whose agent the test plays.
 type lendingBridge struct {
 	*testBridge
 	region *loantest.Region

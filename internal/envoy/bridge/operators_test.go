@@ -18,7 +18,7 @@ const (
 	adminToken  = "fedcba9876543210"
 )
 
-// The function sendRequest sends a request with a token, or without a token if it is "".
+// sendRequest sends a request with a token, or without a token if it is "".
 func sendRequest(handler http.Handler, method, path, token string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, path, nil)
 	if token != "" {

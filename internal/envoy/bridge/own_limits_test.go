@@ -19,8 +19,8 @@ import (
 	"github.com/penstock/penstock/internal/status"
 )
 
-// The function lookUpLimits sends a request for a client's own limits. The argument fields
-// alternates names and values.
+// lookUpLimits sends a request for a client's own limits. The argument fields alternates names and
+// values.
 func lookUpLimits(handler http.Handler, fields ...string) (int, status.Answer, string) {
 	r := httptest.NewRequest(http.MethodGet, StatusPath, nil)
 	for i := 0; i < len(fields); i += 2 {

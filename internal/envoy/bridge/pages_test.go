@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// The variable routes lists all routes of the bridge.
+// routes lists all routes of the bridge.
 var routes = []struct{ method, path, body string }{{"POST", "/v1/check", `{"path":"/api/x","ip":"192.0.2.7"}`}, {"GET", "/v1/policy", ""},
 	{"GET", "/metrics", ""}, {"GET", "/healthz", ""}, {"GET", "/readyz", ""}}
 

@@ -22,7 +22,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// The type panickingVerifier is a verifier that panics on every credential.
+// panickingVerifier is a verifier that panics on every credential.
 type panickingVerifier struct{}
 
 func (panickingVerifier) Verify(string) (*policy.Identity, policy.CredentialState) { panic("provoked") }
@@ -63,7 +63,7 @@ func TestAPanicFailsOneQuestion(t *testing.T) {
 	}
 }
 
-// The type fusedStore is a store that panics at the nth call after fuse was set to n.
+// fusedStore is a store that panics at the nth call after fuse was set to n.
 type fusedStore struct {
 	counter.Store
 	fuse atomic.Int64

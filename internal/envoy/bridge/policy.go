@@ -68,7 +68,7 @@ func (b *Bridge) closePolicy() error {
 	return err
 }
 
-// The constant unnamed is the namespace of a policy that has no name and counts only in memory.
+// unnamed is the namespace of a policy that has no name and counts only in memory.
 const unnamed = "default"
 
 var errNameMissing = errors.New("the policy has no name: others that count in the same store would share its counters by " +

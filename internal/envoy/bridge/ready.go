@@ -18,7 +18,7 @@ const (
 	readyAge = time.Second
 )
 
-// The type reached is the result of the last check of the store.
+// reached is the result of the last check of the store.
 type reached struct {
 	mu  sync.Mutex // a lock held during a check, so that checks do not overlap
 	at  time.Time

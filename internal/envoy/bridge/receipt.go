@@ -73,7 +73,7 @@ type sealer struct {
 	redeemed redeemedReceipts
 }
 
-// The type secrets holds the current and the previous receipt secret.
+// secrets holds the current and the previous receipt secret.
 type secrets struct {
 	current, previous receiptSecret
 	previousUntil     counter.Micros // the instant from which the previous secret is no longer used; 0 if there is none
@@ -174,7 +174,7 @@ func (s *sealer) sealed(form byte, version string, plain []byte) string {
 	return string(s.secrets.Load().current.own.Seal(head, nonce(number), plain, head))
 }
 
-// The type receiptContent is the content of a receipt that was opened and can be redeemed.
+// receiptContent is the content of a receipt that was opened and can be redeemed.
 type receiptContent struct {
 	id      receiptID
 	version string

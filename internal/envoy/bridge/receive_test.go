@@ -15,7 +15,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// The type halfBody is a body that stops in the middle until it is closed.
+// halfBody is a body that stops in the middle until it is closed.
 type halfBody struct {
 	came io.Reader
 	rest chan error
@@ -106,8 +106,7 @@ func TestIncomingCallsAreBounded(t *testing.T) {
 	}
 }
 
-// The type stuckWriter is a response writer that blocks, like one whose client has stopped
-// reading.
+// stuckWriter is a response writer that blocks, like one whose client has stopped reading.
 type stuckWriter struct {
 	sink
 	writing, read chan struct{}

@@ -25,8 +25,8 @@ type receiptID struct {
 	number  uint64
 }
 
-// The type redeemedReceipts remembers which receipts were redeemed, until they expire. The zero
-// value remembers none. Safe for concurrent use.
+// redeemedReceipts remembers which receipts were redeemed, until they expire. The zero value
+// remembers none. Safe for concurrent use.
 type redeemedReceipts struct {
 	mu       sync.Mutex
 	segments map[receiptID]*segment // by the ID of the segment's first receipt

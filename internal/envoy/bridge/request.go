@@ -214,8 +214,8 @@ func (q *question) fillDegraded(d *core.Decision, err error) {
 	q.tryOut(d)
 }
 
-// The function chargedNothing reports whether the store has certainly not executed a failed call.
-// The filter may then repeat the question.
+// chargedNothing reports whether the store has certainly not executed a failed call. The filter may
+// then repeat the question.
 func chargedNothing(err error) bool {
 	return errors.Is(err, counter.ErrInvalid) || counter.Unsent(err)
 }

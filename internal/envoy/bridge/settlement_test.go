@@ -17,7 +17,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// The function settlementItem returns a filter's report of a response with a cost.
+// settlementItem returns a filter's report of a response with a cost.
 func settlementItem(receipt, cost string) wire.Item {
 	s := wire.Settle{Receipt: receipt, Status: 200}
 	if cost != "" {

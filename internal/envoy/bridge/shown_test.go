@@ -16,9 +16,9 @@ import (
 	"github.com/penstock/penstock/internal/store/memstore"
 )
 
-// The function shadowOptions returns the options of a bridge with a candidate. The bridge's metrics
-// are in a separate registry. The candidate has so many rules that loading it takes longer than
-// anything else in these tests.
+// shadowOptions returns the options of a bridge with a candidate. The bridge's metrics are in a
+// separate registry. The candidate has so many rules that loading it takes longer than anything
+// else in these tests.
 func shadowOptions(t *testing.T) (o Options, registry *prometheus.Registry) {
 	t.Helper()
 	store, err := memstore.New(memstore.Options{})
@@ -45,7 +45,7 @@ func shadowOptions(t *testing.T) (o Options, registry *prometheus.Registry) {
 	return o, registry
 }
 
-// The function countPolicies returns the number of policies that the metrics show.
+// countPolicies returns the number of policies that the metrics show.
 func countPolicies(t *testing.T, registry *prometheus.Registry) (n int) {
 	t.Helper()
 	families, err := registry.Gather()

@@ -13,7 +13,7 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// The constant waited is a policy under which requests of users and of API keys wait.
+// waited is a policy under which requests of users and of API keys wait.
 const waited = `
 name: shop
 directory: true
@@ -24,7 +24,7 @@ rules:
   - { name: slow, per: [], limit: 1/1s fixed_window, action: throttle, throttle: { max_delay: 5s, max_waiting: 3 } }
 `
 
-// The type queuingBridge is a bridge in simulated time whose requests wait.
+// queuingBridge is a bridge in simulated time whose requests wait.
 type queuingBridge struct {
 	*testBridge
 	source *directory.Memory

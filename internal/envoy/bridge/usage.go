@@ -96,8 +96,8 @@ func allReadClients(r *fleet.Reading) bool {
 	return r.Unreadable == 0
 }
 
-// The type corrections holds by how much a response changes the units of its request. The
-// corrections are counted when the store has made the settlement.
+// corrections holds by how much a response changes the units of its request. The corrections are
+// counted when the store has made the settlement.
 type corrections struct {
 	enforcer *enforce.Enforcer
 	client   enforce.Client

@@ -17,7 +17,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The function metered returns a meter that counts.
+// metered returns a meter that counts.
 func metered(t *testing.T) *meter.Meter {
 	m := meter.New()
 	t.Cleanup(m.Use())

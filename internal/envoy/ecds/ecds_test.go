@@ -26,7 +26,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// The type proxy is an Envoy's end of a stream.
+// proxy is an Envoy's end of a stream.
 type proxy struct {
 	t      *testing.T
 	stream extension.ExtensionConfigDiscoveryService_StreamExtensionConfigsClient
@@ -34,8 +34,8 @@ type proxy struct {
 	ended  chan error // the error with which the stream ended
 }
 
-// The function startServer returns a server, the journal of its log, and a function that connects
-// an Envoy to it.
+// startServer returns a server, the journal of its log, and a function that connects an Envoy to
+// it.
 func startServer(t *testing.T, o Options) (*Server, *eventually.Journal, func() *proxy) {
 	t.Helper()
 	said := new(eventually.Journal)

@@ -70,7 +70,7 @@ func descriptorStatus(s core.DescriptorStatus) *pb.RateLimitResponse_DescriptorS
 
 func clampUint32(n int64) uint32 { return uint32(min(n, math.MaxUint32)) }
 
-// The variable units lists the protocol's units, the longest first. A month has 30 days, as in
+// units lists the protocol's units, the longest first. A month has 30 days, as in
 // envoyproxy/ratelimit.
 var units = []struct {
 	span counter.Micros
@@ -135,13 +135,13 @@ func (c *call) fields(d *core.Decision) []*envoycore.HeaderValue {
 	return list
 }
 
-// The function uncached returns [response.Uncached] as a field. Envoy answers a gRPC request with
-// the status 200, which a cache could store.
+// uncached returns [response.Uncached] as a field. Envoy answers a gRPC request with the status
+// 200, which a cache could store.
 func uncached() *envoycore.HeaderValue {
 	return &envoycore.HeaderValue{Key: response.Uncached[0], Value: response.Uncached[1]}
 }
 
-// The function unlimited returns the answer to a request without a limit.
+// unlimited returns the answer to a request without a limit.
 func unlimited(request *pb.RateLimitRequest) *pb.RateLimitResponse {
 	response := &pb.RateLimitResponse{OverallCode: pb.RateLimitResponse_OK}
 	for range request.GetDescriptors() {
@@ -154,9 +154,9 @@ func unlimited(request *pb.RateLimitRequest) *pb.RateLimitResponse {
 const unservedBody = `{"type":"about:blank","title":"Too Many Requests","status":429,` +
 	`"detail":"The target or the host is of a form that is not served."}`
 
-// The function rejectAmbiguous returns the answer to a request with a path or a host that not all
-// servers read alike. The other fronts answer such a request with 400. After an error, Envoy would
-// admit the request.
+// rejectAmbiguous returns the answer to a request with a path or a host that not all servers read
+// alike. The other fronts answer such a request with 400. After an error, Envoy would admit the
+// request.
 func rejectAmbiguous(request *pb.RateLimitRequest) *pb.RateLimitResponse {
 	reply := overLimit(request)
 	reply.ResponseHeadersToAdd = append(reply.ResponseHeadersToAdd, &envoycore.HeaderValue{Key: "content-type", Value: "application/problem+json"})
@@ -164,8 +164,7 @@ func rejectAmbiguous(request *pb.RateLimitRequest) *pb.RateLimitResponse {
 	return reply
 }
 
-// The function forbidden returns the answer to a request for which Envoy sends a limit of 0.
-// Nothing is charged.
+// forbidden returns the answer to a request for which Envoy sends a limit of 0. Nothing is charged.
 func forbidden(request *pb.RateLimitRequest) *pb.RateLimitResponse {
 	response := &pb.RateLimitResponse{OverallCode: pb.RateLimitResponse_OVER_LIMIT,
 		ResponseHeadersToAdd: []*envoycore.HeaderValue{uncached()}}

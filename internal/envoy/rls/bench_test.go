@@ -13,8 +13,8 @@ import (
 	"github.com/penstock/penstock/core"
 )
 
-// The type echo gives every request the same answer, of realistic size. This measures the cost of
-// gRPC itself.
+// echo gives every request the same answer, of realistic size. This measures the cost of gRPC
+// itself.
 type echo struct {
 	pb.UnimplementedRateLimitServiceServer
 	answer *pb.RateLimitResponse
@@ -50,7 +50,7 @@ func BenchmarkShouldRateLimit(b *testing.B) {
 	})
 }
 
-// The type wiredClient is a client of the rate limit service, over a connection.
+// wiredClient is a client of the rate limit service, over a connection.
 type wiredClient interface {
 	ShouldRateLimit(context.Context, *pb.RateLimitRequest, ...grpc.CallOption) (*pb.RateLimitResponse, error)
 }

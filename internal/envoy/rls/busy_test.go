@@ -19,7 +19,7 @@ import (
 	"github.com/penstock/penstock/internal/test/limittest"
 )
 
-// The type hangingStore is a store that answers when the test permits it.
+// hangingStore is a store that answers when the test permits it.
 type hangingStore struct {
 	counter.Store
 	answer chan struct{}

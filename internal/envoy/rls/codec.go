@@ -22,7 +22,7 @@ func (s *Service) Codec() encoding.CodecV2 {
 	return codec{CodecV2: encoding.GetCodecV2(proto.Name), invalid: s.options.Observer.Invalid}
 }
 
-// The type codec is safe for concurrent use.
+// codec is safe for concurrent use.
 type codec struct {
 	encoding.CodecV2
 	invalid func(error) // called for requests that are not valid messages
@@ -64,5 +64,5 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	return c.CodecV2.Marshal(response)
 }
 
-// The function replaceInvalid replaces invalid UTF-8 with U+FFFD.
+// replaceInvalid replaces invalid UTF-8 with U+FFFD.
 func replaceInvalid(text string) string { return strings.ToValidUTF8(text, "\ufffd") }

@@ -27,7 +27,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// The type encodedMessage is an encoded message.
+// encodedMessage is an encoded message.
 type encodedMessage []byte
 
 // asWritten is the codec of a client that sends encoded messages.
@@ -48,8 +48,8 @@ func (s *served) sendBytes(request []byte) (*pb.RateLimitResponse, error) {
 	return response, err
 }
 
-// The function encoded encodes a request for descriptors with one entry each, from alternating keys
-// and values of any bytes.
+// encoded encodes a request for descriptors with one entry each, from alternating keys and values
+// of any bytes.
 func encoded(domain string, pairs ...string) []byte {
 	b := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), domain)
 	for i := 0; i < len(pairs); i += 2 {
@@ -194,8 +194,7 @@ func acceptBytes(m *descriptorpb.DescriptorProto) {
 	}
 }
 
-// The function firstDifference returns the first difference between a library message and a
-// request, or "".
+// firstDifference returns the first difference between a library message and a request, or "".
 func firstDifference(theirs, ours protoreflect.Message) string {
 	fields := ours.Descriptor().Fields()
 	for i := range fields.Len() {

@@ -105,7 +105,7 @@ func readNumber(data []byte, set func(uint64)) error {
 	})
 }
 
-// The type field is the value of a field. These messages use two wire types.
+// field is the value of a field. These messages use two wire types.
 type field struct {
 	kind   protowire.Type
 	varint uint64

@@ -50,7 +50,7 @@ func openDirectory(t *testing.T, server *redistest.Server) *directory.Directory 
 	return d
 }
 
-// The constant patience is long enough for a Redis on a busy machine.
+// patience is long enough for a Redis on a busy machine.
 const patience = 10 * time.Second
 
 func edit(t *testing.T, d *directory.Directory, e directory.Edit) {

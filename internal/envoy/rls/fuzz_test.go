@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// The type strict is a store that fails the test on an invalid call.
+// strict is a store that fails the test on an invalid call.
 type strict struct {
 	counter.Store
 	testing.TB

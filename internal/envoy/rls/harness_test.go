@@ -23,10 +23,10 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// The constant noon is an instant at which windows of every length up to a day begin.
+// noon is an instant at which windows of every length up to a day begin.
 const noon counter.Micros = 1_700_049_600 * counter.Second
 
-// The type served is a service behind a real gRPC server, with a client.
+// served is a service behind a real gRPC server, with a client.
 type served struct {
 	pb.RateLimitServiceClient
 	*Service
@@ -89,7 +89,7 @@ func (s *served) sum(c prometheus.Collector) (sum int) {
 // served.failed returns the number of failed store calls.
 func (s *served) failed() int { return s.sum(s.metrics.StoreErrors) }
 
-// The function rules compiles a policy in YAML.
+// rules compiles a policy in YAML.
 func rules(t testing.TB, text string) *core.Ruleset {
 	t.Helper()
 	d, err := policyfile.Decode("policy.yaml", policyfile.YAML, []byte(text))
@@ -103,8 +103,8 @@ func rules(t testing.TB, text string) *core.Ruleset {
 	return rs
 }
 
-// The function serve serves a policy for the domain "shop" over a real connection. Without a store,
-// it uses one in memory whose clock stands at noon.
+// serve serves a policy for the domain "shop" over a real connection. Without a store, it uses one
+// in memory whose clock stands at noon.
 func serve(t testing.TB, rs *core.Ruleset, store counter.Store) *served {
 	t.Helper()
 	s := &served{TB: t, metrics: metrics.New(), outcomes: map[string]int{}}
@@ -128,8 +128,7 @@ func serve(t testing.TB, rs *core.Ruleset, store counter.Store) *served {
 	return s
 }
 
-// The function dial starts a gRPC server on a free port and returns a connection to it. Both end
-// with the test.
+// dial starts a gRPC server on a free port and returns a connection to it. Both end with the test.
 func dial(t testing.TB, register func(*grpc.Server), options ...grpc.ServerOption) *grpc.ClientConn {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -154,7 +153,7 @@ func dial(t testing.TB, register func(*grpc.Server), options ...grpc.ServerOptio
 	return conn
 }
 
-// The function descriptor builds a descriptor from alternating keys and values.
+// descriptor builds a descriptor from alternating keys and values.
 func descriptor(pairs ...string) *ratelimit.RateLimitDescriptor {
 	d := &ratelimit.RateLimitDescriptor{}
 	for i := 0; i < len(pairs); i += 2 {
@@ -192,7 +191,7 @@ func (s *served) checkAnswer(want bool, ds ...*ratelimit.RateLimitDescriptor) *p
 	return response
 }
 
-// The function fields returns the response's header fields by name.
+// fields returns the response's header fields by name.
 func fields(response *pb.RateLimitResponse) map[string]string {
 	all := map[string]string{}
 	for _, h := range response.ResponseHeadersToAdd {

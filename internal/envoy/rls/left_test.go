@@ -17,7 +17,7 @@ import (
 	"github.com/penstock/penstock/internal/store/memstore"
 )
 
-// The type leftStore is a store whose callers leave before it answers.
+// leftStore is a store whose callers leave before it answers.
 type leftStore struct {
 	counter.Store
 	called chan struct{}

@@ -19,7 +19,7 @@ import (
 	"github.com/penstock/penstock/internal/test/loantest"
 )
 
-// The constant lent is a policy that gives each client two units in the region eu.
+// lent is a policy that gives each client two units in the region eu.
 const lent = `
 name: shop
 regions: {us: 9, eu: 1}
@@ -27,7 +27,7 @@ across: lease
 rules: [{ name: all, limit: 20/31d fixed_window }]
 `
 
-// The type lendingService is a service in simulated time, in a region whose agent the test plays.
+// lendingService is a service in simulated time, in a region whose agent the test plays.
 type lendingService struct {
 	*testing.T
 	*Service

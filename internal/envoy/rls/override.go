@@ -21,8 +21,8 @@ const overrideRule = "envoy-override"
 // microseconds.
 const overridesMax = 1024
 
-// The type overrides caches rulesets for the limits that Envoy sends. The zero value is ready to
-// use. The type is safe for concurrent use.
+// overrides caches rulesets for the limits that Envoy sends. The zero value is ready to use. The
+// type is safe for concurrent use.
 type overrides struct {
 	mu    sync.Mutex
 	known map[override]*core.Ruleset
@@ -38,8 +38,7 @@ func (o *overrides) alone(policy *core.Ruleset) *core.Ruleset {
 	return rs
 }
 
-// The type override identifies a cached ruleset: a policy and a limit that Envoy sends, or only the
-// policy.
+// override identifies a cached ruleset: a policy and a limit that Envoy sends, or only the policy.
 type override struct {
 	name    string
 	onError counter.OnError

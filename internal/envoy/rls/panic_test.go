@@ -15,7 +15,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// The type panickingStore is a store that panics once.
+// panickingStore is a store that panics once.
 type panickingStore struct {
 	counter.Store
 	done bool

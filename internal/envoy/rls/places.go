@@ -36,10 +36,9 @@ const (
 	verifyMax = 100 * time.Millisecond
 )
 
-// The type places counts the requests under way, in total and by client address. Requests of one
-// address may use half of the places. So a client leaves half of them to others, whatever its
-// descriptors contain. If Envoy sends no address, the same holds for requests with the same
-// descriptors.
+// places counts the requests under way, in total and by client address. Requests of one address may
+// use half of the places. So a client leaves half of them to others, whatever its descriptors
+// contain. If Envoy sends no address, the same holds for requests with the same descriptors.
 type places struct {
 	seed    maphash.Seed
 	all     atomic.Int64
@@ -82,7 +81,7 @@ func (p *places) sourceOf(request *pb.RateLimitRequest) sources.Source {
 	return p.sources.Of(h.Sum64())
 }
 
-// The function network returns a number for the network whose addresses one client can have.
+// network returns a number for the network whose addresses one client can have.
 func network(addr netip.Addr) uint64 {
 	b := addr.As16()
 	if addr = addr.Unmap(); addr.Is4() {
@@ -91,10 +90,10 @@ func network(addr netip.Addr) uint64 {
 	return binary.BigEndian.Uint64(b[:8])
 }
 
-// The function withHalfDeadline returns a context that ends at half of Envoy's remaining time, so
-// that the service answers before Envoy gives up. The result verify is how long the verification of
-// unknown tokens may take: four fifths of that half, within verifyMin and verifyMax. The result ok
-// is false if too little time is left.
+// withHalfDeadline returns a context that ends at half of Envoy's remaining time, so that the
+// service answers before Envoy gives up. The result verify is how long the verification of unknown
+// tokens may take: four fifths of that half, within verifyMin and verifyMax. The result ok is false
+// if too little time is left.
 func withHalfDeadline(ctx context.Context) (until context.Context, cancel context.CancelFunc, verify counter.Micros, ok bool) {
 	wait := waitDefault
 	if deadline, given := ctx.Deadline(); given {

@@ -16,8 +16,8 @@ import (
 	"github.com/penstock/penstock/internal/store/memstore"
 )
 
-// The type watchedStore is a store that counts its calls and the units that they charge. A refund
-// fails the test.
+// watchedStore is a store that counts its calls and the units that they charge. A refund fails the
+// test.
 type watchedStore struct {
 	*testing.T
 	counter.Store

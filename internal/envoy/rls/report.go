@@ -95,15 +95,15 @@ func reports(request *pb.RateLimitRequest) bool {
 	return false
 }
 
-// The type keptChecks holds checks that are sent after the plan has been reused. The checks share
-// no memory with the plan.
+// keptChecks holds checks that are sent after the plan has been reused. The checks share no memory
+// with the plan.
 type keptChecks struct {
 	checks []counter.Check
 	limits []counter.Limit
 	bounds []counter.Bounds
 }
 
-// The function keepChecks copies the checks of a plan.
+// keepChecks copies the checks of a plan.
 func keepChecks(checks []counter.Check) *keptChecks {
 	k := &keptChecks{checks: slices.Clone(checks), limits: make([]counter.Limit, len(checks)), bounds: make([]counter.Bounds, len(checks))}
 	for i := range k.checks {

@@ -171,8 +171,8 @@ func (s *Service) Register(server *grpc.Server) {
 // watchersMax bounds the streams that watch the health. Envoy polls the health instead.
 const watchersMax = 256
 
-// The type watchedHealth is a health service that bounds the watching streams and rejects unknown
-// services. The library's health service keeps the name of every service that was ever watched.
+// watchedHealth is a health service that bounds the watching streams and rejects unknown services.
+// The library's health service keeps the name of every service that was ever watched.
 type watchedHealth struct {
 	*health.Server
 	watchers atomic.Int64
@@ -200,7 +200,7 @@ func (s *Service) SetServing(serving bool) {
 	s.health.SetServingStatus(pb.RateLimitService_ServiceDesc.ServiceName, state)
 }
 
-// The type call is one request under way. A call is reused.
+// call is one request under way. A call is reused.
 type call struct {
 	plan         core.Plan
 	writer       response.Writer
@@ -306,7 +306,7 @@ func (s *Service) invalid(err error) error {
 	return status.Error(codes.InvalidArgument, err.Error())
 }
 
-// The function validate rejects requests that cannot be decided.
+// validate rejects requests that cannot be decided.
 func validate(request *pb.RateLimitRequest) error {
 	switch n := len(request.GetDescriptors()); {
 	case request.GetDomain() == "":

@@ -360,14 +360,14 @@ func TestInvalid(t *testing.T) {
 	}
 }
 
-// The type brokenStore is a store that does not answer.
+// brokenStore is a store that does not answer.
 type brokenStore struct{}
 
 func (brokenStore) Take(context.Context, []counter.Check, []counter.Result) error {
 	return errors.Join(counter.ErrUnavailable, errors.New("gone"))
 }
 
-// The type failingStore is a store that works and rejects each call with the error.
+// failingStore is a store that works and rejects each call with the error.
 type failingStore struct{ error }
 
 func (s failingStore) Take(context.Context, []counter.Check, []counter.Result) error {

@@ -46,7 +46,7 @@ func TestShards(t *testing.T) {
 	}
 }
 
-// The function four returns a descriptor of four hits.
+// four returns a descriptor of four hits.
 func four(d *ratelimit.RateLimitDescriptor, negative bool) []*ratelimit.RateLimitDescriptor {
 	d.HitsAddend, d.IsNegativeHits = wrapperspb.UInt64(4), negative
 	return []*ratelimit.RateLimitDescriptor{d}

@@ -34,8 +34,8 @@ func (s *Service) tryOut(request *pb.RateLimitRequest, decided []core.Descriptor
 	t.Start()
 }
 
-// The type triedRequest is a request that a candidate decides. Nothing else uses its memory after
-// the answer.
+// triedRequest is a request that a candidate decides. Nothing else uses its memory after the
+// answer.
 type triedRequest struct {
 	service *Service
 	request *pb.RateLimitRequest

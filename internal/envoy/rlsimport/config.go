@@ -144,7 +144,7 @@ func (r *reader) flag(n *syntax.Node, path string) bool {
 	return is
 }
 
-// The variable bools lists the words that mean true or false in YAML 1.1, which the service reads.
+// bools lists the words that mean true or false in YAML 1.1, which the service reads.
 var bools = func() map[string]bool {
 	all := map[string]bool{}
 	for word, is := range map[string]bool{"true": true, "yes": true, "on": true, "y": true, "false": false, "no": false, "off": false, "n": false} {
@@ -284,7 +284,7 @@ func (r *reader) limit(n *syntax.Node, path string) *limit {
 	return l
 }
 
-// The variable windows lists the units as policies write them. The service counts days, weeks and
-// months as spans from 1970, with months of 30 days. These windows do the same.
+// windows lists the units as policies write them. The service counts days, weeks and months as
+// spans from 1970, with months of 30 days. These windows do the same.
 var windows = map[string]string{"second": "1s", "minute": "1m", "hour": "1h", "day": "1d", "week": "7d", "month": "30d",
 	"year": "year"}

@@ -59,19 +59,18 @@ func Import(name string, files []File, sources Sources) (text []byte, notes poli
 	return w.out.Bytes(), r.notes, nil
 }
 
-// The constant headers turns off Penstock's rate limit fields. As with envoyproxy/ratelimit, Envoy
-// writes them itself if its filter is configured to. Otherwise clients would get two contradicting
-// sets.
+// headers turns off Penstock's rate limit fields. As with envoyproxy/ratelimit, Envoy writes them
+// itself if its filter is configured to. Otherwise clients would get two contradicting sets.
 const headers = "# Envoy writes X-RateLimit-* itself where its filter has enable_x_ratelimit_headers. To have the bridge\n" +
 	"# write the rate limit headers, leave that setting out and remove this line.\n" +
 	"headers: none\n"
 
-// The constant addresses makes the policy count each IPv6 address by itself, as the service does.
+// addresses makes the policy count each IPv6 address by itself, as the service does.
 const addresses = "# Each IPv6 address has a counter of its own, as in envoyproxy/ratelimit. A client often has 2^64 of them:\n" +
 	"# remove this line to count the first 64 bits as one client.\n" +
 	"identify: [{ip: {ipv6_prefix: 128}}]\n"
 
-// The function generate returns the rules of each domain.
+// generate returns the rules of each domain.
 func generate(domains []*domain, sources Sources) (rules [][]*rule) {
 	names := map[string]bool{}
 	groups := 0
@@ -84,7 +83,7 @@ func generate(domains []*domain, sources Sources) (rules [][]*rule) {
 	return rules
 }
 
-// The function check reads the policy that was written.
+// check reads the policy that was written.
 func check(text []byte) error {
 	d, err := policyfile.Decode("policy", policyfile.YAML, text)
 	if err == nil {
@@ -203,7 +202,7 @@ func (w *writer) matchRequests(r *rule) []string {
 	return m.per
 }
 
-// The function dimension returns an item of the setting per as a YAML scalar.
+// dimension returns an item of the setting per as a YAML scalar.
 func dimension(text string) string {
 	if _, name, named := strings.Cut(text, ":"); named && quoteScalar(name) == name {
 		return text
@@ -276,13 +275,13 @@ func (w *writer) replaces(r *rule) {
 	}
 }
 
-// The variable plain matches texts that every YAML parser reads as the same string.
+// plain matches texts that every YAML parser reads as the same string.
 var plain = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_./-]*$`)
 
 // The variable named loaded lists words that some YAML parsers interpret as another type.
 var loaded = []string{"true", "false", "yes", "no", "on", "off", "y", "n", "null", "nan", "inf"}
 
-// The function quoteScalar returns a text as a YAML scalar.
+// quoteScalar returns a text as a YAML scalar.
 func quoteScalar(text string) string {
 	if plain.MatchString(text) && !slices.Contains(loaded, strings.ToLower(text)) {
 		return text

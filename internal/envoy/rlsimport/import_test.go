@@ -18,7 +18,7 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// The function d returns a descriptor. The argument pairs alternates keys and values.
+// d returns a descriptor. The argument pairs alternates keys and values.
 func d(pairs ...string) (list [][2]string) {
 	for i := 0; i < len(pairs); i += 2 {
 		list = append(list, [2]string{pairs[i], pairs[i+1]})

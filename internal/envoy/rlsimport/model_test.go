@@ -22,8 +22,7 @@ type node struct {
 	children           []*node
 }
 
-// The type found is the result of the model's lookup: the entry, and the parts of the counter's
-// name.
+// found is the result of the model's lookup: the entry, and the parts of the counter's name.
 type found struct {
 	*node
 	counter string
@@ -189,7 +188,7 @@ func (m maker) limit(n *node) {
 	}
 }
 
-// The function configuration writes the nodes as a configuration of the service.
+// configuration writes the nodes as a configuration of the service.
 func configuration(nodes []*node, indent string) string {
 	var b strings.Builder
 	for _, n := range nodes {

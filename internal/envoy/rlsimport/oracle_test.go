@@ -23,7 +23,7 @@ import (
 	"github.com/penstock/penstock/internal/test/seed"
 )
 
-// The type importedService is a rate limit service with an imported policy and the test's clock.
+// importedService is a rate limit service with an imported policy and the test's clock.
 type importedService struct {
 	testing.TB
 	*rls.Service
@@ -117,8 +117,8 @@ func TestImportedDecidesAlike(t *testing.T) {
 	}
 }
 
-// The function compareAnswers compares the answers for each descriptor. A limit of 0 denies without
-// a store call, so the other limits' counters are then unknown.
+// compareAnswers compares the answers for each descriptor. A limit of 0 denies without a store
+// call, so the other limits' counters are then unknown.
 func compareAnswers(got *pb.RateLimitResponse, verdicts []verdict) string {
 	for _, v := range verdicts {
 		if v.limit != nil && v.limit.count == 0 && !v.limit.shadow {

@@ -33,7 +33,7 @@ var (
 	itsSources = flag.String("sources", "", "its sources, whose example configurations are copied there too")
 )
 
-// The constant patience is the timeout of local programs.
+// patience is the timeout of local programs.
 const patience = 20 * time.Second
 
 // recorder sends requests to the real service. Each sequence begins at the start of a second, so
@@ -144,8 +144,8 @@ func (a *recorder) next(span time.Duration) time.Time {
 	return time.Now().Truncate(time.Second)
 }
 
-// The variable theirs maps the service's own configurations to the folders of testdata/service that
-// contain copies.
+// theirs maps the service's own configurations to the folders of testdata/service that contain
+// copies.
 var theirs = map[string]string{
 	"examples": "examples/ratelimit/config",
 	"tests":    "test/config",

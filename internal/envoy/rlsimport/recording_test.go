@@ -16,8 +16,8 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// The type recording contains the answers of the real envoyproxy/ratelimit. People write the
-// requests in this text format:
+// recording contains the answers of the real envoyproxy/ratelimit. People write the requests in
+// this text format:
 //
 //	configuration examples/config.yaml  of testdata/service; several if the service reads several
 //	setting NAME=VALUE                  of the service's environment
@@ -46,7 +46,7 @@ type sequence struct {
 	steps []*step
 }
 
-// The type step is one request, or a wait.
+// step is one request, or a wait.
 type step struct {
 	where   string
 	text    string
@@ -205,8 +205,7 @@ func answerText(response *pb.RateLimitResponse, err error) string {
 	return response.OverallCode.String() + ": " + strings.Join(list, ", ")
 }
 
-// The function overallPart returns the part of an answer that decides whether Envoy admits the
-// request.
+// overallPart returns the part of an answer that decides whether Envoy admits the request.
 func overallPart(answer string) string {
 	code, _, _ := strings.Cut(answer, ":")
 	return code

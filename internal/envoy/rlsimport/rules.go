@@ -130,7 +130,7 @@ func (g *generator) overlaps(a, b *rule) bool {
 	return true
 }
 
-// The function meet reports whether some value matches both texts, each of which may be a pattern.
+// meet reports whether some value matches both texts, each of which may be a pattern.
 func meet(a, b string) bool {
 	wildA, wildB := strings.Contains(a, "*"), strings.Contains(b, "*")
 	switch {
@@ -149,7 +149,7 @@ func meet(a, b string) bool {
 		(strings.HasSuffix(endA, endB) || strings.HasSuffix(endB, endA))
 }
 
-// The function matchesStar reports whether the value matches the pattern, which has a star.
+// matchesStar reports whether the value matches the pattern, which has a star.
 func matchesStar(pattern, value string) bool {
 	pieces := strings.Split(pattern, "*")
 	last := len(pieces) - 1

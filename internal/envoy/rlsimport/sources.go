@@ -211,8 +211,8 @@ func replacedNames(rules [][]*rule) map[string]bool {
 	return names
 }
 
-// The type metConditions holds the conditions of a rule, as lines of the setting match, and the
-// items of the setting per.
+// metConditions holds the conditions of a rule, as lines of the setting match, and the items of the
+// setting per.
 type metConditions struct{ fields, headers, attrs, per []string }
 
 // Sources.conditions returns the conditions under which the rule applies in a proxy, and the

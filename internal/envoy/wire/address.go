@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/core/slim"
 )
 
-// The constant forwarded is the header to which proxies append addresses.
+// forwarded is the header to which proxies append addresses.
 const forwarded = "X-Forwarded-For"
 
 // SetAddresses sets the addresses of the request. The argument source is Envoy's source.address,

@@ -19,7 +19,7 @@ type cursor struct {
 	failed bool
 }
 
-// The function open checks the head and returns a cursor positioned after it. The result leases
+// open checks the head and returns a cursor positioned after it. The result leases
 // reports whether the content can contain lease fields.
 func open(data []byte, head string, bytesMax int) (c cursor, leases bool, err error) {
 	if len(data) > bytesMax {

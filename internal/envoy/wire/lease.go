@@ -55,7 +55,7 @@ const (
 	fnvPrime = 1099511628211
 )
 
-// The function fnv continues a 64-bit FNV-1a hash with data.
+// fnv continues a 64-bit FNV-1a hash with data.
 func fnv(h uint64, data []byte) uint64 {
 	for _, b := range data {
 		h = (h ^ uint64(b)) * fnvPrime

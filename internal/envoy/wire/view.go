@@ -38,7 +38,7 @@ func (v *View) Header(name string) (string, bool) { return find(v.Inputs.Headers
 // Attr implements [policy.Attributes] for the attributes that the policy reads.
 func (v *View) Attr(name string) (string, bool) { return find(v.Inputs.Attrs, v.Ask.Attrs, name) }
 
-// The function find returns the value of a name. The value has the same index as the name in the
+// find returns the value of a name. The value has the same index as the name in the
 // sorted list names. The result ok is false if the list lacks the name, or the request lacks the
 // value.
 func find(names []string, values []Value, name string) (string, bool) {

@@ -32,7 +32,7 @@ const (
 	cumulative = 2
 )
 
-// The function encode returns the report of the metrics.
+// encode returns the report of the metrics.
 func encode(resource [][2]string, families []*dto.MetricFamily, began, now time.Time) []byte {
 	t := times{start: uint64(began.UnixNano()), now: uint64(now.UnixNano())}
 	scope := appendMessage(nil, 1, appendText(nil, scopeName, "github.com/penstock/penstock"))
@@ -52,8 +52,8 @@ func encode(resource [][2]string, families []*dto.MetricFamily, began, now time.
 // times holds the times of all points of a report.
 type times struct{ start, now uint64 }
 
-// The method metric returns a family as a Metric. The result is nil for a summary; none of our
-// metrics is one.
+// times.metric returns a family as a Metric. The result is nil for a summary; none of our metrics
+// is one.
 func (t times) metric(family *dto.MetricFamily) []byte {
 	kind, point := protowire.Number(metricGauge), t.number
 	var data []byte
@@ -75,7 +75,7 @@ func (t times) metric(family *dto.MetricFamily) []byte {
 	return appendMessage(metric, kind, data)
 }
 
-// The method number returns a NumberDataPoint.
+// times.number returns a NumberDataPoint.
 func (t times) number(m *dto.Metric) []byte {
 	// a metric has one of the three
 	value := m.GetGauge().GetValue() + m.GetCounter().GetValue() + m.GetUntyped().GetValue()
@@ -83,8 +83,8 @@ func (t times) number(m *dto.Metric) []byte {
 	return point
 }
 
-// The method histogram returns a HistogramDataPoint. Unlike in Prometheus, a bucket does not
-// include the buckets below it.
+// times.histogram returns a HistogramDataPoint. Unlike in Prometheus, a bucket does not include the
+// buckets below it.
 func (t times) histogram(m *dto.Metric) []byte {
 	h := m.GetHistogram()
 	point := appendFixed(t.head(m, histogramAttributes), histogramCount, h.GetSampleCount())
@@ -103,7 +103,7 @@ func (t times) histogram(m *dto.Metric) []byte {
 	return appendMessage(appendMessage(point, histogramBuckets, buckets), histogramBounds, bounds)
 }
 
-// The method head returns the labels and the times of a point.
+// times.head returns the labels and the times of a point.
 func (t times) head(m *dto.Metric, attributes protowire.Number) (point []byte) {
 	for _, l := range m.GetLabel() {
 		point = appendAttribute(point, attributes, l.GetName(), l.GetValue())

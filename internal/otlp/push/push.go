@@ -59,7 +59,7 @@ func (o *Options) Check() error {
 	return err
 }
 
-// The method request returns the request of a report.
+// Options.request returns the request of a report.
 func (o *Options) request(ctx context.Context, report []byte) (*http.Request, error) {
 	at, err := url.Parse(o.Endpoint)
 	if err != nil {
@@ -136,7 +136,7 @@ func (s *Sender) run(ctx context.Context) {
 	}
 }
 
-// The method logTrouble logs that the collector has stopped answering, or that it answers again.
+// logTrouble logs that the collector has stopped answering, or that it answers again.
 func (s *Sender) logTrouble(err error) {
 	switch failed := err != nil; {
 	case failed && !s.failing:
@@ -147,7 +147,7 @@ func (s *Sender) logTrouble(err error) {
 	s.failing = err != nil
 }
 
-// The method send sends one report.
+// Sender.send sends one report.
 func (s *Sender) send(ctx context.Context, most time.Duration) error {
 	report, err := s.report(time.Now())
 	if err != nil {
@@ -171,7 +171,7 @@ func (s *Sender) send(ctx context.Context, most time.Duration) error {
 	return err
 }
 
-// The method report gathers the metrics and encodes them.
+// Sender.report gathers the metrics and encodes them.
 func (s *Sender) report(now time.Time) (report []byte, err error) {
 	defer func() {
 		if reason := recover(); reason != nil {

@@ -38,7 +38,7 @@ const wanted = `resource_metrics {
   }
 }`
 
-// The function things returns a registry with a metric of each kind.
+// things returns a registry with a metric of each kind.
 func things() *prometheus.Registry {
 	counter := prometheus.NewCounter(prometheus.CounterOpts{Name: "things_total", Help: "So far."})
 	counter.Add(3)

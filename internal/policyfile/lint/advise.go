@@ -72,8 +72,8 @@ func (a *adviser) problem(path, value, why, remedy string) {
 	a.Add(policy.Problem{Path: path, Value: value, Why: why, Remedy: remedy, Place: a.doc.Place(path)})
 }
 
-// The variable repeaters lists Caddy placeholders and Envoy attributes, or prefixes of them,
-// whose values the client chooses.
+// repeaters lists Caddy placeholders and Envoy attributes, or prefixes of them, whose values the
+// client chooses.
 var repeaters = []string{"http.request.header", "http.request.orig_header", "http.request.cookie", "http.request.uri",
 	"http.request.uri_escaped", "http.request.orig_uri", "http.request.host", "http.request.hostport", "http.request.port",
 	"http.request.method", "http.request.orig_method", "http.request.body", "http.request.body_base64",
@@ -81,13 +81,12 @@ var repeaters = []string{"http.request.header", "http.request.orig_header", "htt
 	"request.headers", "request.path", "request.url_path", "request.query", "request.host", "request.method", "request.scheme",
 	"request.referer", "request.useragent", "connection.requested_server_name"}
 
-// The variable fleeting lists placeholders and attributes whose value differs for each request or
-// connection.
+// fleeting lists placeholders and attributes whose value differs for each request or connection.
 var fleeting = []string{"http.request.uuid", "http.request.remote", "http.request.remote.port",
 	"request.id", "request.time", "request.duration", "request.size", "request.total_size", "source.address", "source.port",
 	"connection.id"}
 
-// The function isChosenByClient reports whether the client chooses the value of an attribute.
+// isChosenByClient reports whether the client chooses the value of an attribute.
 func isChosenByClient(attr string) bool {
 	attr = policyfile.Unbracketed(attr)
 	return slices.ContainsFunc(repeaters, func(name string) bool { return syntax.Within(attr, name) })
@@ -178,7 +177,7 @@ func (a *adviser) trustsHost(word string) bool {
 		})
 }
 
-// The variable inner lists the usual address ranges of proxies in front of this one.
+// inner lists the usual address ranges of proxies in front of this one.
 var inner = []netip.Prefix{
 	netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("172.16.0.0/12"),
 	netip.MustParsePrefix("192.168.0.0/16"), netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("169.254.0.0/16"),
@@ -320,7 +319,7 @@ func (a *adviser) tierWindows(at string, d *policyfile.Rule) {
 	}
 }
 
-// The function anyMissing reports whether the list others lacks one of the counters.
+// anyMissing reports whether the list others lacks one of the counters.
 func anyMissing(counters, others []shape) bool {
 	return slices.ContainsFunc(counters, func(c shape) bool { return !containsCounter(others, c) })
 }

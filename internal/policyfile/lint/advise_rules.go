@@ -78,8 +78,8 @@ func (a *adviser) goesFirst(first, second int) bool {
 	return rank < 0
 }
 
-// The function specificityOf returns 2 for a match that names an endpoint, plus 1 if it names a
-// tier. The match with the greater number wins.
+// specificityOf returns 2 for a match that names an endpoint, plus 1 if it names a tier. The match
+// with the greater number wins.
 func specificityOf(m *policy.Match) (s int) {
 	if len(m.Path)+len(m.Method)+len(m.Host) > 0 {
 		s += 2
@@ -208,8 +208,8 @@ func instantUnits(l *counter.Limit) int64 {
 	}
 }
 
-// The function nestsWindows reports whether each window of the first limit lies within one window
-// of the other limit. Days begin at a full or half hour in nearly every time zone.
+// nestsWindows reports whether each window of the first limit lies within one window of the other
+// limit. Days begin at a full or half hour in nearly every time zone.
 func nestsWindows(l, other *counter.Limit) bool {
 	inner, outer := l.Calendar(), other.Calendar()
 	switch {
@@ -223,7 +223,7 @@ func nestsWindows(l, other *counter.Limit) bool {
 	return inner == outer || inner == counter.CalendarDay || outer == counter.CalendarYear && inner == counter.CalendarMonth
 }
 
-// The function hasLowerRate reports whether the rate of l is at most that of other.
+// hasLowerRate reports whether the rate of l is at most that of other.
 func hasLowerRate(l, other *counter.Limit) bool {
 	high, low := bits.Mul64(uint64(l.Count()), uint64(other.Window()))
 	otherHigh, otherLow := bits.Mul64(uint64(other.Count()), uint64(l.Window()))

@@ -80,8 +80,8 @@ func Diff(before, after *policyfile.Document) (c Changes) {
 	return c
 }
 
-// The function commonNames returns the names of the document's rules that are also in the map
-// others, in the document's order.
+// commonNames returns the names of the document's rules that are also in the map others, in the
+// document's order.
 func commonNames(d *policyfile.Document, others map[string]*policyfile.Rule) (names []string) {
 	for i := range d.Rules {
 		if name := d.Rules[i].Name; others[name] != nil {
@@ -99,8 +99,8 @@ func rulesByName(d *policyfile.Document) map[string]*policyfile.Rule {
 	return rules
 }
 
-// The function changedFields returns the names of the fields in which two values differ, in the
-// order of the fields.
+// changedFields returns the names of the fields in which two values differ, in the order of the
+// fields.
 func changedFields[T any](a, b T) (changed []string) {
 	v, w := reflect.ValueOf(a), reflect.ValueOf(b)
 	fields := policyfile.FieldsOf(v.Type())
@@ -113,8 +113,8 @@ func changedFields[T any](a, b T) (changed []string) {
 	return changed
 }
 
-// The function restartedCounters returns the counters that start at zero because their keys
-// changed. The counters belong to rules that both documents have.
+// restartedCounters returns the counters that start at zero because their keys changed. The
+// counters belong to rules that both documents have.
 func restartedCounters(before, after *policyfile.Document, was, is map[string]*policyfile.Rule) (list []string) {
 	if before.Name != after.Name {
 		return []string{fmt.Sprintf("all: the policy was renamed from %q to %q", before.Name, after.Name)}
@@ -133,8 +133,8 @@ func restartedCounters(before, after *policyfile.Document, was, is map[string]*p
 	return list
 }
 
-// The function isZoneMoved reports whether the documents have different time zones, so that their
-// calendar windows begin at different times.
+// isZoneMoved reports whether the documents have different time zones, so that their calendar
+// windows begin at different times.
 func isZoneMoved(before, after *policyfile.Document) bool {
 	return cmp.Or(before.Timezone, "UTC") != cmp.Or(after.Timezone, "UTC")
 }
@@ -160,8 +160,8 @@ func restartedByIdentity(before, after *policyfile.Document) (list []string) {
 	return list
 }
 
-// The function identifySettings returns the settings by which clients are identified, without
-// refresh and leeway, which do not affect who a client is.
+// identifySettings returns the settings by which clients are identified, without refresh and
+// leeway, which do not affect who a client is.
 func identifySettings(d *policyfile.Document) []policyfile.Identify {
 	ways := slices.Clone(d.Identify)
 	for i := range ways {

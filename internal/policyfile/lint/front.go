@@ -27,9 +27,9 @@ func FrontOf(name string) (Front, bool) {
 	return f, ok
 }
 
-// The variable foreign holds prefixes of attributes that a front can never have, because they
-// belong to another front. There are no such prefixes for the rate limit protocol, because its
-// attributes are descriptor entries, which can have any name.
+// foreign holds prefixes of attributes that a front can never have, because they belong to another
+// front. There are no such prefixes for the rate limit protocol, because its attributes are
+// descriptor entries, which can have any name.
 var foreign = map[Front]struct {
 	prefixes []string
 	why      string

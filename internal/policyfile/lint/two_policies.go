@@ -23,7 +23,7 @@ func CountedTwice(before, after *policyfile.Document) (rules []string) {
 	return rules
 }
 
-// The function isShared reports whether a counter of a rule may belong to several clients.
+// isShared reports whether a counter of a rule may belong to several clients.
 func isShared(r *policyfile.Rule) bool {
 	of := dimensionsOf(r)
 	return !slices.Contains(of, "client") && !slices.Contains(of, "user")

@@ -70,7 +70,7 @@ func Import(into *policyfile.Document, from io.Reader, o Options) (notes []strin
 	return notes, nil
 }
 
-// The function order adds the rules to the policy, by priority.
+// order adds the rules to the policy, by priority.
 func order(into *policyfile.Document, rules []*rule, greatest, first bool) {
 	most := int64(0)
 	for _, r := range rules {
@@ -151,7 +151,7 @@ func (r *row) algorithm() string {
 	return "sliding_window"
 }
 
-// The function limit returns the text of a limit. The argument burst is 0 if there is no burst.
+// limit returns the text of a limit. The argument burst is 0 if there is no burst.
 func limit(units, seconds, burst int64, algorithm string) string {
 	text := fmt.Sprintf("%d/%s", units, window(seconds))
 	if burst > 0 {
@@ -182,7 +182,7 @@ func (r *row) burst(column, algorithm string) int64 {
 	return n
 }
 
-// The function newMatch returns the match for the parts that are not empty, or nil.
+// newMatch returns the match for the parts that are not empty, or nil.
 func newMatch(m policyfile.Match) *policyfile.Match {
 	if len(m.Path)+len(m.Method)+len(m.IP)+len(m.Tier) == 0 {
 		return nil
@@ -190,8 +190,8 @@ func newMatch(m policyfile.Match) *policyfile.Match {
 	return &m
 }
 
-// The function words returns the words that are not empty; none if one of them is * or /*, which
-// match everything.
+// words returns the words that are not empty; none if one of them is * or /*, which match
+// everything.
 func words(texts ...string) (w policyfile.Words) {
 	for _, text := range texts {
 		if text == "*" || text == "/*" {

@@ -10,7 +10,7 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// The function document returns a policy without rules.
+// document returns a policy without rules.
 func document(t testing.TB) *policyfile.Document {
 	t.Helper()
 	d, err := policyfile.Decode("base", policyfile.YAML, []byte("name: shop\nidentify: [{api_key: {keys_file: keys.toml}}, ip]\n"))

@@ -18,7 +18,7 @@ const (
 	bytesMax = 32 << 20
 )
 
-// The type form describes one form of table by its columns.
+// form describes one form of table by its columns.
 type form struct {
 	name     string
 	decides  []string // a table with one of these columns has the form
@@ -121,7 +121,7 @@ func (r *row) list(column string) []string {
 	return parts
 }
 
-// The function read reads the rows of a table.
+// read reads the rows of a table.
 func read(from io.Reader) (f *form, rows []*row, problems []error, notes []string) {
 	fail := func(format string, args ...any) (*form, []*row, []error, []string) {
 		return nil, nil, append(problems, fmt.Errorf(format, args...)), nil

@@ -87,7 +87,7 @@ func parseText(name string, data []byte, found *Report, read func(string, []byte
 	return read(name, data, found), nil
 }
 
-// The function checkText reports text that no format allows.
+// checkText reports text that no format allows.
 func checkText(name string, data []byte, found *Report) bool {
 	problem := policy.Problem{Path: "policy", Place: name}
 	switch {
@@ -128,7 +128,7 @@ func placeAt(name string, line int) string {
 	return fmt.Sprintf("%s:%d", name, line)
 }
 
-// The type lines converts ascending offsets to line numbers.
+// lines converts ascending offsets to line numbers.
 type lines struct {
 	data []byte
 	at   int // line breaks before this offset have been counted

@@ -42,7 +42,7 @@ func rejectShape(name string, data []byte, found *Report) bool {
 	return false
 }
 
-// The type bracket is an open bracket or brace, with its number of items so far and its maximum.
+// bracket is an open bracket or brace, with its number of items so far and its maximum.
 type bracket struct{ items, most int }
 
 type yamlShape struct {

@@ -14,8 +14,8 @@ import (
 // anchors, each with ten aliases of the previous one, would expand to ten billion.
 const sharedMax = 100_000
 
-// The type anchorSet holds the anchors of a document that is not a policy. Such a document can use
-// anchors, aliases, merge keys and YAML's own tags.
+// anchorSet holds the anchors of a document that is not a policy. Such a document can use anchors,
+// aliases, merge keys and YAML's own tags.
 type anchorSet struct {
 	anchors map[string]*Node
 	used    int // the nodes that aliases have expanded to so far

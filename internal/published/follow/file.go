@@ -14,12 +14,12 @@ import (
 	"github.com/penstock/penstock/internal/published"
 )
 
-// The method path returns the path of the policy's file. The name of a policy has only letters,
-// digits, dots, dashes and underscores.
+// Source.path returns the path of the policy's file. The name of a policy has only letters, digits,
+// dots, dashes and underscores.
 func (s *Source) path() string { return filepath.Join(s.o.Folder, "policy-"+s.o.Policy+".signed") }
 
-// The method read returns the text in the file, or nil. The file is verified like a text from
-// the origin, because others may write to the file.
+// Source.read returns the text in the file, or nil. The file is verified like a text from the
+// origin, because others may write to the file.
 func (s *Source) read() (*handed, error) {
 	if s.o.Folder == "" {
 		return nil, nil
@@ -43,7 +43,7 @@ func (s *Source) read() (*handed, error) {
 	return kept, nil
 }
 
-// The method write replaces the file.
+// Source.write replaces the file.
 func (s *Source) write(text []byte) (err error) {
 	if s.o.Folder == "" || s.o.Trial {
 		return nil

@@ -19,7 +19,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// The type origin is an origin whose answer a test sets.
+// origin is an origin whose answer a test sets.
 type origin struct {
 	mu    sync.Mutex
 	text  []byte
@@ -44,7 +44,7 @@ func (o *origin) set(text []byte, err error) {
 	o.text, o.err, o.reads = text, err, nil
 }
 
-// The method pauses returns the pauses between the reads since the last call of set.
+// origin.pauses returns the pauses between the reads since the last call of set.
 func (o *origin) pauses() (pauses []time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -66,8 +66,8 @@ func sealed(t *testing.T, generation int64) []byte {
 	return text
 }
 
-// The function followed follows an origin. The function told returns the limits and errors that
-// were passed on since its last call.
+// followed follows an origin. The function told returns the limits and errors that were passed on
+// since its last call.
 func followed(t *testing.T, o *origin, logs *eventually.Journal) (told func() []string, end func()) {
 	t.Helper()
 	s, err := New(Options{Origin: o, Policy: "shop", Keys: []ed25519.PublicKey{signer.Public().(ed25519.PublicKey)}, Node: "n",

@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/internal/survive"
 )
 
-// The type follower follows a policy in two goroutines: one listens, and one looks.
+// follower follows a policy in two goroutines: one listens, and one looks.
 type follower struct {
 	source  *Source
 	changed func(*policyfile.Document, error)
@@ -36,7 +36,7 @@ func (s *Source) Follow(changed func(*policyfile.Document, error)) (live.Followe
 	return f, nil
 }
 
-// The method listen makes the method run look at the policy when a change is announced, and when a
+// follower.listen makes the method run look at the policy when a change is announced, and when a
 // subscription begins.
 func (f *follower) listen() {
 	wake := func() {
@@ -89,7 +89,7 @@ func (f *follower) run() {
 	}
 }
 
-// The method look reads the policy. It passes on a policy that is new, or the reason why it is
+// follower.look reads the policy. It passes on a policy that is new, or the reason why it is
 // rejected. The argument always makes it pass on the result even if that is not new. If the origin
 // does not answer, nothing is passed on.
 func (f *follower) look(always bool) error {

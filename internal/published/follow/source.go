@@ -65,7 +65,7 @@ type Source struct {
 	missing    bool  // the origin had no policy at the last look, which was logged
 }
 
-// The type handed is a text that was passed on, and whose document may come into force.
+// handed is a text that was passed on, and whose document may come into force.
 type handed struct {
 	document   *policyfile.Document
 	text       []byte
@@ -129,7 +129,7 @@ func (s *Source) Load() (*policyfile.Document, error) {
 	return kept.document, nil
 }
 
-// The method look reads the policy in the origin. The caller holds the lock.
+// Source.look reads the policy in the origin. The caller holds the lock.
 func (s *Source) look(ctx context.Context) (*handed, error) {
 	text, err := s.o.Origin.Read(ctx)
 	if err != nil {
@@ -138,7 +138,7 @@ func (s *Source) look(ctx context.Context) (*handed, error) {
 	return s.open(text)
 }
 
-// The method open verifies a text. The result has the text even if there is an error.
+// Source.open verifies a text. The result has the text even if there is an error.
 func (s *Source) open(text []byte) (*handed, error) {
 	h := &handed{text: text}
 	m, err := published.Open(text, s.o.Policy, s.o.Keys)
@@ -153,7 +153,7 @@ func (s *Source) open(text []byte) (*handed, error) {
 	return h, nil
 }
 
-// The method pick returns the document of a message for this node.
+// Source.pick returns the document of a message for this node.
 func (s *Source) pick(m *published.Message) *policyfile.Document {
 	if !s.o.Trial {
 		d := m.For(s.o.Node).Document
@@ -175,7 +175,7 @@ func (s *Source) pick(m *published.Message) *policyfile.Document {
 	return &policyfile.Document{Name: s.o.Policy, Enabled: &off, Rules: []policyfile.Rule{{Name: "none", Limit: policyfile.Words{"1/1s"}}}}
 }
 
-// The method remember remembers a text that is passed on.
+// Source.remember remembers a text that is passed on.
 func (s *Source) remember(h *handed) {
 	s.said, s.handed, s.missing = sha256.Sum256(h.text), *h, false
 }

@@ -81,14 +81,14 @@ type Origin struct {
 	last    result
 }
 
-// The type result is the result of a call.
+// result is the result of a call.
 type result struct {
 	ended time.Time
 	text  []byte
 	err   error
 }
 
-// The type answer is a text with its ETag.
+// answer is a text with its ETag.
 type answer struct {
 	text []byte
 	tag  string
@@ -146,7 +146,7 @@ func (o *Origin) logAway(err error) {
 	}
 }
 
-// The variable client makes the calls of all origins of a process, so that they share connections.
+// client makes the calls of all origins of a process, so that they share connections.
 var client = newClient()
 
 func newClient() *http.Client {
@@ -159,7 +159,7 @@ func newClient() *http.Client {
 	return &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
-// The method ask calls the control plane.
+// Origin.ask calls the control plane.
 func (o *Origin) ask(ctx context.Context) ([]byte, error) {
 	r, err := o.o.Request(ctx, http.MethodGet, "/v1/policies/"+url.PathEscape(o.o.Policy)+"/published", nil)
 	if err != nil {

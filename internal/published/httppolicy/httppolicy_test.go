@@ -30,8 +30,7 @@ const patience = 30 * time.Second
 
 var signer = ed25519.NewKeyFromSeed(bytes.Repeat([]byte{1}, ed25519.SeedSize))
 
-// The function sealed returns a signed policy of the given generation. Its limit is the generation
-// too.
+// sealed returns a signed policy of the given generation. Its limit is the generation too.
 func sealed(t *testing.T, generation int64, key ed25519.PrivateKey) []byte {
 	t.Helper()
 	d := &policyfile.Document{Name: "shop", Rules: []policyfile.Rule{{Name: "api", Limit: policyfile.Words{fmt.Sprintf("%d/1m", generation)}}}}
@@ -42,7 +41,7 @@ func sealed(t *testing.T, generation int64, key ed25519.PrivateKey) []byte {
 	return text
 }
 
-// The type plane is a control plane whose answer a test sets.
+// plane is a control plane whose answer a test sets.
 type plane struct {
 	url    string
 	mu     sync.Mutex
@@ -71,7 +70,7 @@ func newPlane(t *testing.T) *plane {
 	return p
 }
 
-// The type noting notes the status of an answer.
+// noting notes the status of an answer.
 type noting struct {
 	http.ResponseWriter
 	status int
@@ -88,7 +87,7 @@ func (p *plane) do(answer http.HandlerFunc) {
 	p.answer = answer
 }
 
-// The method give makes the control plane publish a text.
+// plane.give makes the control plane publish a text.
 func (p *plane) give(text []byte, tag string) {
 	p.do(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("ETag", tag)
@@ -101,7 +100,7 @@ func (p *plane) give(text []byte, tag string) {
 	})
 }
 
-// The method deny makes the control plane answer with a problem document. If the detail is "", the
+// plane.deny makes the control plane answer with a problem document. If the detail is "", the
 // answer is a plain text, like one of another server.
 func (p *plane) deny(status int, detail string) {
 	p.do(func(w http.ResponseWriter, _ *http.Request) {
@@ -123,8 +122,8 @@ func (p *plane) count(status int) int {
 	return p.calls[status]
 }
 
-// The method origin returns an origin whose reads share no call: its clock advances by sharedFor at
-// each look.
+// plane.origin returns an origin whose reads share no call: its clock advances by sharedFor at each
+// look.
 func (p *plane) origin(t *testing.T) *Origin {
 	t.Helper()
 	o := p.sharing(t)

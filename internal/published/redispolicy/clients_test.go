@@ -34,7 +34,7 @@ const (
 	roundsOfStep  = 5
 )
 
-// The type node is a process that follows a policy and counts in Redis.
+// node is a process that follows a policy and counts in Redis.
 type node struct {
 	policy *live.Policy
 	store  *store.Store
@@ -64,8 +64,8 @@ func newNode(t *testing.T, redis *redistest.Server) *node {
 	return &node{p, opened}
 }
 
-// The method decide decides a request of a client. It returns the version that decided the request,
-// and whether the request was admitted.
+// node.decide decides a request of a client. It returns the version that decided the request, and
+// whether the request was admitted.
 func (n *node) decide(ctx context.Context, client int) (version string, admitted bool, err error) {
 	var plan core.Plan
 	a := &request.Attributes{PathText: "/", Headers: map[string]string{"X-User": fmt.Sprint("client-", client)}, Time: counter.Micros(time.Now().UnixMicro())}
@@ -78,7 +78,7 @@ func (n *node) decide(ctx context.Context, client int) (version string, admitted
 	return v.ID, !d.Denied(), nil
 }
 
-// The type stepped is a policy that is published to a growing share of the clients.
+// stepped is a policy that is published to a growing share of the clients.
 type stepped struct {
 	t     *testing.T
 	nodes []*node
@@ -88,7 +88,7 @@ type stepped struct {
 	next  *policyfile.Document
 }
 
-// The method publish publishes the candidate to a share, 0 for none and 10,000 for all.
+// stepped.publish publishes the candidate to a share, 0 for none and 10,000 for all.
 func (s *stepped) publish(share int32) {
 	s.t.Helper()
 	s.last++
@@ -110,7 +110,7 @@ func (s *stepped) publish(share int32) {
 	s.text = text
 }
 
-// The method arrives waits until all nodes have the publication.
+// stepped.arrives waits until all nodes have the publication.
 func (s *stepped) arrives(share int32) {
 	s.t.Helper()
 	for _, n := range s.nodes {
@@ -128,8 +128,8 @@ func (s *stepped) arrives(share int32) {
 	}
 }
 
-// The method round decides a request of each client on each node. It returns the version that
-// decided for each client.
+// stepped.round decides a request of each client on each node. It returns the version that decided
+// for each client.
 func (s *stepped) round(admitted []atomic.Int64) map[int]string {
 	of := make([]map[int]string, len(s.nodes))
 	var asking sync.WaitGroup

@@ -26,7 +26,7 @@ const patience = 30 * time.Second
 
 var signer = ed25519.NewKeyFromSeed(bytes.Repeat([]byte{1}, ed25519.SeedSize))
 
-// The type bench is a Redis with a policy, and a folder.
+// bench is a Redis with a policy, and a folder.
 type bench struct {
 	t      *testing.T
 	redis  *redistest.Server
@@ -46,7 +46,7 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-// The method text returns a signed policy whose limit equals its generation.
+// bench.text returns a signed policy whose limit equals its generation.
 func (b *bench) text(generation int64, key ed25519.PrivateKey, candidate int) []byte {
 	b.t.Helper()
 	document := func(limit int64) *policyfile.Document {
@@ -63,7 +63,7 @@ func (b *bench) text(generation int64, key ed25519.PrivateKey, candidate int) []
 	return text
 }
 
-// The method set writes a text to Redis without announcing it.
+// bench.set writes a text to Redis without announcing it.
 func (b *bench) set(text []byte) {
 	b.t.Helper()
 	if err := b.redis.Client().Set(b.t.Context(), keyOf("shop"), text, 0).Err(); err != nil {
@@ -82,8 +82,8 @@ func (b *bench) source(o follow.Options) *follow.Source {
 	return s
 }
 
-// The method follow follows a source, and keeps each policy that the source passes on. It returns
-// the limits and errors that are passed on, and the follower.
+// bench.follow follows a source, and keeps each policy that the source passes on. It returns the
+// limits and errors that are passed on, and the follower.
 func (b *bench) follow(s *follow.Source) (<-chan string, live.Follower) {
 	b.t.Helper()
 	told := make(chan string, 100)
@@ -102,7 +102,7 @@ func (b *bench) follow(s *follow.Source) (<-chan string, live.Follower) {
 	return told, f
 }
 
-// The method next fails the test unless the next report contains a text.
+// bench.next fails the test unless the next report contains a text.
 func (b *bench) next(told <-chan string, want string) {
 	b.t.Helper()
 	select {

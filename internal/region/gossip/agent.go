@@ -109,8 +109,8 @@ func (a *Agent) Run(ctx context.Context) {
 	telling.Wait()
 }
 
-// The method tellAll tells a region about all counters that have changed since it was told last,
-// and logs when that begins to fail and when it succeeds again.
+// tellAll tells a region about all counters that have changed since it was told last, and logs when
+// that begins to fail and when it succeeds again.
 func (a *Agent) tellAll(ctx context.Context, p *Peer) {
 	err := a.tell(ctx, p)
 	switch {
@@ -126,8 +126,8 @@ func (a *Agent) tellAll(ctx context.Context, p *Peer) {
 	p.broken = err != nil
 }
 
-// The method tell is like tellAll, but logs nothing. A message without counters is still a sign of
-// life. While a message is under way, the counters of the next one are read.
+// Agent.tell is like tellAll, but logs nothing. A message without counters is still a sign of life.
+// While a message is under way, the counters of the next one are read.
 func (a *Agent) tell(ctx context.Context, p *Peer) error {
 	now := a.prepare(ctx, p.cursor)
 	for {
@@ -156,7 +156,7 @@ type prepared struct {
 	err   error
 }
 
-// The method prepare reads the counters that changed after an instant.
+// Agent.prepare reads the counters that changed after an instant.
 func (a *Agent) prepare(ctx context.Context, after int64) *prepared {
 	ctx, cancel := context.WithTimeout(ctx, tellTime)
 	defer cancel()
@@ -168,7 +168,7 @@ func (a *Agent) prepare(ctx context.Context, after int64) *prepared {
 	return m
 }
 
-// The method deliver tells a region about some counters, and reports whether there are more to read
+// Agent.deliver tells a region about some counters, and reports whether there are more to read
 // after the peer's cursor.
 func (a *Agent) deliver(ctx context.Context, p *Peer, m *prepared) (more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, tellTime)
@@ -204,8 +204,8 @@ func (a *Agent) deliver(ctx context.Context, p *Peer, m *prepared) (more bool, e
 	return m.more, nil
 }
 
-// The method named own reads this region's own units of counters. It leaves out counters without
-// own units, and counters of rules that no longer have across: gossip.
+// Agent.own reads this region's own units of counters. It leaves out counters without own units,
+// and counters of rules that no longer have across: gossip.
 func (a *Agent) own(ctx context.Context, own *Policy, names []string) (told []Told, err error) {
 	var calls []redisstore.ScriptCall
 	var of []string
@@ -232,7 +232,7 @@ func (a *Agent) own(ctx context.Context, own *Policy, names []string) (told []To
 	return told, err
 }
 
-// The method markEarly marks counters again whose windows have not begun in another region.
+// markEarly marks counters again whose windows have not begun in another region.
 func (a *Agent) markEarly(ctx context.Context, told []Told, early []int) error {
 	var names []string
 	for _, i := range early {
@@ -248,7 +248,7 @@ func (a *Agent) markEarly(ctx context.Context, told []Told, early []int) error {
 	return err
 }
 
-// The method read parses the name of a counter, which may come from another machine.
+// Policy.read parses the name of a counter, which may come from another machine.
 func (own *Policy) read(name string) (c regionstore.Changed, err error) {
 	if c, err = regionstore.ParseChanged(name); err != nil {
 		return c, err
@@ -271,7 +271,7 @@ func keysOf(c *regionstore.Changed) []string {
 // calendarAlgorithm is the script's number for calendar windows.
 const calendarAlgorithm = 5
 
-// The method argsOf returns the arguments of the function counter_of of the scripts.
+// argsOf returns the arguments of the function counter_of of the scripts.
 func (a *Agent) argsOf(c *regionstore.Changed) []any {
 	algorithm := int(c.Limit.Algorithm())
 	if c.Bounds != nil {
@@ -280,8 +280,8 @@ func (a *Agent) argsOf(c *regionstore.Changed) []any {
 	return []any{int64(a.instant), algorithm, int64(c.Limit.Window()), c.BoundsText()}
 }
 
-// The method evalAll executes a script for each call, and then calls the function named done with
-// each reply. The method skips calls that Redis rejects because of their counter.
+// evalAll executes a script for each call, and then calls the function named done with each reply.
+// The method skips calls that Redis rejects because of their counter.
 func (a *Agent) evalAll(ctx context.Context, script *lua.Script, calls []redisstore.ScriptCall, done func(i int, reply string) error) error {
 	at := 0
 	for some := range slices.Chunk(calls, scriptsMax) {

@@ -73,7 +73,7 @@ func (a *Agent) Handler() http.Handler {
 	})
 }
 
-// The method hear charges what another region has told.
+// Agent.hear charges what another region has told.
 func (a *Agent) hear(ctx context.Context, m *message) (said answer, err error) {
 	from := a.heard[m.from]
 	if from == nil {
@@ -125,7 +125,7 @@ func (a *Agent) hear(ctx context.Context, m *message) (said answer, err error) {
 	return said, nil
 }
 
-// The method named epoch returns the random word of this region's Redis.
+// Agent.epoch returns the random word of this region's Redis.
 func (a *Agent) epoch(ctx context.Context) (string, error) {
 	reply, err := a.o.Store.Eval(ctx, lua.GossipEpoch, redisstore.ScriptCall{Keys: []string{epochKey}, Args: []any{rand.Text()}})
 	word, _ := reply.(string)

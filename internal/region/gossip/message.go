@@ -40,8 +40,8 @@ type message struct {
 
 var errMessage = errors.New("the message is cut off, or out of bounds")
 
-// The method encode sorts the counters, and returns the message as bytes. For each name, the
-// message contains only the part that differs from the previous name.
+// message.encode sorts the counters, and returns the message as bytes. For each name, the message
+// contains only the part that differs from the previous name.
 func (m *message) encode() []byte {
 	slices.SortFunc(m.counters, func(a, b Told) int { return strings.Compare(a.Name, b.Name) })
 	b := append([]byte{version}, byte(len(m.from)))

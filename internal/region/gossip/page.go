@@ -28,7 +28,7 @@ type page struct {
 	more  bool
 }
 
-// The method named page reads the counters that changed after an instant.
+// Agent.page reads the counters that changed after an instant.
 func (a *Agent) page(ctx context.Context, own *Policy, after int64) (p page, err error) {
 	p.last, p.more = after, true
 	for p.more && len(p.names) < pageMax && p.bytes <= pageBytesMax {
@@ -43,7 +43,7 @@ func (a *Agent) page(ctx context.Context, own *Policy, after int64) (p page, err
 	return p, nil
 }
 
-// The method readChanges calls the script once.
+// readChanges calls the script once.
 func (a *Agent) readChanges(ctx context.Context, own *Policy, after int64) (words []any, err error) {
 	lock := 3*own.Interval + tellerTime
 	call := redisstore.ScriptCall{Keys: []string{regionstore.ChangedKey, regionstore.TellerKey, epochKey, regionstore.ReadKey},
@@ -53,7 +53,7 @@ func (a *Agent) readChanges(ctx context.Context, own *Policy, after int64) (word
 	return words, err
 }
 
-// The method add adds the counters of a reply, as many as fit in a message.
+// page.add adds the counters of a reply, as many as fit in a message.
 func (p *page) add(words []any) error {
 	p.epoch, _ = words[0].(string)
 	now, err := instantOf(words[1])

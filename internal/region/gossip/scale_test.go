@@ -126,8 +126,8 @@ func newPair(t *testing.T) *pair {
 	return p
 }
 
-// The method fill charges 3 units to each of n counters of the first region, and returns their
-// names. The names of the clients are UUIDs, as in many services.
+// pair.fill charges 3 units to each of n counters of the first region, and returns their names. The
+// names of the clients are UUIDs, as in many services.
 func (p *pair) fill(t *testing.T, limit *counter.Limit, n int) (names []string) {
 	t.Helper()
 	now := time.Now().UnixMicro()
@@ -151,7 +151,7 @@ func uuid() string {
 	return text[:8] + "-" + text[8:12] + "-" + text[12:16] + "-" + text[16:20] + "-" + text[20:]
 }
 
-// The method named mark marks counters as the proxies do.
+// pair.mark marks counters as the proxies do.
 func (p *pair) mark(t *testing.T, names []string) {
 	t.Helper()
 	for some := range slices.Chunk(names, readMax) {

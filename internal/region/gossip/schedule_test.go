@@ -33,8 +33,8 @@ func TestRegionsCountTogether(t *testing.T) {
 	}
 }
 
-// The method named skew sets the clocks of the regions: either all are right, or each is wrong by
-// up to a window.
+// world.skew sets the clocks of the regions: either all are right, or each is wrong by up to a
+// window.
 func (w *world) skew(wrong bool) {
 	for _, p := range w.places {
 		if p.offset = 0; wrong {
@@ -43,7 +43,7 @@ func (w *world) skew(wrong bool) {
 	}
 }
 
-// The method play plays some windows with faults.
+// world.play plays some windows with faults.
 func (w *world) play(flushes bool) {
 	w.t.Helper()
 	w.faults = true
@@ -69,8 +69,8 @@ func (w *world) play(flushes bool) {
 	}
 }
 
-// The method checkQuiet checks that the regions know each other's units when messages arrive again.
-// Two rounds are enough: in the first, a region may learn that another has lost its data.
+// checkQuiet checks that the regions know each other's units when messages arrive again. Two rounds
+// are enough: in the first, a region may learn that another has lost its data.
 func (w *world) checkQuiet() {
 	w.t.Helper()
 	w.faults = false

@@ -70,7 +70,7 @@ func newWorld(t *testing.T, rng *rand.Rand, limit string, regions int) *world {
 	return w
 }
 
-// The method reset begins a new scene, in which nothing was counted.
+// world.reset begins a new scene, in which nothing was counted.
 func (w *world) reset() {
 	w.late, w.sent = nil, 0
 	for _, p := range w.places {
@@ -79,7 +79,7 @@ func (w *world) reset() {
 	}
 }
 
-// The method flush makes a region lose its data.
+// world.flush makes a region lose its data.
 func (w *world) flush(p *place) {
 	w.t.Helper()
 	p.own, p.heard = counts{}, map[string]counts{}
@@ -91,7 +91,7 @@ func (w *world) flush(p *place) {
 	}
 }
 
-// The method start starts the agent of a region, as if the lock of an earlier agent had expired.
+// world.start starts the agent of a region, as if the lock of an earlier agent had expired.
 func (w *world) start(p *place) {
 	w.t.Helper()
 	if err := p.redis.Client().Del(w.t.Context(), regionstore.TellerKey).Err(); err != nil {
@@ -113,7 +113,7 @@ func (w *world) start(p *place) {
 
 var errLost = errors.New("the message is lost")
 
-// The method send does what a network does: it delivers, loses, repeats or delays a message.
+// world.send does what a network does: it delivers, loses, repeats or delays a message.
 func (w *world) send(from, to *place, text []byte) (answer, error) {
 	w.sent++
 	if !w.faults {
@@ -134,7 +134,7 @@ func (w *world) send(from, to *place, text []byte) (answer, error) {
 	return w.deliver(to, text)
 }
 
-// The method deliver delivers a message to the agent and the oracle.
+// world.deliver delivers a message to the agent and the oracle.
 func (w *world) deliver(to *place, text []byte) (answer, error) {
 	w.t.Helper()
 	m, err := decode(text)
@@ -152,7 +152,7 @@ func (w *world) deliver(to *place, text []byte) (answer, error) {
 	return said, nil
 }
 
-// The method learn lets the oracle learn from a message.
+// world.learn lets the oracle learn from a message.
 func (w *world) learn(to *place, from string, t Told) {
 	window := w.limit.Window()
 	current := to.agent.instant - to.agent.instant%window
@@ -169,7 +169,7 @@ func (w *world) learn(to *place, from string, t Told) {
 	}
 }
 
-// The method named used returns the units of a window that count in a region.
+// place.used returns the units of a window that count in a region.
 func (p *place) used(start counter.Micros) int64 {
 	sum := p.own[start]
 	for _, heard := range p.heard {
@@ -178,8 +178,8 @@ func (p *place) used(start counter.Micros) int64 {
 	return sum
 }
 
-// The method named take decides a request in a region as a front does, and compares the decision
-// with the oracle's.
+// world.take decides a request in a region as a front does, and compares the decision with the
+// oracle's.
 func (w *world) take(p *place, cost int64) {
 	w.t.Helper()
 	now := w.now + p.offset
@@ -225,7 +225,7 @@ func (w *world) mark(p *place, names ...string) {
 	}
 }
 
-// The method tell lets the agent of a region tell the others once. Lost messages are no error.
+// world.tell lets the agent of a region tell the others once. Lost messages are no error.
 func (w *world) tell(p *place) {
 	w.t.Helper()
 	p.agent.instant = w.now + p.offset

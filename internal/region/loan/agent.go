@@ -208,7 +208,7 @@ func (a *Agent) Run(ctx context.Context) {
 	a.returnHeld(ctx)
 }
 
-// The method hear asks the other regions for units, unless they were asked a short time ago.
+// Agent.hear asks the other regions for units, unless they were asked a short time ago.
 func (a *Agent) hear(ctx context.Context, message string) {
 	q := new(Question)
 	if err := json.Unmarshal([]byte(message), q); err != nil {
@@ -255,8 +255,8 @@ func (a *Agent) pauseOf(q *Question) (p *pause, key uint64) {
 	return &a.pauses[key%uint64(len(a.pauses))], key
 }
 
-// The method start asks a question of a round in the background. It returns false if too many
-// questions are being asked, in all or of the same source.
+// Agent.start asks a question of a round in the background. It returns false if too many questions
+// are being asked, in all or of the same source.
 func (a *Agent) start(ctx context.Context, q *Question, r *round) bool {
 	leave, ok := a.enter(q)
 	if !ok {
@@ -351,7 +351,7 @@ func (a *Agent) giveBack(ctx context.Context, peer *Peer, q *Question, rest Loan
 	}
 }
 
-// The method named tally notes that units of a question's counter were lent, or restored.
+// Agent.tally notes that units of a question's counter were lent, or restored.
 func (a *Agent) tally(q *Question, receipt counter.Micros, units int64) {
 	if whole, err := counter.ParseLimit(q.Limit); err == nil && whole.Calendar() == 0 && units != 0 {
 		a.tallies.add(a.hash(q.Key), receipt, whole.Window(), units, time.Now())

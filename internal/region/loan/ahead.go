@@ -35,7 +35,7 @@ type tally struct {
 	at             time.Time // the time of the last loan
 }
 
-// The method roll returns the tally for a later window.
+// tally.roll returns the tally for a later window.
 func (t tally) roll(receipt, window counter.Micros) tally {
 	switch {
 	case t.receipt == receipt:
@@ -47,8 +47,8 @@ func (t tally) roll(receipt, window counter.Micros) tally {
 	return t
 }
 
-// The method named own returns how many units the region's own requests probably use in a window.
-// The argument named look is the state of the counter.
+// tally.own returns how many units the region's own requests probably use in a window. The argument
+// named look is the state of the counter.
 func (t tally) own(part *counter.Limit, look *counter.Result) float64 {
 	window := part.Window()
 	elapsed := window - look.Reset
@@ -67,11 +67,11 @@ func (t tally) own(part *counter.Limit, look *counter.Result) float64 {
 	return own * scale
 }
 
-// The method named spare returns how many units the region's own requests will probably not use.
-// The result named all counts all units of the present window that the region has not lent yet. The
-// result named now counts only the units that are available at present. The result named idle is
-// true if the region does not use the counter at all. If, in addition, the borrower denies
-// requests, the region keeps a single unit.
+// tally.spare returns how many units the region's own requests will probably not use. The result
+// named all counts all units of the present window that the region has not lent yet. The result
+// named now counts only the units that are available at present. The result named idle is true if
+// the region does not use the counter at all. If, in addition, the borrower denies requests, the
+// region keeps a single unit.
 func (t tally) spare(part *counter.Limit, look *counter.Result, short bool) (all, now int64, idle bool) {
 	own := t.own(part, look)
 	keep := max(1, part.Count()/sparedParts)
@@ -94,8 +94,8 @@ func likely(units float64) int64 {
 	return int64(min(units+2*math.Sqrt(units), float64(counter.CountMax)))
 }
 
-// The method named demand returns how many more units this region needs soon, and how many more it
-// needs until the window ends.
+// Agent.demand returns how many more units this region needs soon, and how many more it needs until
+// the window ends.
 func (a *Agent) demand(ctx context.Context, q *Question, s *stock) (soon, later int64, err error) {
 	part, look, err := a.lookAt(ctx, q)
 	if err != nil {
@@ -108,8 +108,8 @@ func (a *Agent) demand(ctx context.Context, q *Question, s *stock) (soon, later 
 	return soon, later, nil
 }
 
-// The method lookAt returns this region's part of a question's limit, and the state of its counter.
-// The limit must not have a calendar window.
+// lookAt returns this region's part of a question's limit, and the state of its counter. The limit
+// must not have a calendar window.
 func (a *Agent) lookAt(ctx context.Context, q *Question) (part counter.Limit, look counter.Result, err error) {
 	own := a.o.Policy()
 	if part, err = partOf(own.Here, own.Namespace, q); err != nil {
@@ -126,7 +126,7 @@ type tallies []struct {
 	tally
 }
 
-// The method named of returns the tally of a counter.
+// tallies.of returns the tally of a counter.
 func (s tallies) of(key uint64) tally {
 	p := &s[key%uint64(len(s))]
 	p.mu.Lock()
@@ -137,7 +137,7 @@ func (s tallies) of(key uint64) tally {
 	return p.tally
 }
 
-// The method add adds units that were lent, or subtracts those that were restored.
+// tallies.add adds units that were lent, or subtracts those that were restored.
 func (s tallies) add(key uint64, receipt, window counter.Micros, units int64, now time.Time) {
 	p := &s[key%uint64(len(s))]
 	p.mu.Lock()
@@ -226,8 +226,8 @@ func take(ctx context.Context, store counter.Store, c counter.Check) (counter.Re
 	return results[0], err
 }
 
-// The method named usable returns how many of the units that become usable later are usable at a
-// reading of a clock.
+// Loan.usable returns how many of the units that become usable later are usable at a reading of a
+// clock.
 func (l *Loan) usable(at counter.Micros) int64 {
 	switch {
 	case at >= l.Full:
@@ -249,9 +249,9 @@ func mayHold(whole *counter.Limit, q *Question) (most int64) {
 	return whole.Count() / heldParts
 }
 
-// The method named ahead returns the question to send to other regions. The question also asks for
-// the units that the region will need until the window ends, as far as the agent may hold them. It
-// returns nil if the region has enough for now.
+// Agent.ahead returns the question to send to other regions. The question also asks for the units
+// that the region will need until the window ends, as far as the agent may hold them. It returns
+// nil if the region has enough for now.
 func (a *Agent) ahead(ctx context.Context, q *Question, s *stock, most int64) *regionstore.Question {
 	sent := *q
 	if most == 0 {

@@ -35,7 +35,7 @@ func (c *crowded) Take(ctx context.Context, checks []counter.Check, results []co
 	return c.Store.Take(ctx, checks, results)
 }
 
-// The method named between does something else while a region's agent waits for its store.
+// world.between does something else while a region's agent waits for its store.
 func (w *world) between(all []*office, at int) {
 	if !w.crowded || w.inside || w.rng.IntN(4) > 0 {
 		return
@@ -79,8 +79,8 @@ func open(w *world) []*office {
 	return all
 }
 
-// The method borrowAhead asks one region for units of another, as agents do. The answer arrives
-// later, or is lost.
+// borrowAhead asks one region for units of another, as agents do. The answer arrives later, or is
+// lost.
 func (w *world) borrowAhead(all []*office, borrower, lender int) {
 	b, p := all[borrower], w.places[borrower]
 	if borrower == lender {
@@ -107,14 +107,13 @@ func (w *world) borrowAhead(all []*office, borrower, lender int) {
 	})
 }
 
-// The method questionOf returns a question of a region.
+// questionOf returns a question of a region.
 func (w *world) questionOf(p *place) *Question {
 	return &Question{Key: w.key, Limit: p.whole.String(), Part: p.limit.Count(), Want: 1 + w.rng.Int64N(w.whole.Count()),
 		Need: w.rng.Int64N(3), Shares: p.here.Shares}
 }
 
-// The method playAhead sends requests and loans for some windows. Most of the requests are in few
-// regions.
+// playAhead sends requests and loans for some windows. Most of the requests are in few regions.
 func (w *world) playAhead(all []*office) {
 	busy := 1 + w.rng.IntN(len(w.places))
 	for range 40 * len(w.places) * int(w.whole.Count()) {
@@ -141,7 +140,7 @@ func (w *world) playAhead(all []*office) {
 	}
 }
 
-// The method arriveOne delivers or loses one of the messages under way.
+// arriveOne delivers or loses one of the messages under way.
 func (w *world) arriveOne() {
 	if len(w.pending) == 0 {
 		return

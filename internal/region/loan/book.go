@@ -41,8 +41,8 @@ type dated struct {
 	at time.Time
 }
 
-// The method add adds a loan, and returns it with an ID. It drops loans that are too old, and the
-// oldest if there are too many.
+// book.add adds a loan, and returns it with an ID. It drops loans that are too old, and the oldest
+// if there are too many.
 func (b *book) add(key uint64, l Loan, now time.Time) Loan {
 	l.ID = rand.Text()
 	b.mu.Lock()
@@ -59,7 +59,7 @@ func (b *book) add(key uint64, l Loan, now time.Time) Loan {
 	return l
 }
 
-// The method remove removes the loan of which l is the rest. It returns errNoLoan if there is none.
+// book.remove removes the loan of which l is the rest. It returns errNoLoan if there is none.
 func (b *book) remove(key uint64, l Loan) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -71,5 +71,5 @@ func (b *book) remove(key uint64, l Loan) error {
 	return nil
 }
 
-// The method hash returns the hash of a key.
+// Agent.hash returns the hash of a key.
 func (a *Agent) hash(key []byte) uint64 { return maphash.Bytes(a.seed, key) }

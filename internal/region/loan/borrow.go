@@ -11,9 +11,9 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// The method borrow restores what the agent holds. If that does not last, borrow asks all other
-// regions, and restores what they lend. It returns the number of restored units, which is 0 if the
-// region must not use any.
+// Agent.borrow restores what the agent holds. If that does not last, borrow asks all other regions,
+// and restores what they lend. It returns the number of restored units, which is 0 if the region
+// must not use any.
 func (a *Agent) borrow(ctx context.Context, q *Question, r *round) int64 {
 	if a.isShut(ctx, q) {
 		return 0
@@ -77,8 +77,8 @@ func (a *Agent) borrowOf(ctx context.Context, peer *Peer, q, sent *Question, mos
 	return a.receive(context.WithoutCancel(ctx), peer, q, l, most, r)
 }
 
-// The method receive restores what another region has lent or sends back, and holds the rest. It
-// returns the units that were restored or are held.
+// Agent.receive restores what another region has lent or sends back, and holds the rest. It returns
+// the units that were restored or are held.
 func (a *Agent) receive(ctx context.Context, peer *Peer, q *Question, l Loan, most int64, r *round) int64 {
 	back := a.takeRecalled(ctx, q, l.Back, r)
 	if l.Units+l.Later == 0 {
@@ -126,8 +126,8 @@ func (a *Agent) holdLater(ctx context.Context, q *Question, peer *Peer, l Loan, 
 	return ok
 }
 
-// The method inTime reports whether the clock of this region has reached the window of a loan, or
-// will soon, and has not left it. Otherwise the loan is of no use here.
+// inTime reports whether the clock of this region has reached the window of a loan, or will soon,
+// and has not left it. Otherwise the loan is of no use here.
 func (a *Agent) inTime(ctx context.Context, q *Question, l Loan) bool {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()

@@ -139,7 +139,7 @@ func delayed(other *Agent) func(ctx context.Context, path string, message any) (
 	}
 }
 
-// The method named request decides a request, which may wait for a loan.
+// far.request decides a request, which may wait for a loan.
 func (f *far) request(ctx context.Context, key []byte, whole *counter.Limit) (admitted bool, end regionstore.End, err error) {
 	checks := []counter.Check{{Key: key, Limit: &f.part, WholeLimit: whole, Cost: 1}}
 	results := make([]counter.Result, 1)
@@ -154,7 +154,7 @@ func (f *far) request(ctx context.Context, key []byte, whole *counter.Limit) (ad
 	return err == nil && end != regionstore.EndGone && !results[0].Denied, end, err
 }
 
-// The method named burst sends requests at once, and returns how many were admitted.
+// far.burst sends requests at once, and returns how many were admitted.
 func (f *far) burst(t *testing.T, key []byte, whole *counter.Limit, requests int) int64 {
 	t.Helper()
 	var admitted atomic.Int64

@@ -27,8 +27,8 @@ func CallerSpeaksFor(r *http.Request, region string) bool {
 	return r.TLS != nil && len(r.TLS.PeerCertificates) > 0 && SpeaksFor(r.TLS.PeerCertificates[0], region)
 }
 
-// The function toRegion returns a configuration for connections to the agent of a region, whose
-// certificate must name it.
+// toRegion returns a configuration for connections to the agent of a region, whose certificate must
+// name it.
 func toRegion(config *tls.Config, region string) *tls.Config {
 	config = config.Clone()
 	config.VerifyConnection = func(state tls.ConnectionState) error {
@@ -41,7 +41,7 @@ func toRegion(config *tls.Config, region string) *tls.Config {
 	return config
 }
 
-// The method fromPeer reports whether the caller of a request speaks for another region.
+// fromPeer reports whether the caller of a request speaks for another region.
 func (a *Agent) fromPeer(r *http.Request) bool {
 	return slices.ContainsFunc(a.o.Peers, func(p *Peer) bool { return CallerSpeaksFor(r, p.Name) })
 }

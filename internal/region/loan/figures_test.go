@@ -62,7 +62,7 @@ type figures struct {
 	messages                 atomic.Int64
 }
 
-// The method run plays the traffic with real agents and simulated time.
+// traffic.run plays the traffic with real agents and simulated time.
 func (traffic traffic) run(t *testing.T, windows int) *figures {
 	t.Helper()
 	f := new(figures)

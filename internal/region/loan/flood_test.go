@@ -22,7 +22,7 @@ import (
 // equalShares are those of two regions.
 var equalShares = [policy.RegionsMax]uint16{50, 50}
 
-// The method flood returns a question about one of many counters that a client has made up.
+// lender.flood returns a question about one of many counters that a client has made up.
 func (l *lender) flood(i int, source uint32, need int64) *Question {
 	return &Question{Key: fmt.Appendf(nil, "rl1:n:r:{%d %d}%s", source, i, counter.KeyTail(&l.whole)), Limit: l.whole.String(),
 		Part: l.part.Count(), Want: need + 50, Short: true, Need: need, ID: fmt.Sprint(source, " ", i), Source: source,

@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// The function write writes a change of the state to the Redis of each of the given regions.
+// write writes a change of the state to the Redis of each of the given regions.
 func write(t *testing.T, change func(s *writeoff.State) error, reached ...*far) {
 	t.Helper()
 	for _, f := range reached {

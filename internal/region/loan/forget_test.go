@@ -70,17 +70,17 @@ func newLosses(t *testing.T, rng *rand.Rand, l lapse) *losses {
 	return w
 }
 
-// The method named clock returns the clock of a region.
+// losses.clock returns the clock of a region.
 func (w *losses) clock(s *site) counter.Micros { return w.now + s.offset }
 
-// The method named sync lets the processes of a region read its Redis, and write what they know.
+// losses.sync lets the processes of a region read its Redis, and write what they know.
 func (w *losses) sync(s *site) {
 	s.redis.Merge(s.knows.Entries)
 	s.knows.Merge(s.redis.Entries)
 	s.read = w.now
 }
 
-// The method gossip lets two regions tell each other what they know.
+// losses.gossip lets two regions tell each other what they know.
 func (w *losses) gossip(a, b *site) {
 	if a.down || b.down || a.cut != b.cut {
 		return
@@ -89,8 +89,8 @@ func (w *losses) gossip(a, b *site) {
 	b.knows.Merge(a.knows.Entries)
 }
 
-// The method change does what an operator does. The change reaches all regions that are neither
-// down nor cut off.
+// losses.change does what an operator does. The change reaches all regions that are neither down
+// nor cut off.
 func (w *losses) change(do func(s *writeoff.State, reached []string, now counter.Micros) error) {
 	w.t.Helper()
 	all, now := writeoff.State{}, counter.Micros(0)
@@ -143,12 +143,12 @@ func (w *losses) restore(lost *site) {
 	})
 }
 
-// The method named shut reports whether a region knows that it must not use its part now.
+// losses.shut reports whether a region knows that it must not use its part now.
 func (w *losses) shut(s *site) bool {
 	return s.knows.Entries[s.name].Shuts(&s.limit, nil, w.clock(s))
 }
 
-// The method run plays a number of random steps.
+// losses.run plays a number of random steps.
 func (w *losses) run(steps int) {
 	for range steps {
 		w.now += counter.Micros(w.rng.Int64N(int64(counter.Second) / (4 * w.whole.Count())))
@@ -179,7 +179,7 @@ func (w *losses) run(steps int) {
 	}
 }
 
-// The method arrive lets a loan arrive, or loses it. A loan to a region that is down is lost, too.
+// losses.arrive lets a loan arrive, or loses it. A loan to a region that is down is lost, too.
 func (w *losses) arrive() {
 	if len(w.pending) == 0 {
 		return
@@ -249,8 +249,8 @@ func (w *losses) tellAll() {
 	}
 }
 
-// The method lose plays the loss of a region and its return. If the argument named unaware is true,
-// the region is only cut off from the others, and still admits requests while they use its part.
+// losses.lose plays the loss of a region and its return. If the argument named unaware is true, the
+// region is only cut off from the others, and still admits requests while they use its part.
 func (w *losses) lose(lost *site, unaware bool) {
 	steps := 25 * len(w.sites) * int(w.whole.Count())
 	w.run(w.rng.IntN(steps))

@@ -38,7 +38,7 @@ type heldLoan struct {
 
 func (h *heldLoan) left() int64 { return h.loan.Units + h.loan.Later - h.taken }
 
-// The method end marks a loan as returned, so that it is not returned again.
+// heldLoan.end marks a loan as returned, so that it is not returned again.
 func (h *heldLoan) end() {
 	h.peer, h.loan.ID, h.loan.Units, h.taken = nil, "", 0, h.loan.Later
 }
@@ -81,8 +81,7 @@ type holds struct {
 	swept time.Time
 }
 
-// The method named of returns what is held of a question's counter under the same limit and shares,
-// or nil.
+// holds.of returns what is held of a question's counter under the same limit and shares, or nil.
 func (s *holds) of(q *Question) *hold {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,8 +92,8 @@ func (s *holds) of(q *Question) *hold {
 	return h
 }
 
-// The method add holds a loan, and reports whether there was room for it. If the limit or the
-// shares have changed, it returns what is held under the old ones, which cannot be used any more.
+// holds.add holds a loan, and reports whether there was room for it. If the limit or the shares
+// have changed, it returns what is held under the old ones, which cannot be used any more.
 func (s *holds) add(q *Question, window counter.Micros, peer *Peer, l Loan, most int64, now time.Time) (old *hold, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,8 +130,8 @@ func (s *holds) add(q *Question, window counter.Micros, peer *Peer, l Loan, most
 	return old, true
 }
 
-// The method sweepLocked removes what is no longer usable, and counters of which nothing has been
-// held for some time.
+// sweepLocked removes what is no longer usable, and counters of which nothing has been held for
+// some time.
 func (s *holds) sweepLocked(now time.Time) {
 	if now.Sub(s.swept) < sweepEvery {
 		return
@@ -146,8 +145,8 @@ func (s *holds) sweepLocked(now time.Time) {
 	}
 }
 
-// The method remove takes usable units of one window out of a hold. It drops each loan that is
-// empty then. The argument named receipt names the window.
+// holds.remove takes usable units of one window out of a hold. It drops each loan that is empty
+// then. The argument named receipt names the window.
 func (s *holds) remove(h *hold, receipt, at counter.Micros, most int64) (units int64, from []portion) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -168,8 +167,8 @@ func (s *holds) remove(h *hold, receipt, at counter.Micros, most int64) (units i
 	return units, from
 }
 
-// The method putBack returns units to the loans from which they were taken, because the counter did
-// not take them. So each loan can still be returned to its lender.
+// putBack returns units to the loans from which they were taken, because the counter did not take
+// them. So each loan can still be returned to its lender.
 func (s *holds) putBack(h *hold, units int64, from []portion) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -184,8 +183,7 @@ func (s *holds) putBack(h *hold, units int64, from []portion) {
 	}
 }
 
-// The method drop forgets the loans of windows before a receipt, and returns the number of their
-// units.
+// holds.drop forgets the loans of windows before a receipt, and returns the number of their units.
 func (s *holds) drop(h *hold, before counter.Micros) (units int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,7 +197,7 @@ func (s *holds) drop(h *hold, before counter.Micros) (units int64) {
 	return units
 }
 
-// The method named receipts returns the windows of which a hold has units.
+// holds.receipts returns the windows of which a hold has units.
 func (s *holds) receipts(h *hold) (all []counter.Micros) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -211,8 +209,8 @@ func (s *holds) receipts(h *hold) (all []counter.Micros) {
 	return all
 }
 
-// The method named sum returns how many units of a window a hold has, how many of them are usable
-// at a reading of the clock, and how many units a second were restored.
+// holds.sum returns how many units of a window a hold has, how many of them are usable at a reading
+// of the clock, and how many units a second were restored.
 func (s *holds) sum(h *hold, receipt, at counter.Micros, now time.Time) (left, usable int64, perSecond float64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -225,7 +223,7 @@ func (s *holds) sum(h *hold, receipt, at counter.Micros, now time.Time) (left, u
 	return left, usable, h.rateLocked(now)
 }
 
-// The method named note adds restored units to the rate.
+// holds.note adds restored units to the rate.
 func (s *holds) note(h *hold, units int64, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -240,7 +238,7 @@ func (h *hold) rateLocked(now time.Time) float64 {
 	return h.perSecond * math.Exp(-max(0, now.Sub(h.at).Seconds())/rateSpan.Seconds())
 }
 
-// The method named empty removes all loans of a hold, and returns them.
+// holds.empty removes all loans of a hold, and returns them.
 func (s *holds) empty(h *hold) []*heldLoan {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -249,7 +247,7 @@ func (s *holds) empty(h *hold) []*heldLoan {
 	return loans
 }
 
-// The method named all returns how much is held, for the metrics.
+// holds.all returns how much is held, for the metrics.
 func (s *holds) all() (counters int, units int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -267,9 +265,9 @@ type stock struct {
 	lasts                  bool // there is no need to ask other regions
 }
 
-// The method restoreHeld restores what the agent holds of a question's counter, as far as it is
-// usable and the counter can take it. While requests wait, it does so in parts: see restoreParts.
-// It does not wait until further units become usable, because other regions may have some now.
+// restoreHeld restores what the agent holds of a question's counter, as far as it is usable and the
+// counter can take it. While requests wait, it does so in parts: see restoreParts. It does not wait
+// until further units become usable, because other regions may have some now.
 func (a *Agent) restoreHeld(ctx context.Context, q *Question, r *round) (s stock) {
 	h := a.holds.of(q)
 	if h == nil {
@@ -290,8 +288,8 @@ func (a *Agent) restoreHeld(ctx context.Context, q *Question, r *round) (s stock
 	}
 }
 
-// The method restoreOnce makes one attempt to restore what the agent holds: it restores as many of
-// the usable units as the counter has room for. It returns their number.
+// restoreOnce makes one attempt to restore what the agent holds: it restores as many of the usable
+// units as the counter has room for. It returns their number.
 func (a *Agent) restoreOnce(ctx context.Context, q *Question, h *hold, s *stock) (units int64) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTime)
 	defer cancel()
@@ -334,7 +332,7 @@ func (a *Agent) restoreOnce(ctx context.Context, q *Question, h *hold, s *stock)
 	return units
 }
 
-// The method lendHeld adds to a loan units that this agent holds itself.
+// lendHeld adds to a loan units that this agent holds itself.
 func (a *Agent) lendHeld(ctx context.Context, part *counter.Limit, q *Question, l Loan) Loan {
 	h := a.holds.of(q)
 	if h == nil {
@@ -360,15 +358,15 @@ func (a *Agent) lendHeld(ctx context.Context, part *counter.Limit, q *Question, 
 	return l
 }
 
-// The method returnLoan returns to its lender a loan that is no longer held.
+// returnLoan returns to its lender a loan that is no longer held.
 func (a *Agent) returnLoan(ctx context.Context, q *Question, held *heldLoan) {
 	if units := held.left(); held.peer != nil && units > 0 {
 		a.giveBack(ctx, held.peer, q, Loan{ID: held.loan.ID, Units: units, Receipt: held.loan.Receipt})
 	}
 }
 
-// The method returnHeld ends all holds, within returnTime. What this region's counters cannot take
-// is returned to the lenders.
+// returnHeld ends all holds, within returnTime. What this region's counters cannot take is returned
+// to the lenders.
 func (a *Agent) returnHeld(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), returnTime)
 	defer cancel()

@@ -136,7 +136,7 @@ func TestAFloodLeavesRoomToHold(t *testing.T) {
 	}
 }
 
-// The method remember adds a loan to those that can be recalled.
+// lender.remember adds a loan to those that can be recalled.
 func (l *lender) remember(q *Question, lent Loan) {
 	l.recalls.add(l.hash(q.Key), lent, q.Source, counter.Minute, time.Now())
 }

@@ -155,7 +155,7 @@ func partOf(here policy.Division, namespace string, q *Question) (counter.Limit,
 	return part, nil
 }
 
-// The function check returns the limit of a question, which may come from another machine.
+// check returns the limit of a question, which may come from another machine.
 func check(q *Question, namespace string) (whole counter.Limit, err error) {
 	if whole, err = counter.ParseLimit(q.Limit); err != nil {
 		return whole, err

@@ -103,8 +103,8 @@ func newWorld(t *testing.T, rng *rand.Rand, m mistake) *world {
 	return w
 }
 
-// The method change gives each region the policy before or after one of the two steps in which
-// shares change: a share and the limit are lowered, or another share and the limit are raised.
+// world.change gives each region the policy before or after one of the two steps in which shares
+// change: a share and the limit are lowered, or another share and the limit are raised.
 func (w *world) change() {
 	before := w.places[0].here
 	after, unit := before, w.whole.Count()/sharesOf(before)
@@ -137,7 +137,7 @@ func sharesOf(d policy.Division) (sum int64) {
 	return sum
 }
 
-// The method play sends requests and loans for some windows. The loans are late, lost, or asked for
+// world.play sends requests and loans for some windows. The loans are late, lost, or asked for
 // twice.
 func (w *world) play() {
 	for range 40 * len(w.places) * int(w.whole.Count()) {
@@ -168,7 +168,7 @@ func (w *world) request(p *place, cost int64) {
 	}
 }
 
-// The method borrow asks one region for units of another.
+// world.borrow asks one region for units of another.
 func (w *world) borrow(borrower, lender *place) {
 	if borrower == lender {
 		return
@@ -238,8 +238,8 @@ func btoi(b bool) int {
 	return 0
 }
 
-// The method named over returns by how many units the uses exceed the limit in an aligned window,
-// and by how many they would exceed it in one sliding window.
+// world.over returns by how many units the uses exceed the limit in an aligned window, and by how
+// many they would exceed it in one sliding window.
 func (w *world) over() (aligned, weighted int64) {
 	// if several uses have the same instant, the last one decides
 	slices.SortFunc(w.uses, func(a, b use) int { return cmp.Compare(a.at, b.at) })

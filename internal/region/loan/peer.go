@@ -52,7 +52,7 @@ type Peer struct {
 	askFailure, tellFailure atomic.Pointer[string]
 }
 
-// The method named failure returns why the region does not answer, or an empty string.
+// Peer.failure returns why the region does not answer, or an empty string.
 func (p *Peer) failure() string {
 	for _, f := range []*atomic.Pointer[string]{&p.askFailure, &p.tellFailure} {
 		if text := f.Load(); text != nil && *text != "" {
@@ -103,7 +103,7 @@ func NewClient(name, address string, config *tls.Config) (base string, client *h
 // Close closes idle connections.
 func (p *Peer) Close() { p.close() }
 
-// The method ask asks the region for units.
+// Peer.ask asks the region for units.
 func (p *Peer) ask(ctx context.Context, q *Question) (l Loan, err error) {
 	p.asked.Add(1)
 	defer func() {
@@ -162,7 +162,7 @@ func (c *caller) tell(ctx context.Context, m message) (answer message, err error
 	return answer, err
 }
 
-// The method post sends a message, and reads the answer.
+// caller.post sends a message, and reads the answer.
 func (c *caller) post(ctx context.Context, path string, message, answer any) error {
 	body, err := json.Marshal(message)
 	if err != nil {

@@ -39,7 +39,7 @@ type recallable struct {
 	end    time.Time // the end of the window
 }
 
-// The method add adds a loan, if there is room for it. Loans of other windows are forgotten.
+// recalls.add adds a loan, if there is room for it. Loans of other windows are forgotten.
 func (s *recalls) add(key uint64, l Loan, source uint32, window counter.Micros, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,7 +63,7 @@ func (s *recalls) add(key uint64, l Loan, source uint32, window counter.Micros, 
 	}
 }
 
-// The method sweepLocked forgets the loans whose windows have ended.
+// sweepLocked forgets the loans whose windows have ended.
 func (s *recalls) sweepLocked(now time.Time) {
 	if now.Sub(s.swept) < sweepEvery {
 		return
@@ -81,7 +81,7 @@ func (s *recalls) forgetLocked(key uint64, n *recallable) {
 	n.source.Leave()
 }
 
-// The method ids returns the IDs of the loans of a counter.
+// recalls.ids returns the IDs of the loans of a counter.
 func (s *recalls) ids(key uint64) (ids []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,7 +93,7 @@ func (s *recalls) ids(key uint64) (ids []string) {
 	return ids
 }
 
-// The method remove removes the loan of which l is the rest, and reports whether there was one.
+// recalls.remove removes the loan of which l is the rest, and reports whether there was one.
 func (s *recalls) remove(key uint64, l Loan) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,7 +119,7 @@ type recalled struct {
 	loan   Loan
 }
 
-// The method recall takes out of the hold all that is left of the loans that a question recalls.
+// holds.recall takes out of the hold all that is left of the loans that a question recalls.
 func (s *holds) recall(q *Question) (back []recalled) {
 	h := s.of(q)
 	if h == nil {
@@ -140,8 +140,8 @@ func (s *holds) recall(q *Question) (back []recalled) {
 	return back
 }
 
-// The method recall answers a question that recalls loans: it returns what this agent holds of
-// them. Another agent of the region may hold the others, and sends them back itself.
+// Agent.recall answers a question that recalls loans: it returns what this agent holds of them.
+// Another agent of the region may hold the others, and sends them back itself.
 func (a *Agent) recall(ctx context.Context, q *Question) (back []Loan) {
 	for _, each := range a.holds.recall(q) {
 		back = append(back, each.loan)
@@ -159,8 +159,8 @@ func (a *Agent) recall(ctx context.Context, q *Question) (back []Loan) {
 	return back
 }
 
-// The method sendBack returns what this agent holds of loans that another region has recalled from
-// another agent of this region.
+// sendBack returns what this agent holds of loans that another region has recalled from another
+// agent of this region.
 func (a *Agent) sendBack(ctx context.Context, q *Question) {
 	back := a.holds.recall(q)
 	if len(back) == 0 {
@@ -175,8 +175,8 @@ func (a *Agent) sendBack(ctx context.Context, q *Question) {
 	})
 }
 
-// The method takeRecalled restores the units of this agent's loans that another region sends back,
-// and returns how many were restored.
+// takeRecalled restores the units of this agent's loans that another region sends back, and returns
+// how many were restored.
 func (a *Agent) takeRecalled(ctx context.Context, q *Question, back []Loan, r *round) (units int64) {
 	for _, l := range back {
 		restored, err := a.takeBack(ctx, &returned{*q, l})

@@ -20,7 +20,7 @@ func pair(t *testing.T) (busy, idle *lender) {
 	return pairApart(t, 0)
 }
 
-// The function pairApart returns such regions. The clock of the busy one is ahead of the other's.
+// pairApart returns such regions. The clock of the busy one is ahead of the other's.
 func pairApart(t *testing.T, ahead counter.Micros) (busy, idle *lender) {
 	t.Helper()
 	shares := [policy.RegionsMax]uint16{50, 50}
@@ -39,7 +39,7 @@ func pairApart(t *testing.T, ahead counter.Micros) (busy, idle *lender) {
 	return busy, idle
 }
 
-// The function reach returns a Peer that calls the agent of another region directly.
+// reach returns a Peer that calls the agent of another region directly.
 func reach(other *lender) *Peer {
 	return &Peer{Name: "peer", send: func(ctx context.Context, _ string, message any) (Loan, error) {
 		switch m := message.(type) {

@@ -36,7 +36,7 @@ type outcome struct {
 	windows                                          map[counter.Micros]int64 // admitted in each aligned window
 }
 
-// The method named note adds a decision.
+// outcome.note adds a decision.
 func (o *outcome) note(r *counter.Result, waited bool, window counter.Micros) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -74,8 +74,8 @@ func clockStore(t *testing.T) *memstore.Store {
 	return store
 }
 
-// The method start starts the agent and the store of region i. They receive each other's messages
-// until ctx is done.
+// four.start starts the agent and the store of region i. They receive each other's messages until
+// ctx is done.
 func (w *four) start(ctx context.Context, t *testing.T, i int) (end func()) {
 	t.Helper()
 	d := policy.Division{Shares: [policy.RegionsMax]uint16{1, 1, 1, 1}, Self: uint8(i)}
@@ -106,7 +106,7 @@ func (w *four) start(ctx context.Context, t *testing.T, i int) (end func()) {
 	}
 }
 
-// The method play plays a scene with real agents and simulated time. The requests are those that
+// scene.play plays a scene with real agents and simulated time. The requests are those that
 // internal/region plays for the other ways to count. They wait for loans, as in Caddy.
 func (s scene) play(t *testing.T) *outcome {
 	t.Helper()
@@ -146,7 +146,7 @@ func (s scene) play(t *testing.T) *outcome {
 	return o
 }
 
-// The method named request decides a request, at once or in the background.
+// four.request decides a request, at once or in the background.
 func (w *four) request(ctx context.Context, t *testing.T, region int, o *outcome, waiting *sync.WaitGroup) {
 	t.Helper()
 	front, results := w.fronts[region], make([]counter.Result, 1)
@@ -171,7 +171,7 @@ func (w *four) request(ctx context.Context, t *testing.T, region int, o *outcome
 	})
 }
 
-// The method named over returns by how many units the limit was exceeded in an aligned window.
+// outcome.over returns by how many units the limit was exceeded in an aligned window.
 func (o *outcome) over(limit *counter.Limit) (units int64) {
 	for _, n := range o.windows {
 		units = max(units, n-limit.Count())

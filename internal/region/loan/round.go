@@ -41,14 +41,14 @@ type rounds struct {
 	byKey map[string]*round
 }
 
-// The method join adds a question to the round of its counter.
+// rounds.join adds a question to the round of its counter.
 func (s *rounds) join(q *Question) *round {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.joinLocked(q)
 }
 
-// The method named has reports whether a counter has a round.
+// rounds.has reports whether a counter has a round.
 func (s *rounds) has(key []byte) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,9 +65,9 @@ func (s *rounds) joinLocked(q *Question) *round {
 	return r
 }
 
-// The method await adds a question for whose answer requests wait. If such a question is already
-// under way, await returns nil and puts q off until the round has ended. The result named dropped
-// is true if too many questions are put off; then q is not asked.
+// rounds.await adds a question for whose answer requests wait. If such a question is already under
+// way, await returns nil and puts q off until the round has ended. The result named dropped is true
+// if too many questions are put off; then q is not asked.
 func (s *rounds) await(q *Question, ids []string) (r *round, dropped bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,7 +91,7 @@ func (s *rounds) await(q *Question, ids []string) (r *round, dropped bool) {
 	return nil, false
 }
 
-// The method leave ends a question of a round, and reports whether it was the last.
+// rounds.leave ends a question of a round, and reports whether it was the last.
 func (s *rounds) leave(r *round) (last bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,8 +102,8 @@ func (s *rounds) leave(r *round) (last bool) {
 	return true
 }
 
-// The method await asks the other regions for units that requests of this region wait for. The
-// argument named ids contains the IDs of the questions that the proxies have asked.
+// Agent.await asks the other regions for units that requests of this region wait for. The argument
+// named ids contains the IDs of the questions that the proxies have asked.
 func (a *Agent) await(ctx context.Context, q *Question, ids []string) {
 	p, key := a.pauseOf(q)
 	if !p.endsFor(key, time.Now()) {
@@ -122,8 +122,8 @@ func (a *Agent) await(ctx context.Context, q *Question, ids []string) {
 	}
 }
 
-// The method leave ends a question of a round. After the last one, it informs the proxies that the
-// round brings no more units. It then asks the questions that were put off.
+// Agent.leave ends a question of a round. After the last one, it informs the proxies that the round
+// brings no more units. It then asks the questions that were put off.
 func (a *Agent) leave(ctx context.Context, r *round) {
 	if !a.rounds.leave(r) {
 		return
@@ -141,8 +141,8 @@ func (a *Agent) leave(ctx context.Context, r *round) {
 	}
 }
 
-// The method publish sends a message to the proxies of this region. If a message is lost, requests
-// wait until their time is over.
+// Agent.publish sends a message to the proxies of this region. If a message is lost, requests wait
+// until their time is over.
 func (a *Agent) publish(ctx context.Context, answer *regionstore.Answer) {
 	message, err := json.Marshal(answer)
 	if err != nil {
@@ -155,7 +155,7 @@ func (a *Agent) publish(ctx context.Context, answer *regionstore.Answer) {
 	}
 }
 
-// The method refuse informs the proxies that a question brings no units.
+// Agent.refuse informs the proxies that a question brings no units.
 func (a *Agent) refuse(ctx context.Context, q *Question, ids []string) {
 	a.publish(ctx, &regionstore.Answer{Key: q.Key, Done: ids})
 }

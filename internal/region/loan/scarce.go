@@ -71,7 +71,7 @@ func (a *Agent) isScarce(q *Question) bool {
 	return p.key == key && now.Before(p.scarce) && now.Sub(p.denied) < deniedTime
 }
 
-// The method named refused returns for how many milliseconds no request should wait.
+// pause.refused returns for how many milliseconds no request should wait.
 func (p *pause) refused(key uint64, now time.Time) int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -205,8 +205,8 @@ func (a *Agent) metrics() string {
 	return b.String()
 }
 
-// The method named ages writes how long ago each region answered. Every agent asks the others each
-// second which regions are written off, so a region whose age grows is cut off.
+// Agent.ages writes how long ago each region answered. Every agent asks the others each second
+// which regions are written off, so a region whose age grows is cut off.
 func (a *Agent) ages(b *strings.Builder, now time.Time) {
 	b.WriteString("# HELP penstock_region_peer_age_seconds Time since another region answered this one.\n" +
 		"# TYPE penstock_region_peer_age_seconds gauge\n")
@@ -217,7 +217,7 @@ func (a *Agent) ages(b *strings.Builder, now time.Time) {
 	}
 }
 
-// The method writtenOff writes which regions are written off, as far as this agent knows.
+// writtenOff writes which regions are written off, as far as this agent knows.
 func (a *Agent) writtenOff(b *strings.Builder) {
 	b.WriteString("# HELP penstock_region_written_off Whether a region is written off, so that a steward lends its part.\n" +
 		"# TYPE penstock_region_written_off gauge\n")

@@ -62,14 +62,14 @@ func away(context.Context, string, any) (Loan, error) {
 	return Loan{}, errors.New("the region is away")
 }
 
-// The function fromPeer returns a message of another region.
+// fromPeer returns a message of another region.
 func fromPeer(path, text string) *http.Request {
 	r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(text))
 	r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{certtest.Region("peer")}}
 	return r
 }
 
-// The method post sends a message as another region does.
+// lender.post sends a message as another region does.
 func (l *lender) post(path, text string) (answer Loan, status int) {
 	l.t.Helper()
 	w := httptest.NewRecorder()
@@ -82,7 +82,7 @@ func (l *lender) post(path, text string) (answer Loan, status int) {
 	return answer, w.Code
 }
 
-// The method named question returns a question as JSON.
+// lender.question returns a question as JSON.
 func (l *lender) question(want int, shares string) string {
 	key, err := json.Marshal(l.key)
 	if err != nil {

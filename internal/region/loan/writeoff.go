@@ -42,7 +42,7 @@ type writeoffs struct {
 	failed bool      // a failure was logged
 }
 
-// The method followWriteoff reads and tells the state until ctx is done.
+// followWriteoff reads and tells the state until ctx is done.
 func (a *Agent) followWriteoff(ctx context.Context) {
 	for ctx.Err() == nil {
 		a.refreshWriteoff(ctx)
@@ -60,7 +60,7 @@ func (a *Agent) followWriteoff(ctx context.Context) {
 	}
 }
 
-// The method refreshWriteoff reads the state in Redis, and adds what other regions have told.
+// refreshWriteoff reads the state in Redis, and adds what other regions have told.
 func (a *Agent) refreshWriteoff(ctx context.Context) {
 	reading, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
@@ -87,7 +87,7 @@ func (a *Agent) refreshWriteoff(ctx context.Context) {
 	}
 }
 
-// The method mergeLocked adds entries of the policy's regions, and logs those that are new.
+// mergeLocked adds entries of the policy's regions, and logs those that are new.
 func (a *Agent) mergeLocked(names []string, entries map[string]writeoff.Entry) {
 	for name, e := range entries {
 		if !slices.Contains(names, name) || !a.writeoffs.state.Merge(map[string]writeoff.Entry{name: e}) {
@@ -101,23 +101,22 @@ func (a *Agent) mergeLocked(names []string, entries map[string]writeoff.Entry) {
 	}
 }
 
-// The method named entries returns a copy of all that is known.
+// Agent.entries returns a copy of all that is known.
 func (a *Agent) entries() map[string]writeoff.Entry {
 	a.writeoffs.mu.Lock()
 	defer a.writeoffs.mu.Unlock()
 	return maps.Clone(a.writeoffs.state.Entries)
 }
 
-// The method named entry returns who uses the part of a region, and when this region's Redis was
-// read.
+// Agent.entry returns who uses the part of a region, and when this region's Redis was read.
 func (a *Agent) entry(name string) (e writeoff.Entry, read time.Time) {
 	a.writeoffs.mu.Lock()
 	defer a.writeoffs.mu.Unlock()
 	return a.writeoffs.state.Entries[name], a.writeoffs.read
 }
 
-// The method tell exchanges the state with another region. An agent of an earlier release does not
-// know such messages.
+// Agent.tell exchanges the state with another region. An agent of an earlier release does not know
+// such messages.
 func (a *Agent) tell(ctx context.Context, p *Peer) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
@@ -138,7 +137,7 @@ func (a *Agent) tell(ctx context.Context, p *Peer) {
 	}
 }
 
-// The method named told is called with a message of another region. It adds what that region knows.
+// Agent.told is called with a message of another region. It adds what that region knows.
 func (a *Agent) told(m message) error {
 	if err := writeoff.Check(m.Entries); err != nil {
 		return err
@@ -150,7 +149,7 @@ func (a *Agent) told(m message) error {
 	return nil
 }
 
-// The method answerTold answers another region.
+// answerTold answers another region.
 func (a *Agent) answerTold(text []byte) (message, error) {
 	var m message
 	if err := json.Unmarshal(text, &m); err != nil {
@@ -162,8 +161,8 @@ func (a *Agent) answerTold(text []byte) (message, error) {
 	return message{a.entries()}, nil
 }
 
-// The method named lenders returns the regions that can lend units: those that are not written off,
-// and for each of the others its steward, which lends its part.
+// Agent.lenders returns the regions that can lend units: those that are not written off, and for
+// each of the others its steward, which lends its part.
 func (a *Agent) lenders() []*Peer {
 	entries, names := a.entries(), a.o.Policy().Names
 	all := make([]*Peer, 0, len(a.o.Peers)+len(entries))
@@ -201,7 +200,7 @@ func stewardOf(name string, steward *Peer) *Peer {
 	}}
 }
 
-// The method sendSelf answers a question of this region to itself as a steward.
+// sendSelf answers a question of this region to itself as a steward.
 func (a *Agent) sendSelf(ctx context.Context, _ string, message any) (Loan, error) {
 	var l Loan
 	var err error
@@ -225,7 +224,7 @@ type lending struct {
 	q     *Question
 }
 
-// The method lendingOf returns what a question asks for.
+// lendingOf returns what a question asks for.
 func (a *Agent) lendingOf(own *Policy, q *Question) (l lending, err error) {
 	if q.Of == "" {
 		l = lending{here: own.Here, q: q}
@@ -251,7 +250,7 @@ func (a *Agent) lendingOf(own *Policy, q *Question) (l lending, err error) {
 	return l, nil
 }
 
-// The method named allowed reports whether this region may lend the part now.
+// Agent.allowed reports whether this region may lend the part now.
 func (a *Agent) allowed(ctx context.Context, own *Policy, l *lending) (bool, error) {
 	switch {
 	case a.o.Writeoffs == nil:

@@ -174,7 +174,7 @@ func (e Entry) Lends(steward string, l *counter.Limit, b *counter.Bounds, at cou
 	return e.Forgotten() && e.Steward == steward && e.settled(l, b, at)
 }
 
-// The method named settled reports whether all that a window counts was used at Since or later.
+// Entry.settled reports whether all that a window counts was used at Since or later.
 func (e Entry) settled(l *counter.Limit, b *counter.Bounds, at counter.Micros) bool {
 	start, before, ok := windowsAt(l, b, at)
 	if l.Algorithm() == counter.SlidingWindow {

@@ -9,8 +9,8 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// The type fullError is the error of a call that the store did not execute because it has no memory
-// for the call's new counters. The store would execute the call without them.
+// fullError is the error of a call that the store did not execute because it has no memory for the
+// call's new counters. The store would execute the call without them.
 type fullError interface {
 	error
 	Unsent() bool
@@ -28,9 +28,9 @@ func fullOf(err error) fullError {
 	return nil
 }
 
-// The type halves is a call in two halves. This process counts the new counters in memory, and the
-// store counts the known ones. Both halves have all checks of the call, so that penalties keep
-// their places. A check charges nothing in the half to which it does not belong.
+// halves is a call in two halves. This process counts the new counters in memory, and the store
+// counts the known ones. Both halves have all checks of the call, so that penalties keep their
+// places. A check charges nothing in the half to which it does not belong.
 type halves struct {
 	call  *counter.Call
 	isNew []bool          // for each check whether its counter is new

@@ -21,9 +21,9 @@ const OwedMax = 1 << 16
 
 const owedShards = 64
 
-// The type owed holds the debts of all counters: the units that this process admitted and that the
-// store has certainly not charged. The first request for a counter after the outage charges its
-// debt in the store, so a client has no second allowance. A debt is dropped when its window ends.
+// owed holds the debts of all counters: the units that this process admitted and that the store has
+// certainly not charged. The first request for a counter after the outage charges its debt in the
+// store, so a client has no second allowance. A debt is dropped when its window ends.
 type owed struct {
 	seed   maphash.Seed
 	count  atomic.Int64 // the number of counters that owe units; while it is 0, as usual, a check costs one load
@@ -37,8 +37,8 @@ type owedShard struct {
 	debts   map[string]*debt
 }
 
-// The type debt holds the units owed to one counter. If the units might be refunded, the entry
-// remains after they are charged, until its window ends.
+// debt holds the units owed to one counter. If the units might be refunded, the entry remains after
+// they are charged, until its window ends.
 //
 // Units are identified by their receipts of the local store. The receipt of a later charge is never
 // smaller. A refund of units reduces the debt, or refunds the charge of the debt in the store.
@@ -58,14 +58,14 @@ type debt struct {
 	charged    charged
 }
 
-// The type charged holds units of a debt that the store has charged, minus refunds.
+// charged holds units of a debt that the store has charged, minus refunds.
 type charged struct {
 	units   int64
 	first   counter.Micros // the first receipt of the local store
 	receipt counter.Micros // the receipt of the shared store
 }
 
-// The type due holds the units of one check that become a debt.
+// due holds the units of one check that become a debt.
 type due struct {
 	units      int64
 	receipt    counter.Micros // the receipt of the local store
@@ -401,7 +401,7 @@ func (s *Store) charge(ctx context.Context, t *localCall, c *counter.Check, unit
 	return err
 }
 
-// The function chargeOf returns the check that charges a debt of a check's counter.
+// chargeOf returns the check that charges a debt of a check's counter.
 func chargeOf(c *counter.Check, units int64) counter.Check {
 	return counter.Check{Key: c.Key, ScopeLen: c.ScopeLen, Limit: c.Limit, Bounds: c.Bounds, Op: counter.OpForce,
 		Refundable: c.Refundable, Cost: units, Source: c.Source}

@@ -60,7 +60,7 @@ func TestNothingIsChargedTwice(t *testing.T) {
 	}
 }
 
-// The type lossy is a store whose calls fail at a chosen point.
+// lossy is a store whose calls fail at a chosen point.
 type lossy struct {
 	counter.Store
 	// the point of the failure: 0 for no failure, 1 before the call is sent, 2 after it is sent and
@@ -197,7 +197,7 @@ func TestManyTellTheStore(t *testing.T) {
 	}
 }
 
-// The type unsteady is a store that answers three out of four calls.
+// unsteady is a store that answers three out of four calls.
 type unsteady struct {
 	counter.Store
 	calls atomic.Int64
@@ -210,7 +210,7 @@ func (u *unsteady) Take(ctx context.Context, checks []counter.Check, results []c
 	return u.Store.Take(ctx, checks, results)
 }
 
-// The type batching is a store that answers batches, and counts how often it is called.
+// batching is a store that answers batches, and counts how often it is called.
 type batching struct {
 	*shared
 	calls int
@@ -282,8 +282,7 @@ func TestADebtDelaysOnlyItsCounter(t *testing.T) {
 	}
 }
 
-// The type chargingStore is a store whose charges of debts wait until the channel released is
-// closed.
+// chargingStore is a store whose charges of debts wait until the channel released is closed.
 type chargingStore struct {
 	*shared
 	released chan struct{}

@@ -243,9 +243,9 @@ func (s *Store) or(ctx context.Context, t *localCall, err error, unsent bool, ch
 	return nil
 }
 
-// The function standsIn reports whether a failed call is answered from memory. At least one rule
-// must be counted in memory, and no rule may require a denial. Refunds and forced charges are
-// excluded, because they concern a charge that only the store has recorded.
+// standsIn reports whether a failed call is answered from memory. At least one rule must be counted
+// in memory, and no rule may require a denial. Refunds and forced charges are excluded, because
+// they concern a charge that only the store has recorded.
 func standsIn(err error, checks []counter.Check) bool {
 	if !errors.Is(err, counter.ErrUnavailable) {
 		return false
@@ -268,8 +268,8 @@ func counts(c *counter.Check) bool {
 	return c.Limit != nil && (c.OnError == counter.OnErrorLocal || c.OnError == counter.OnErrorAllow)
 }
 
-// The function share returns the number of equal parts into which a limit is divided. This process
-// admits one part. Under on_error: allow the only part is the whole limit.
+// share returns the number of equal parts into which a limit is divided. This process admits one
+// part. Under on_error: allow the only part is the whole limit.
 func share(c *counter.Check, nodes int64) int64 {
 	if c.OnError == counter.OnErrorLocal {
 		return nodes

@@ -15,7 +15,7 @@ import (
 	"github.com/penstock/penstock/internal/test/racescale"
 )
 
-// The type shared is a shared store that a test can make unavailable.
+// shared is a shared store that a test can make unavailable.
 type shared struct {
 	counter.Store
 	err error
@@ -28,7 +28,7 @@ func (s *shared) Take(ctx context.Context, checks []counter.Check, results []cou
 	return s.Store.Take(ctx, checks, results)
 }
 
-// The type notExecuted is the error of a call that the store has certainly not executed.
+// notExecuted is the error of a call that the store has certainly not executed.
 type notExecuted struct{ error }
 
 func (e notExecuted) Unwrap() error { return e.error }
@@ -39,7 +39,7 @@ var (
 	errAway = fmt.Errorf("a reason: %w", notExecuted{counter.ErrUnavailable})
 )
 
-// The type world is a store with its fallback.
+// world is a store with its fallback.
 type world struct {
 	*Store
 	inner  *shared
@@ -66,7 +66,7 @@ func memory(t *testing.T) *memstore.Store {
 	return s
 }
 
-// The function limited returns a check of a monthly limit.
+// limited returns a check of a monthly limit.
 func limited(t *testing.T, key string, count, cost int64, word counter.OnError) counter.Check {
 	t.Helper()
 	l, err := counter.NewLimit(counter.FixedWindow, count, 31*24*counter.Hour, 0)

@@ -22,10 +22,10 @@ const (
 	tallySpanMax = 400 * 24 * time.Hour
 )
 
-// The type tallies holds counts of admissions in memory: one for each counter for which this
-// process has decided a request in place of the store. A tally counts the admissions by this
-// process and by the store. The store has not yet recorded the requests that this process admitted.
-// Without the tally, the store and this process would each admit the whole limit.
+// tallies holds counts of admissions in memory: one for each counter for which this process has
+// decided a request in place of the store. A tally counts the admissions by this process and by the
+// store. The store has not yet recorded the requests that this process admitted. Without the tally,
+// the store and this process would each admit the whole limit.
 type tallies struct {
 	count  atomic.Int64 // the number of tallies; while it is 0, as usual, a check costs one load
 	shards [tallyShards]tallyShard
@@ -36,7 +36,7 @@ type tallyShard struct {
 	byKey map[string]*tally
 }
 
-// The type tally is the tally of one counter. Its count is in the local store.
+// tally is the tally of one counter. Its count is in the local store.
 type tally struct {
 	until time.Time // when the units of the last request that this process decided expire
 	// doubt is the number of units that the store might not have charged. These are the units that
@@ -49,7 +49,7 @@ func (s *Store) tallyShard(key []byte) *tallyShard {
 	return &s.tallies.shards[maphash.Bytes(s.owed.seed, key)%tallyShards]
 }
 
-// The function tallied reports whether a check gets a tally when this process decides it.
+// tallied reports whether a check gets a tally when this process decides it.
 func tallied(c *counter.Check) bool { return counts(c) && !c.Shadow }
 
 // tallySuffix ends the key of a tally under on_error: local, because the key without it counts

@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/internal/lease"
 )
 
-// The type role is the way in which one check of a call is answered.
+// role is the way in which one check of a call is answered.
 type role uint8
 
 const (
@@ -20,7 +20,7 @@ const (
 	asks                 // the call takes units for this request and for others
 )
 
-// The type part holds the state of one check of a call.
+// part holds the state of one check of a call.
 type part struct {
 	role   role
 	seen   bool // the attempt has processed the check, or waits for its counter
@@ -31,7 +31,7 @@ type part struct {
 	asking lease.Call
 }
 
-// The type attempt is one call in which some limits can be leased.
+// attempt is one call in which some limits can be leased.
 //
 // An attempt goes through its checks once and reserves held units; the method next selects the
 // order. If another call is under way for a counter, the attempt waits for that call. An attempt
@@ -161,7 +161,7 @@ func (a *attempt) findDenier() int {
 	return -1
 }
 
-// The function leasable reports whether a check may be answered from held units.
+// leasable reports whether a check may be answered from held units.
 func leasable(c *counter.Check) bool {
 	return c.Lease && c.Op == counter.OpTake && c.Cost > 0 && !c.Shadow
 }

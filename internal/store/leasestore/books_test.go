@@ -17,8 +17,8 @@ import (
 	"github.com/penstock/penstock/internal/test/seed"
 )
 
-// The function request returns the checks of a random request under one to four counters. Leased
-// and exact limits occur in any order.
+// request returns the checks of a random request under one to four counters. Leased and exact
+// limits occur in any order.
 func request(random *rand.Rand, counters []counter.Check) []counter.Check {
 	checks := make([]counter.Check, 0, 4)
 	cost := 1 + random.Int64N(3)

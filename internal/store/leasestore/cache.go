@@ -49,8 +49,8 @@ func (t *cache[V]) lock(id identity) (*[setWays]slot[V], *sync.Mutex) {
 	return &t.sets[index], mu
 }
 
-// The function find returns the slot of an identity, or nil if it has no value or the value has
-// expired. The caller holds the lock.
+// find returns the slot of an identity, or nil if it has no value or the value has expired. The
+// caller holds the lock.
 func find[V any](set *[setWays]slot[V], id identity, now counter.Micros) *slot[V] {
 	for i := range set {
 		if w := &set[i]; w.id == id && now < w.until {
@@ -60,8 +60,8 @@ func find[V any](set *[setWays]slot[V], id identity, now counter.Micros) *slot[V
 	return nil
 }
 
-// The function place returns the slot of an identity, or the slot to evict if the identity has
-// none. The caller holds the lock.
+// place returns the slot of an identity, or the slot to evict if the identity has none. The caller
+// holds the lock.
 func place[V any](set *[setWays]slot[V], id identity) (w *slot[V], known bool) {
 	w = &set[0]
 	for i := range set {

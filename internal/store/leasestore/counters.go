@@ -24,8 +24,8 @@ const (
 	glances   = 16 // maximum number of counters examined to find room for a new one
 )
 
-// The type heldCounter represents one counter that can hold units. A heldCounter is guarded by the
-// lock of its shard.
+// heldCounter represents one counter that can hold units. A heldCounter is guarded by the lock of
+// its shard.
 type heldCounter struct {
 	id      identity
 	key     []byte
@@ -56,10 +56,10 @@ type shard struct {
 	_       [40]byte
 }
 
-// The type counters are the counters that can hold units. The number of these counters is bounded.
-// If there is no room, a counter that holds no units and was not used recently is evicted, with its
-// traffic statistics. If there is no such counter, the new one is not held, and each of its
-// requests makes a call, as without leases.
+// counters are the counters that can hold units. The number of these counters is bounded. If there
+// is no room, a counter that holds no units and was not used recently is evicted, with its traffic
+// statistics. If there is no such counter, the new one is not held, and each of its requests makes
+// a call, as without leases.
 type counters struct {
 	shards [shardCount]shard
 	most   int // per shard

@@ -40,7 +40,7 @@ const (
 // 10^20.
 type identity [2]uint64
 
-// The type seeds turn keys into identities.
+// seeds turn keys into identities.
 type seeds [2]maphash.Seed
 
 func newSeeds() seeds { return seeds{maphash.MakeSeed(), maphash.MakeSeed()} }
@@ -49,8 +49,8 @@ func (s *seeds) identify(key []byte) identity {
 	return identity{maphash.Bytes(s[0], key), maphash.Bytes(s[1], key)}
 }
 
-// The type parameters holds the parameters of a limit or a penalty. An answer for other parameters
-// is not used.
+// parameters holds the parameters of a limit or a penalty. An answer for other parameters is not
+// used.
 type parameters struct {
 	count, burst int64
 	window       counter.Micros
@@ -66,7 +66,7 @@ func numbersOf(c *counter.Check) parameters {
 	return parameters{l.Count(), l.Capacity(), l.Window(), l.Algorithm(), l.Calendar()}
 }
 
-// The type answer is the store's result for one counter in a call that it denied.
+// answer is the store's result for one counter in a call that it denied.
 type answer struct {
 	identity identity
 	numbers  parameters
@@ -97,14 +97,14 @@ type answer struct {
 // denied cost, and exceeds every cost.
 const passed = counter.CountMax + 2
 
-// The type set holds the answers of keys that share a place in the table.
+// set holds the answers of keys that share a place in the table.
 type set struct {
 	forgot counter.Micros // when an answer of the set was last forgotten
 	ways   [setWays]answer
 }
 
-// The type denials remembers the answers to calls that were denied. The size of the table is fixed.
-// A full set evicts the least valuable answer; an evicted answer costs one call to the store.
+// denials remembers the answers to calls that were denied. The size of the table is fixed. A full
+// set evicts the least valuable answer; an evicted answer costs one call to the store.
 type denials struct {
 	seeds
 	mask  uint64

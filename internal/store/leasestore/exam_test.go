@@ -47,8 +47,8 @@ func TestPassesTheExamFromMemory(t *testing.T) {
 	storetest.RunOracle(t, open, storetest.OracleSteps)
 }
 
-// The type leaseAll leases every limit that may be leased, as its rule would under lease: auto. An
-// OpLook is not leased, because it checks how many units are left in the end.
+// leaseAll leases every limit that may be leased, as its rule would under lease: auto. An OpLook is
+// not leased, because it checks how many units are left in the end.
 type leaseAll struct{ *Store }
 
 func (l leaseAll) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {

@@ -16,8 +16,8 @@ import (
 	"github.com/penstock/penstock/internal/test/limittest"
 )
 
-// The type remoteStore is a store in memory behind a simulated network, with simulated time. Calls
-// take time, get lost, or are answered too late. A remoteStore records every charge.
+// remoteStore is a store in memory behind a simulated network, with simulated time. Calls take
+// time, get lost, or are answered too late. A remoteStore records every charge.
 type remoteStore struct {
 	testing.TB
 	of  counter.Store
@@ -178,7 +178,7 @@ func (f *remoteStore) close(s *Store) {
 	}
 }
 
-// The type ledger records the admitted units of a test.
+// ledger records the admitted units of a test.
 type ledger struct {
 	mu                       sync.Mutex
 	admitted                 map[string]int64 // units
@@ -243,8 +243,7 @@ func TestAThousandMissesAreTwoCalls(t *testing.T) {
 	}
 }
 
-// The type strict is a remote store whose calls end at their deadline, as those of a real client
-// do.
+// strict is a remote store whose calls end at their deadline, as those of a real client do.
 type strict struct{ *remoteStore }
 
 func (s strict) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {

@@ -48,8 +48,7 @@ var (
 	errGateLate   = notSentError{fmt.Errorf("%w: the request waited for its turn at a counter for too long", counter.ErrOverloaded)}
 )
 
-// The type gates holds the gates of all counters with calls under way. A gate exists while it is
-// used.
+// gates holds the gates of all counters with calls under way. A gate exists while it is used.
 type gates struct {
 	waiting atomic.Int64
 	sources *sources.Counts // the waiting requests by source
@@ -75,16 +74,16 @@ type gate struct {
 	queue turns
 }
 
-// The type pass identifies one call at its gate. The zero pass is for a call that does not take
-// from a counter.
+// pass identifies one call at its gate. The zero pass is for a call that does not take from a
+// counter.
 type pass struct {
 	shard *gateShard // nil means that there is no gate
 	id    identity
 	check int // the index of the check of the gate's counter
 }
 
-// The type queued is a request that waits at a gate. The lock of the shard guards the request until
-// it is decided.
+// queued is a request that waits at a gate. The lock of the shard guards the request until it is
+// decided.
 type queued struct {
 	pass
 	kind    kind
@@ -99,7 +98,7 @@ type queued struct {
 	done    chan struct{} // receives one value, when turn is set
 }
 
-// The type turn is the decision about a request that waits at a gate.
+// turn is the decision about a request that waits at a gate.
 type turn uint8
 
 const (
@@ -111,9 +110,9 @@ const (
 
 func newQueued() any { return &queued{done: make(chan struct{}, 1)} }
 
-// The function narrowestCheck returns the check whose counter admits the fewest requests, or -1 if
-// no check takes from a counter. Checks with reserved units need nothing from the store, so they
-// are skipped.
+// narrowestCheck returns the check whose counter admits the fewest requests, or -1 if no check
+// takes from a counter. Checks with reserved units need nothing from the store, so they are
+// skipped.
 func narrowestCheck(checks []counter.Check, parts []part) int {
 	at, fewest := -1, int64(0)
 	for i := range checks {
@@ -210,9 +209,9 @@ func (s *Store) awaitTurn(ctx context.Context, q *queued) (done bool, err error)
 	return done, err
 }
 
-// The function contextError returns the error of a request whose context ends while the request
-// waits in this process. A deadline that has passed is an overload and not an outage: the deadline
-// can be so early that a burst of one client makes a request miss it.
+// contextError returns the error of a request whose context ends while the request waits in this
+// process. A deadline that has passed is an overload and not an outage: the deadline can be so
+// early that a burst of one client makes a request miss it.
 func contextError(ctx context.Context) error {
 	failure := counter.ErrUnavailable
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {

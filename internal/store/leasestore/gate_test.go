@@ -17,7 +17,7 @@ import (
 	"github.com/penstock/penstock/internal/test/limittest"
 )
 
-// The type burst makes many requests at once and counts their outcomes.
+// burst makes many requests at once and counts their outcomes.
 type burst struct {
 	*rig
 	admitted, denied, failed atomic.Int64

@@ -14,8 +14,8 @@ import (
 	"github.com/penstock/penstock/internal/test/racescale"
 )
 
-// The function newFilled returns a store that holds many units of n counters. It also returns the
-// checks of a request that all these counters limit.
+// newFilled returns a store that holds many units of n counters. It also returns the checks of a
+// request that all these counters limit.
 func newFilled(t testing.TB, n int) (*Store, []counter.Check) {
 	t.Helper()
 	inner, err := memstore.New(memstore.Options{})

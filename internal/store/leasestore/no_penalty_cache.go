@@ -14,12 +14,12 @@ import (
 // have denied. The checks cost at most ten calls a second, which are few for a hot counter.
 const AbsenceMax = 200 * counter.Millisecond
 
-// The type absence records that a client has no penalty.
+// absence records that a client has no penalty.
 type absence struct {
 	looking bool // whether a call that can prolong it is under way
 }
 
-// The type absences remembers which clients have no penalty.
+// absences remembers which clients have no penalty.
 type absences struct{ cache[absence] }
 
 func newAbsences(most int) *absences { return &absences{*newCache[absence](most)} }

@@ -127,8 +127,8 @@ func TestAnOvertakenCall(t *testing.T) {
 	})
 }
 
-// The type queueingStore is a store that is slow for one key, as if calls waited in a queue, and
-// fast for others. Its calls for that key return an error after a delay if err is set.
+// queueingStore is a store that is slow for one key, as if calls waited in a queue, and fast for
+// others. Its calls for that key return an error after a delay if err is set.
 type queueingStore struct {
 	counter.Store
 	slow  string

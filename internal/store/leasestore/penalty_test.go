@@ -10,8 +10,8 @@ import (
 	"github.com/penstock/penstock/internal/test/limittest"
 )
 
-// The function punishedChecks returns the checks of a request under a penalty, and under limits
-// whose denials are violations.
+// punishedChecks returns the checks of a request under a penalty, and under limits whose denials
+// are violations.
 func punishedChecks(p *counter.Penalty, limits ...counter.Check) []counter.Check {
 	checks := []counter.Check{{Key: []byte("penalty"), Op: counter.OpTake, Penalty: p}}
 	for i := range limits {
@@ -32,8 +32,7 @@ func (p *rig) readViolations(penalty *counter.Penalty) (int64, counter.Micros) {
 	return r[0].Violations, r[0].Wait
 }
 
-// The type sharedResult holds the parts of a result that must not depend on whether denials are
-// remembered.
+// sharedResult holds the parts of a result that must not depend on whether denials are remembered.
 type sharedResult struct {
 	refused bool
 	wait    counter.Micros

@@ -19,7 +19,7 @@ import (
 	"github.com/penstock/penstock/internal/test/seed"
 )
 
-// The type visit is a request as a front sees it.
+// visit is a request as a front sees it.
 type visit struct{ peer string }
 
 func (v visit) Path() string                 { return "/api/search" }
@@ -32,7 +32,7 @@ func (v visit) Remote() netip.Addr           { return v.Peer() }
 func (v visit) Now() counter.Micros          { return noon }
 func (v visit) Attr(string) (string, bool)   { return "", false }
 
-// The type answerParts holds everything that the client and the metrics receive.
+// answerParts holds everything that the client and the metrics receive.
 type answerParts struct {
 	Decision core.Decision
 	Fields   response.Fields

@@ -15,7 +15,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The constant patience bounds the wait for events, which can take long on a busy machine.
+// patience bounds the wait for events, which can take long on a busy machine.
 const patience = 20 * time.Second
 
 // overRedis returns a store with its own client of the server, as another process would have. If
@@ -43,7 +43,7 @@ func overRedis(t testing.TB, server *redistest.Server, timeout time.Duration, vi
 	return s
 }
 
-// The function hammer makes requests from eight goroutines for each node.
+// hammer makes requests from eight goroutines for each node.
 func hammer(books *ledger, nodes []*Store, times int, checks ...counter.Check) {
 	var all sync.WaitGroup
 	for _, s := range nodes {

@@ -16,7 +16,7 @@ import (
 // one pipeline.
 const batchMax = 128
 
-// The type life holds the state of the store's background work: a ticker while units are held, and
+// life holds the state of the store's background work: a ticker while units are held, and
 // prefetching calls.
 type life struct {
 	closed  atomic.Bool // whether no more units are leased

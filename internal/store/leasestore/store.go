@@ -65,11 +65,10 @@ type Store struct {
 
 var _ counter.Batcher = (*Store)(nil)
 
-// The type pools holds the pools of a store. It is allocated apart from the store, and nothing in
-// the pools refers to the store. The runtime refers to a pool for two garbage collections after its
-// last use. So pools that are fields of the store would keep its tables for that time. The heap
-// would then grow with each replacement of a store, and each time the next collection would begin
-// later.
+// pools holds the pools of a store. It is allocated apart from the store, and nothing in the pools
+// refers to the store. The runtime refers to a pool for two garbage collections after its last use.
+// So pools that are fields of the store would keep its tables for that time. The heap would then
+// grow with each replacement of a store, and each time the next collection would begin later.
 type pools struct {
 	batches  sync.Pool // of *batch
 	attempts sync.Pool // of *attempt
@@ -82,7 +81,7 @@ func newPools() *pools {
 		sync.Pool{New: newWaiter}, sync.Pool{New: newQueued}}
 }
 
-// The type statistics holds the store's statistics.
+// statistics holds the store's statistics.
 type statistics struct {
 	calls, leased, denials, returned atomic.Uint64
 }
@@ -294,7 +293,7 @@ func (s *Store) forget(c *counter.Check) {
 	}
 }
 
-// The type kind classifies a call by how it can be answered from memory.
+// kind classifies a call by how it can be answered from memory.
 type kind uint8
 
 const (

@@ -14,11 +14,11 @@ import (
 	"github.com/penstock/penstock/internal/test/limittest"
 )
 
-// The constant noon is an instant at which windows of every length in the tests begin.
+// noon is an instant at which windows of every length in the tests begin.
 const noon counter.Micros = 1_700_049_600 * counter.Second
 
-// The type rig is a store over an inner store in memory, with two clocks: this process's and the
-// inner store's.
+// rig is a store over an inner store in memory, with two clocks: this process's and the inner
+// store's.
 type rig struct {
 	*Store
 	testing.TB

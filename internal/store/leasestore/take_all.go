@@ -10,7 +10,7 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// The type batch holds the calls of a TakeAll that must be sent to the inner store.
+// batch holds the calls of a TakeAll that must be sent to the inner store.
 type batch struct {
 	calls    []counter.Call
 	from     []int // the index of each call in the caller's calls

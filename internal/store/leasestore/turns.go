@@ -2,10 +2,10 @@
 
 package leasestore
 
-// The type turns is the queue of a gate. Each source has its own line, and the lines are served in
-// turn. So a client with thousands of requests at a counter that all clients share delays almost
-// only its own requests. For each of its own requests, another client waits for at most one of
-// these requests.
+// turns is the queue of a gate. Each source has its own line, and the lines are served in turn. So
+// a client with thousands of requests at a counter that all clients share delays almost only its
+// own requests. For each of its own requests, another client waits for at most one of these
+// requests.
 //
 // The zero turns is an empty queue.
 type turns struct {
@@ -19,7 +19,7 @@ type turns struct {
 // linesKept bounds the map of an empty queue: a map that has held more lines is dropped.
 const linesKept = 64
 
-// The type line is the requests of one source, in the order of arrival.
+// line is the requests of one source, in the order of arrival.
 type line struct {
 	source      uint32
 	first, last *queued

@@ -28,15 +28,15 @@ func NewReports(now func() counter.Micros) *Reports {
 	return &Reports{now: now, seeds: newSeeds(), usage: newUsage(cacheMax)}
 }
 
-// The type use holds how much of a counter was used according to the store's last answer.
+// use holds how much of a counter was used according to the store's last answer.
 type use struct {
 	units   int64
 	at      counter.Micros // the time at which the answer arrived, on this process's clock
 	decided counter.Micros // on the store's clock
 }
 
-// The type usage remembers how much of each counter is used, until the counter is unused again. A
-// counter that is not found counts as unused.
+// usage remembers how much of each counter is used, until the counter is unused again. A counter
+// that is not found counts as unused.
 type usage struct{ cache[use] }
 
 func newUsage(most int) *usage { return &usage{*newCache[use](most)} }

@@ -12,9 +12,8 @@ import (
 	"github.com/penstock/penstock/internal/lease"
 )
 
-// The type waiter is a request that waits for the call under way for a counter. The lock of the
-// counter's shard guards the waiter until it is decided. After that, the waiter belongs to its
-// request.
+// waiter is a request that waits for the call under way for a counter. The lock of the counter's
+// shard guards the waiter until it is decided. After that, the waiter belongs to its request.
 type waiter struct {
 	limit    *counter.Limit
 	cost     int64
@@ -119,9 +118,9 @@ func (w *waiter) ask(h *heldCounter, now counter.Micros, failure error) {
 	}
 }
 
-// The function sharedError returns the error of a call if the waiting requests must fail with it,
-// because the store did not answer. sharedError returns nil for an error that concerns only this
-// call and for a canceled caller, because the next call might succeed.
+// sharedError returns the error of a call if the waiting requests must fail with it, because the
+// store did not answer. sharedError returns nil for an error that concerns only this call and for a
+// canceled caller, because the next call might succeed.
 func sharedError(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() != nil || !errors.Is(err, counter.ErrUnavailable) || errors.Is(err, counter.ErrStale) || full(err) {
 		return nil

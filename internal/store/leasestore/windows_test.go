@@ -17,9 +17,9 @@ import (
 	"github.com/penstock/penstock/internal/test/seed"
 )
 
-// The type useTimes holds the instants at which units were used, on the store's clock. For a
-// request that makes its own call, the instant is that of the store's decision. For other requests,
-// it is the instant at which this process admits them.
+// useTimes holds the instants at which units were used, on the store's clock. For a request that
+// makes its own call, the instant is that of the store's decision. For other requests, it is the
+// instant at which this process admits them.
 type useTimes struct {
 	mu sync.Mutex
 	at []counter.Micros

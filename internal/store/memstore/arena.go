@@ -46,8 +46,7 @@ type page struct {
 	free       uint16 // offset plus one of the first freed record, 0 for none
 }
 
-// The type ref identifies a record by the number of its page and its offset there, in units of 8
-// bytes.
+// ref identifies a record by the number of its page and its offset there, in units of 8 bytes.
 type ref uint32
 
 const (
@@ -80,8 +79,8 @@ const (
 // page.
 const KeyMax = pageBytes - keyOffset - overflowSuffix
 
-// The function class returns the size class of records with keys of the given length, and the size
-// of such records.
+// class returns the size class of records with keys of the given length, and the size of such
+// records.
 func class(keyLength int) (class int, size uint16) {
 	need := (keyOffset + keyLength + 7) &^ 7
 	if need <= fineBytes {

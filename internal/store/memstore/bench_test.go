@@ -85,8 +85,8 @@ func benchmarkTake(b *testing.B, l *counter.Limit, n int) {
 	})
 }
 
-// The function number changes the client in a key that key36 returned, because a front also builds
-// a key for each request.
+// number changes the client in a key that key36 returned, because a front also builds a key for
+// each request.
 func number(key []byte, client int) {
 	first := len(scope) + len("{user:u_")
 	for at := first + 7; at >= first; at, client = at-1, client/10 {

@@ -21,8 +21,8 @@ const oneOverflow = ^uint64((overflowPerRule - 1) << overflowShift)
 
 var notations = []string{"3/1h fixed_window", "3/1h sliding_window", "3/1h sliding_log", "3/1h token_bucket"}
 
-// The function newFull returns a store at its bound. Every counter is used up for an hour or more,
-// except one that is used up for a second.
+// newFull returns a store at its bound. Every counter is used up for an hour or more, except one
+// that is used up for a second.
 func newFull(t testing.TB, countersMax int, l *counter.Limit) *pinnedStore {
 	p := open(t, countersMax)
 	p.collide(oneOverflow)

@@ -8,9 +8,9 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// The type call holds the state of one call of Take. Locks are always taken in the same order:
-// shards ascending, then overflow. The places and slots of the checks are arguments of the methods
-// of call, so that they remain on the stack of Take.
+// call holds the state of one call of Take. Locks are always taken in the same order: shards
+// ascending, then overflow. The places and slots of the checks are arguments of the methods of
+// call, so that they remain on the stack of Take.
 type call struct {
 	store    *Store
 	checks   []counter.Check
@@ -20,7 +20,7 @@ type call struct {
 	overflow int  // the number of checks answered by overflow counters
 }
 
-// The type place is the location of a check's counter.
+// place is the location of a check's counter.
 type place struct {
 	// nil if there is no counter: the check gets the answer of a fresh counter and charges nothing
 	table *table
@@ -152,8 +152,7 @@ func (c *call) placeNewcomers(places []place, live bool) {
 	}
 }
 
-// The function mayAddCounter reports whether the check might need a counter that does not exist
-// yet.
+// mayAddCounter reports whether the check might need a counter that does not exist yet.
 func mayAddCounter(c *counter.Check) bool {
 	switch c.Op {
 	case counter.OpLook:

@@ -61,8 +61,8 @@ const (
 // group.word returns the tags of the group as one number.
 func (g *group) word() uint64 { return binary.LittleEndian.Uint64(g.tags[:]) }
 
-// The function matchTag returns a word in which the high bit of a byte marks a tag equal to tag.
-// The word can also mark a few unequal tags.
+// matchTag returns a word in which the high bit of a byte marks a tag equal to tag. The word can
+// also mark a few unequal tags.
 func matchTag(tags uint64, tag byte) uint64 {
 	x := tags ^ lows*uint64(tag)
 	return (x - lows) & ^x & highs
@@ -74,7 +74,7 @@ func hasEmpty(tags uint64) bool { return (tags-lows)&^tags&highs != 0 }
 // tagOf returns the tag of a record with this hash.
 func tagOf(hash uint64) byte { return tagLive | byte(hash)&0x7f }
 
-// The function homeGroup returns the group in which the search for a hash begins.
+// homeGroup returns the group in which the search for a hash begins.
 func homeGroup(hash uint64) int { return int(uint64(uint32(hash)) * segmentGroups >> 32) }
 
 // index.at returns the segment of a hash.

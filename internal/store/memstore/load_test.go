@@ -16,10 +16,10 @@ import (
 	"github.com/penstock/penstock/internal/test/seed"
 )
 
-// The constant goroutines is the number of concurrent callers.
+// goroutines is the number of concurrent callers.
 const goroutines = 16
 
-// The function runTogether runs f in many goroutines at once, each with its own random source.
+// runTogether runs f in many goroutines at once, each with its own random source.
 func runTogether(t *testing.T, f func(rng *rand.Rand) error) {
 	seed := seed.First(t)
 	var group sync.WaitGroup

@@ -30,9 +30,9 @@ const (
 	overflowKeySmall = 256
 )
 
-// The type overflow holds the counters that newcomers share. Shared counters do not count against
-// the store's bound. There are at most overflowPerRule for each limit of each rule, and rules come
-// from the policy, not from clients.
+// overflow holds the counters that newcomers share. Shared counters do not count against the
+// store's bound. There are at most overflowPerRule for each limit of each rule, and rules come from
+// the policy, not from clients.
 type overflow struct {
 	mu sync.Mutex // this lock is taken after those of all shards
 	table

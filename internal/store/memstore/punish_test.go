@@ -14,7 +14,7 @@ import (
 	"github.com/penstock/penstock/internal/test/limittest"
 )
 
-// The function request returns the checks of a client under a penalty and a limit of one an hour.
+// request returns the checks of a client under a penalty and a limit of one an hour.
 func request(t testing.TB, client string) []counter.Check {
 	p := &counter.Penalty{Window: counter.Hour, Threshold: 1, Multipliers: []int64{1, 2}, Max: 10 * counter.Minute}
 	key := fmt.Sprintf("rl1:shop:~penalty:{user:%s}", client)
@@ -23,8 +23,8 @@ func request(t testing.TB, client string) []counter.Check {
 	return []counter.Check{{Key: []byte(key), ScopeLen: len("rl1:shop:~penalty:"), Penalty: p}, c}
 }
 
-// The function dailyCheck returns a check under a limit of a calendar day. Its boundaries are those
-// of a caller whose clock shows the given time.
+// dailyCheck returns a check under a limit of a calendar day. Its boundaries are those of a caller
+// whose clock shows the given time.
 func dailyCheck(t testing.TB, client string, now counter.Micros) counter.Check {
 	c := takeOf(client, limittest.New(t, "3/day"), 1)
 	b := counter.CalendarDay.Bounds(now, time.UTC)

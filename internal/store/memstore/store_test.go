@@ -21,10 +21,10 @@ import (
 	"github.com/penstock/penstock/internal/test/storetest"
 )
 
-// The constant noon is an instant at which windows of every length in the tests begin.
+// noon is an instant at which windows of every length in the tests begin.
 const noon counter.Micros = 1_700_049_600 * counter.Second
 
-// The type pinnedStore is a store whose clock the test sets.
+// pinnedStore is a store whose clock the test sets.
 type pinnedStore struct {
 	*Store
 	testing.TB
@@ -68,7 +68,7 @@ func (p *pinnedStore) collide(mask uint64) {
 	}
 }
 
-// The constant scope is the prefix of the tests' keys, like that of a rule.
+// scope is the prefix of the tests' keys, like that of a rule.
 const scope = "rl1:shop:api:"
 
 // clientKey returns the key of a client's counter in the form that policies use.

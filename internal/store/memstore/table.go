@@ -25,7 +25,7 @@ type table struct {
 	mask       uint64       // all ones, except in tests that make keys collide
 }
 
-// The type dips is small enough that a map stores it without a separate allocation.
+// dips is small enough that a map stores it without a separate allocation.
 type dips [counter.DipsMax]counter.Dip
 
 func (t *table) init(seed maphash.Seed) {
@@ -148,8 +148,8 @@ func (t *table) store(r ref, c *counter.Check, s *counter.Slot) {
 	t.setState(r, &s.State, aux, fresh, side)
 }
 
-// The function keep stores the item of a record in a map. If the argument named there is false, it
-// deletes the record's item instead.
+// keep stores the item of a record in a map. If the argument named there is false, it deletes the
+// record's item instead.
 func keep[T any](all *map[ref]T, r ref, item T, there bool) {
 	switch {
 	case !there:
@@ -161,7 +161,7 @@ func keep[T any](all *map[ref]T, r ref, item T, there bool) {
 	}
 }
 
-// The type pile holds slices that belong to counters, each under a number.
+// pile holds slices that belong to counters, each under a number.
 type pile[T any] struct {
 	items  [][]T
 	rooms  []uint32 // the capacity of each item when it was kept; callers grow items in place
@@ -198,7 +198,7 @@ func (p *pile[T]) free(number int64) (room int64) {
 // trimMin is the capacity up to which an item is not trimmed.
 const trimMin = 16
 
-// The function trim copies the item to a smaller array if it fills less than a quarter of its own.
+// trim copies the item to a smaller array if it fills less than a quarter of its own.
 func trim[T any](item []T) []T {
 	if cap(item) > trimMin && len(item) < cap(item)/4 {
 		return append(make([]T, 0, len(item)*2), item...)

@@ -379,7 +379,7 @@ func (n *Node) line(words, args []string) string {
 	return strings.Join(words, " ")
 }
 
-// The function quoteWord quotes a word for a shell, if necessary.
+// quoteWord quotes a word for a shell, if necessary.
 func quoteWord(word string) string {
 	if word == "" || strings.ContainsAny(word, " \"'$&|;<>*?[]()#~`\\!{}") {
 		return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"

@@ -20,8 +20,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The function examined runs the doctor. It returns the findings by server and subject, and whether
-// none of them is wrong.
+// examined runs the doctor. It returns the findings by server and subject, and whether none of them
+// is wrong.
 func examined(t *testing.T, o Options) (found map[string]Finding, ok bool) {
 	t.Helper()
 	findings := connect(t, o).Doctor(context.Background())
@@ -39,7 +39,7 @@ func examined(t *testing.T, o Options) (found map[string]Finding, ok bool) {
 	return found, ok
 }
 
-// The function runCommands runs the commands of a finding, as a reader would.
+// runCommands runs the commands of a finding, as a reader would.
 func runCommands(t *testing.T, f Finding) {
 	t.Helper()
 	if len(f.Do) == 0 {
@@ -52,7 +52,7 @@ func runCommands(t *testing.T, f Finding) {
 	}
 }
 
-// The function shell runs a command and returns its output.
+// shell runs a command and returns its output.
 func shell(t *testing.T, command string) string {
 	t.Helper()
 	out, err := exec.Command("sh", "-c", command).CombinedOutput()

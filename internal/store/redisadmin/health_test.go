@@ -17,11 +17,10 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The constant patience bounds the time that servers take on a busy machine.
+// patience bounds the time that servers take on a busy machine.
 const patience = 20 * time.Second
 
-// The function connect connects to an address as a command does. The connection is closed when the
-// test ends.
+// connect connects to an address as a command does. The connection is closed when the test ends.
 func connect(t *testing.T, o Options) *Deployment {
 	t.Helper()
 	d, err := Connect(context.Background(), o)
@@ -32,8 +31,7 @@ func connect(t *testing.T, o Options) *Deployment {
 	return d
 }
 
-// The function optionsFor returns options for an address, with a timeout that is long enough for a
-// busy machine.
+// optionsFor returns options for an address, with a timeout that is long enough for a busy machine.
 func optionsFor(url string) Options {
 	return Options{Redis: redisstore.Options{URL: url}, Timeout: patience}
 }
@@ -50,7 +48,7 @@ func healthText(t *testing.T, d *Deployment) (text string, ok bool) {
 	return out.String(), ok
 }
 
-// The function set changes a server's setting, as an operator would.
+// set changes a server's setting, as an operator would.
 func set(t *testing.T, s *redistest.Server, name, value string) {
 	t.Helper()
 	if err := s.Client().ConfigSet(context.Background(), name, value).Err(); err != nil {

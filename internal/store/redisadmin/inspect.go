@@ -125,7 +125,7 @@ type corruptError struct{ why string }
 
 func (e *corruptError) Error() string { return e.why }
 
-// The type reading reads one counter.
+// reading reads one counter.
 type reading struct {
 	ctx context.Context
 	n   *Node
@@ -244,8 +244,8 @@ func (r *reading) window(c *Counter, l *counter.Limit, at time.Time, used, befor
 	}
 }
 
-// The function weighPrevious returns how many of the units of the previous window still count. The
-// argument named rest is the time that is left of the current window.
+// weighPrevious returns how many of the units of the previous window still count. The argument
+// named rest is the time that is left of the current window.
 func weighPrevious(units int64, rest, window time.Duration) uint64 {
 	high, low := bits.Mul64(uint64(max(0, units)), uint64(max(0, rest.Microseconds())))
 	weighs, _ := bits.Div64(high, low, uint64(window.Microseconds()))
@@ -368,8 +368,8 @@ func (r *reading) compare(c *Counter, check *counter.Check) error {
 	return nil
 }
 
-// The function decimals parses whole numbers separated by single spaces. The function rejects
-// numbers that are too large for a counter.
+// decimals parses whole numbers separated by single spaces. The function rejects numbers that are
+// too large for a counter.
 func decimals(text string) (numbers []int64, ok bool) {
 	for word := range strings.SplitSeq(text, " ") {
 		n, err := strconv.ParseUint(word, 10, 63)
@@ -392,7 +392,7 @@ func (r *reading) when(at time.Time) string {
 	return text + " (" + span(r.now.Sub(at)) + " ago)"
 }
 
-// The function span formats a duration for people.
+// span formats a duration for people.
 func span(d time.Duration) string {
 	switch {
 	case d >= 48*time.Hour:
@@ -406,7 +406,7 @@ func span(d time.Duration) string {
 	}
 }
 
-// The function fraction formats parts of a unit as a decimal with three digits.
+// fraction formats parts of a unit as a decimal with three digits.
 func fraction(parts, unit int64) string {
 	text := strconv.FormatFloat(float64(parts)/float64(unit), 'f', 3, 64)
 	return strings.TrimRight(strings.TrimRight(text, "0"), ".")

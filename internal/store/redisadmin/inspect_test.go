@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The function describeKey returns the description of a key.
+// describeKey returns the description of a key.
 func describeKey(t *testing.T, o Options, key string, check *counter.Check) (text string, wrong bool) {
 	t.Helper()
 	c, err := connect(t, o).Inspect(context.Background(), key, check)
@@ -45,7 +45,7 @@ func check(t *testing.T, key, limit string, cost int64) counter.Check {
 	return c
 }
 
-// The function charge sends checks to a server as the limiter does.
+// charge sends checks to a server as the limiter does.
 func charge(t *testing.T, s *redistest.Server, checks ...counter.Check) []counter.Result {
 	t.Helper()
 	store, err := redisstore.New(redisstore.Options{URL: s.URL(), Timeout: time.Second})

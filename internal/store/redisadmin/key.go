@@ -17,7 +17,7 @@ const keyPrefix = "rl1:"
 // penaltyRule takes the place of the rule in the key of a client's penalty.
 const penaltyRule = "~penalty"
 
-// The type parsedKey is a parsed key.
+// parsedKey is a parsed key.
 type parsedKey struct {
 	key       string // the key without the suffix of a second key
 	namespace string
@@ -27,7 +27,7 @@ type parsedKey struct {
 	shard     int // shard of the rule's counter, from 0; -1 if the rule is not sharded
 }
 
-// The constant example is an example of a key.
+// example is an example of a key.
 const example = "rl1:shop:api:{user:u_42}:60s:sw"
 
 // parseKey parses the key of a counter or a penalty. parseKey also accepts the second key of
@@ -109,7 +109,7 @@ func describeClient(tag, rule string, more []string) (whose string, ok bool) {
 	return dimensions(append(strings.Split(tag, ":"), more...))
 }
 
-// The function dimensions describes pairs of kind and value in words.
+// dimensions describes pairs of kind and value in words.
 func dimensions(words []string) (text string, ok bool) {
 	if len(words)%2 != 0 {
 		return "", false
@@ -129,8 +129,8 @@ func dimensions(words []string) (text string, ok bool) {
 	return strings.Join(parts, ", "), true
 }
 
-// The function unescapePart decodes a part of a key. unescapePart quotes a part with unprintable
-// characters, which must not be sent to a terminal.
+// unescapePart decodes a part of a key. unescapePart quotes a part with unprintable characters,
+// which must not be sent to a terminal.
 func unescapePart(part string) string {
 	text, err := url.PathUnescape(part)
 	if err != nil {

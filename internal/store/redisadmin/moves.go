@@ -13,8 +13,8 @@ import (
 	"sync"
 )
 
-// The type move is a set of slots that move from one master to another. Each of the two masters
-// reports its own side. An aborted move can remain on only one of them.
+// move is a set of slots that move from one master to another. Each of the two masters reports its
+// own side. An aborted move can remain on only one of them.
 type move struct {
 	from, to string // ids
 	// giving: whether the source reports the move; taking: whether the target reports the move
@@ -25,7 +25,7 @@ type move struct {
 // move.single reports whether the move has exactly one slot.
 func (m *move) single() bool { return len(m.slots) == 1 && m.slots[0].First == m.slots[0].Last }
 
-// The type step is one slot of a move.
+// step is one slot of a move.
 type step struct {
 	slot     int
 	from, to string

@@ -184,7 +184,7 @@ func (d *Deployment) chooseMaster(first *Node, masters []map[string]string) (map
 	return masters[0], nil
 }
 
-// The function records parses a reply that is a list of lists of names and values.
+// records parses a reply that is a list of lists of names and values.
 func records(reply []any, err error) (all []map[string]string, _ error) {
 	if err != nil {
 		return nil, err

@@ -14,8 +14,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The function sentinelOptions returns options for sentinels. The users of the servers and of the
-// sentinels have only the rights in docs/guides/redis.md.
+// sentinelOptions returns options for sentinels. The users of the servers and of the sentinels have
+// only the rights in docs/guides/redis.md.
 func sentinelOptions(t *testing.T, s *redistest.Sentinel, more string) Options {
 	t.Helper()
 	for _, server := range s.Servers {

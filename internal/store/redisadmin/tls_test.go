@@ -17,8 +17,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The function certificate writes a certificate for 127.0.0.1 and its key to files. The certificate
-// is self-signed.
+// certificate writes a certificate for 127.0.0.1 and its key to files. The certificate is
+// self-signed.
 func certificate(t *testing.T) (cert, key string) {
 	t.Helper()
 	server := httptest.NewUnstartedServer(nil)

@@ -163,8 +163,8 @@ func (d *Deployment) memberAt(entry any, asked string) (id, addr string, ok bool
 	return fmt.Sprint(words[2]), net.JoinHostPort(host, fmt.Sprint(words[1])), true
 }
 
-// The function parseAnnounced returns the host:port of a text in the format HOST:PORT@BUS,NAME.
-// IPv6 addresses have no brackets in that format. A node without a host is the server that replied.
+// parseAnnounced returns the host:port of a text in the format HOST:PORT@BUS,NAME. IPv6 addresses
+// have no brackets in that format. A node without a host is the server that replied.
 func parseAnnounced(text, asked string) string {
 	text, _, _ = strings.Cut(text, "@")
 	at := strings.LastIndexByte(text, ':')

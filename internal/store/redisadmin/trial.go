@@ -180,8 +180,7 @@ func (t *Trial) isRunning(ctx context.Context, n *Node, i int) (runs bool, err e
 	return false, nil
 }
 
-// The function suggestPort returns a different first port, in case ports near the given one are in
-// use.
+// suggestPort returns a different first port, in case ports near the given one are in use.
 func suggestPort(port int) int {
 	if port+100 > trialPortMost {
 		return TrialPort
@@ -195,7 +194,7 @@ func sameFolder(a, b string) bool {
 	return err == nil && err2 == nil && os.SameFile(one, other)
 }
 
-// The constant settings is the configuration file of a node.
+// settings is the configuration file of a node.
 const settings = `# Written by penstock redis setup-cluster, for trying out: nothing is kept.
 port %d
 bind 127.0.0.1
@@ -240,8 +239,8 @@ func (t *Trial) await(ctx context.Context, n *Node, i int) error {
 	})
 }
 
-// The function retryUntilDone calls the function named try until it succeeds. If ctx is done
-// before, retryUntilDone returns the last error of try.
+// retryUntilDone calls the function named try until it succeeds. If ctx is done before,
+// retryUntilDone returns the last error of try.
 func retryUntilDone(ctx context.Context, try func() error) error {
 	for {
 		err := try()

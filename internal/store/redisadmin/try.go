@@ -31,9 +31,8 @@ func (n *Node) unusedKey() string {
 	}
 }
 
-// The variable tries maps a command's name in [redisstore.LeastPrivilege] to a call that shows
-// whether the user may run it. KEY and SET stand for temporary keys. Only a permission error in the
-// reply matters.
+// tries maps a command's name in [redisstore.LeastPrivilege] to a call that shows whether the user
+// may run it. KEY and SET stand for temporary keys. Only a permission error in the reply matters.
 var tries = map[string][]any{
 	"ping": {"ping"}, "info": {"info", "server"}, "select": {"select", "DATABASE"}, "time": {"time"},
 	"script|load": {"script", "load", "return 1"}, "evalsha": {"evalsha", strings.Repeat("0", 40), 0},

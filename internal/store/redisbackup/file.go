@@ -59,8 +59,8 @@ func (w *writer) end(to io.Writer) error {
 // errAltered is the error for a file that is not as it was written.
 var errAltered = errors.New("it is not as it was written: bytes are altered or missing, or it is no backup; nothing was restored, take another one")
 
-// The function check reads a whole backup and returns the time at which it was made. The error is
-// errAltered if any byte is not as it was written.
+// check reads a whole backup and returns the time at which it was made. The error is errAltered if
+// any byte is not as it was written.
 func check(file io.ReadSeeker) (made time.Time, err error) {
 	size, err := file.Seek(0, io.SeekEnd)
 	if err != nil {
@@ -89,14 +89,14 @@ func check(file io.ReadSeeker) (made time.Time, err error) {
 	return made, wrong
 }
 
-// The function position returns the offset at which the file is read next.
+// position returns the offset at which the file is read next.
 func position(file io.Seeker) int64 {
 	at, _ := file.Seek(0, io.SeekCurrent)
 	return at
 }
 
-// The function read calls the function named each for every record of a backup that the function
-// named check has approved.
+// read calls the function named each for every record of a backup that the function named check has
+// approved.
 func read(file io.ReadSeeker, each func(*record) error) error {
 	size, err := file.Seek(0, io.SeekEnd)
 	if err != nil {
@@ -109,8 +109,8 @@ func read(file io.ReadSeeker, each func(*record) error) error {
 	return err
 }
 
-// The function lines calls the function named each for every record, and returns the time at which
-// the backup was made.
+// lines calls the function named each for every record, and returns the time at which the backup
+// was made.
 func lines(from io.Reader, each func(*record) error) (made time.Time, err error) {
 	scanner := bufio.NewScanner(from)
 	scanner.Buffer(make([]byte, 64<<10), lineBytesMax)

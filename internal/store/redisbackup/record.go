@@ -137,7 +137,7 @@ func eachMember(value, separator string, want int) bool {
 	return true
 }
 
-// The function decimals parses whole numbers up to numberMax.
+// decimals parses whole numbers up to numberMax.
 func decimals(text, separator string) (numbers []uint64, ok bool) {
 	for word := range strings.SplitSeq(text, separator) {
 		n, err := strconv.ParseUint(word, 10, 64)

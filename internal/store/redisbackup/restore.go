@@ -91,7 +91,7 @@ func Restore(ctx context.Context, servers *redisadmin.Deployment, file io.ReadSe
 	return r.restored, nil
 }
 
-// The type restore is a restore under way.
+// restore is a restore under way.
 type restore struct {
 	servers  *redisadmin.Deployment
 	dry      string
@@ -162,7 +162,7 @@ func (r *restore) send(ctx context.Context, n *redisadmin.Node, q *queue) error 
 	return nil
 }
 
-// The function explain adds a remedy to an error.
+// explain adds a remedy to an error.
 func explain(n *redisadmin.Node, err error) error {
 	if _, moved := redis.IsMovedError(err); moved || redis.HasErrorPrefix(err, "ASK") || redis.HasErrorPrefix(err, "TRYAGAIN") {
 		return fmt.Errorf("slots of the cluster move (%w): wait until penstock redis health shows no move", err)
@@ -170,7 +170,7 @@ func explain(n *redisadmin.Node, err error) error {
 	return n.Explain(err)
 }
 
-// The function call returns the keys and arguments of a call of the script.
+// call returns the keys and arguments of a call of the script.
 func call(records []record, dry string) (keys []string, args []any) {
 	args = append(args, dry)
 	for i := range records {

@@ -54,7 +54,7 @@ func Write(ctx context.Context, servers *redisadmin.Deployment, to io.Writer) (W
 	return b.written, b.file.end(to)
 }
 
-// The type backup is a backup that is being written.
+// backup is a backup that is being written.
 type backup struct {
 	file    *writer
 	written Written

@@ -63,8 +63,8 @@ func BenchmarkLanes(b *testing.B) {
 	}
 }
 
-// The function decide makes b.N decisions in total with the given number of callers, and reports
-// rate and CPU time.
+// decide makes b.N decisions in total with the given number of callers, and reports rate and CPU
+// time.
 func decide(b *testing.B, callers int, take func(context.Context, []counter.Check, []counter.Result) error) {
 	limit := limittest.New(b, "1000000/1s burst 1000000")
 	var left atomic.Int64

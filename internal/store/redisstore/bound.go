@@ -25,8 +25,8 @@ const (
 	replyDepthMax  = 8
 )
 
-// The type bound parses the replies of a connection and detects the first that exceeds a limit. The
-// zero value of bound is at the start of a reply. A bound does not store any data.
+// bound parses the replies of a connection and detects the first that exceeds a limit. The zero
+// value of bound is at the start of a reply. A bound does not store any data.
 type bound struct {
 	total    int // the number of bytes read and announced since reset
 	elements int

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// The function passText passes a text to a bound, in pieces of at most size bytes.
+// passText passes a text to a bound, in pieces of at most size bytes.
 func passText(text string, size int) error {
 	var b bound
 	for len(text) > 0 {

@@ -16,8 +16,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The function callAtOnce makes concurrent calls. It returns how many units were granted, how many
-// calls failed with each kind of failure, and the longest wait.
+// callAtOnce makes concurrent calls. It returns how many units were granted, how many calls failed
+// with each kind of failure, and the longest wait.
 func callAtOnce(s *Store, callers int, key func(i int) string, limit *counter.Limit) (granted int64, kinds map[string]int, longest time.Duration) {
 	var (
 		mu    sync.Mutex
@@ -159,7 +159,7 @@ func TestOthersOvertakeABurst(t *testing.T) {
 	}
 }
 
-// The function othersThan returns n sources that do not share a queue with the given source.
+// othersThan returns n sources that do not share a queue with the given source.
 func othersThan(source uint32, n int) (others []uint32) {
 	own := sourceOf(&counter.Check{Source: source}) % sourceQueues
 	for other := source + 2; len(others) < n; other += 2 {
@@ -170,7 +170,7 @@ func othersThan(source uint32, n int) (others []uint32) {
 	return others
 }
 
-// The function stall occupies all lanes of a store until the function release is called.
+// stall occupies all lanes of a store until the function release is called.
 func stall(s *Store) (release func()) {
 	n := s.only.Load()
 	var lanes []*lane

@@ -161,9 +161,9 @@ var crcTable = func() (table [256]uint16) {
 	return table
 }()
 
-// The function parseRedirection parses "MOVED 3999 127.0.0.1:6381" or the same with ASK. The
-// argument named asked is the address of the server that replied, because a server that does not
-// know its own address omits the host.
+// parseRedirection parses "MOVED 3999 127.0.0.1:6381" or the same with ASK. The argument named
+// asked is the address of the server that replied, because a server that does not know its own
+// address omits the host.
 func parseRedirection(text, asked string) (slot int, addr string, ok bool) {
 	words := strings.Fields(text)
 	if len(words) != 3 {
@@ -174,8 +174,8 @@ func parseRedirection(text, asked string) (slot int, addr string, ok bool) {
 	return slot, addr, err == nil && slot >= 0 && slot < slotCount && known
 }
 
-// The function completeAddress returns host:port of an address in a server's reply. The argument
-// named asked supplies the host if the reply omits it.
+// completeAddress returns host:port of an address in a server's reply. The argument named asked
+// supplies the host if the reply omits it.
 func completeAddress(addr, asked string) (string, bool) {
 	at := strings.LastIndexByte(addr, ':')
 	if at < 0 {

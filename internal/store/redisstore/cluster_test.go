@@ -33,7 +33,7 @@ func TestSlotOf(t *testing.T) {
 	}
 }
 
-// The type taggedStore puts all keys of a store into one slot.
+// taggedStore puts all keys of a store into one slot.
 type taggedStore struct{ counter.Store }
 
 const tag = "{t}"
@@ -72,8 +72,8 @@ func exam(t *testing.T, open func(t testing.TB) storetest.Subject) {
 	t.Run("oracle", func(t *testing.T) { storetest.RunOracle(t, open, storetest.OracleSteps) })
 }
 
-// The function configureSteady configures a cluster so that it replaces no master merely because
-// the machine is busy.
+// configureSteady configures a cluster so that it replaces no master merely because the machine is
+// busy.
 func configureSteady(t testing.TB, c *redistest.Cluster) *redistest.Cluster {
 	for _, node := range c.Nodes {
 		if err := node.Client().ConfigSet(t.Context(), "cluster-node-timeout", "20000").Err(); err != nil {
@@ -109,8 +109,7 @@ func TestSlotsTogether(t *testing.T) {
 	t.Run("many calls", func(t *testing.T) { manyCallsOfACluster(t, s) })
 }
 
-// The function spreadChecks returns twelve checks, in four rounds of one check for each of the
-// three servers.
+// spreadChecks returns twelve checks, in four rounds of one check for each of the three servers.
 func spreadChecks(t *testing.T, s *Store, limit *counter.Limit) []counter.Check {
 	ask(t, s, counter.Check{Key: []byte("rl1:{warm}"), Limit: limit}) // this call discovers the servers
 	of := map[*node][]counter.Check{}

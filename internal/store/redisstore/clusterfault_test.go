@@ -26,7 +26,7 @@ func where(t testing.TB, c *redistest.Cluster, s *Store) func(key string) *redis
 	}
 }
 
-// The function masterWithout returns a master of a cluster that does not have the slot.
+// masterWithout returns a master of a cluster that does not have the slot.
 func masterWithout(c *redistest.Cluster, slot int) *redistest.Server {
 	from := c.Master(slot)
 	for _, other := range []int{0, slotCount / 2, slotCount - 1} { // a slot of each master
@@ -157,7 +157,7 @@ func TestReshardUnderLoad(t *testing.T) {
 	}
 }
 
-// The function reshard moves all slots of a master with redis-cli.
+// reshard moves all slots of a master with redis-cli.
 func reshard(t *testing.T, c *redistest.Cluster, from, to *redistest.Server) {
 	t.Helper()
 	id := func(s *redistest.Server) string {

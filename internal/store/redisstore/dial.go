@@ -60,8 +60,8 @@ var (
 	errNotConnected = errors.New("not connected yet")
 )
 
-// The type dialer creates the connections of one client and can close them all at once. The Close
-// of go-redis would close connections that are in use, and log that.
+// dialer creates the connections of one client and can close them all at once. The Close of
+// go-redis would close connections that are in use, and log that.
 type dialer struct {
 	dial    func(context.Context) (net.Conn, error)
 	plain   bool

@@ -12,9 +12,9 @@ import (
 // lines, not six million.
 const reportEvery = 10 * time.Second
 
-// The type reporter counts failures by kind and logs them at a bounded rate: the first at once,
-// then one line per reportEvery with the number of failures since the last line. A reporter takes
-// no lock and allocates only when it logs. A reporter is safe for concurrent use.
+// reporter counts failures by kind and logs them at a bounded rate: the first at once, then one
+// line per reportEvery with the number of failures since the last line. A reporter takes no lock
+// and allocates only when it logs. A reporter is safe for concurrent use.
 type reporter struct {
 	logger *slog.Logger
 	server string // without credentials

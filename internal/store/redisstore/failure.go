@@ -208,8 +208,7 @@ func failureOf(err error) *Failure {
 	return &Failure{Kind: KindConnection, Cause: err, unsent: unsent}
 }
 
-// The function addRemedy adds a hint to errors that are caused by a server's
-// configuration.
+// addRemedy adds a hint to errors that are caused by a server's configuration.
 func addRemedy(err error) error {
 	switch {
 	case redis.IsAuthError(err):

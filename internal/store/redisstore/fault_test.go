@@ -16,13 +16,12 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The constant slowest is the latest time at which a call with a deadline of 50 ms can return on a
-// busy machine.
+// slowest is the latest time at which a call with a deadline of 50 ms can return on a busy machine.
 const slowest = 2 * time.Second
 
-// The type traffic is a set of callers. Each charges its own counter again and again, and records
-// the outcomes. The limit is never reached, so that the counters finally hold the number of
-// executed charges.
+// traffic is a set of callers. Each charges its own counter again and again, and records the
+// outcomes. The limit is never reached, so that the counters finally hold the number of executed
+// charges.
 type traffic struct {
 	store   *Store
 	callers int
@@ -41,8 +40,8 @@ type traffic struct {
 	longest atomic.Int64 // nanoseconds
 }
 
-// The function start runs the callers. They pause briefly after each failure that took no time, to
-// leave processor time to the server.
+// start runs the callers. They pause briefly after each failure that took no time, to leave
+// processor time to the server.
 func start(t testing.TB, s *Store, callers int) *traffic {
 	t.Helper()
 	return startPaced(t, s, callers, 0)

@@ -13,7 +13,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The function fill makes a server's memory full, or no longer full.
+// fill makes a server's memory full, or no longer full.
 func fill(t *testing.T, s *redistest.Server, full bool) {
 	t.Helper()
 	most := "0"

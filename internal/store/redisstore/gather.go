@@ -81,9 +81,9 @@ func (t *splitCall) collect() {
 	}
 }
 
-// The function stricter changes a result so that it allows only what another result for the same
-// check allows too. The receipt is unchanged. The receipt may name a charge that only one of the
-// two servers has; a refund restores nothing on the other server.
+// stricter changes a result so that it allows only what another result for the same check allows
+// too. The receipt is unchanged. The receipt may name a charge that only one of the two servers
+// has; a refund restores nothing on the other server.
 func stricter(r, other *counter.Result) {
 	r.Denied = r.Denied || other.Denied
 	r.Overflow = r.Overflow || other.Overflow
@@ -97,7 +97,7 @@ func denies(c *counter.Check, r *counter.Result) bool {
 	return r.Denied && !c.Shadow && chargesIfAllowed(c)
 }
 
-// The function chargesIfAllowed reports whether a check charges only if the call is allowed.
+// chargesIfAllowed reports whether a check charges only if the call is allowed.
 func chargesIfAllowed(c *counter.Check) bool { return c.Op == counter.OpTake || c.Op == counter.OpUpTo }
 
 // newRefund returns a call that refunds all charges of the parts, or nil if they charged nothing.

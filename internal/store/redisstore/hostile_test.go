@@ -20,8 +20,7 @@ import (
 	"github.com/penstock/penstock/internal/test/limittest"
 )
 
-// The type hostile is a server that takes the place of Redis, and sends replies that no Redis
-// sends.
+// hostile is a server that takes the place of Redis, and sends replies that no Redis sends.
 type hostile struct {
 	listener net.Listener
 	polite   bool // whether only calls of the script get a hostile reply

@@ -91,8 +91,7 @@ func TestLayoutOfVersion1(t *testing.T) {
 	}
 }
 
-// The function readContents returns the entire contents of the server, with spaces between the
-// members of a set.
+// readContents returns the entire contents of the server, with spaces between the members of a set.
 func readContents(t *testing.T, s *redistest.Server) map[string]string {
 	t.Helper()
 	all := map[string]string{}

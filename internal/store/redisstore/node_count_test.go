@@ -71,7 +71,7 @@ func outage(t *testing.T, server *redistest.Server, s *Store) {
 	waitUntil(t, "the breaker closes", func() bool { return s.Stats().Breaker == BreakerClosed })
 }
 
-// The function registerNodes registers further nodes.
+// registerNodes registers further nodes.
 func registerNodes(t *testing.T, server *redistest.Server, names ...string) {
 	t.Helper()
 	for _, name := range names {

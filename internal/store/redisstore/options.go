@@ -114,7 +114,7 @@ type Options struct {
 // IsZero reports whether no option is set.
 func (o *Options) IsZero() bool { return reflect.ValueOf(*o).IsZero() }
 
-// The type settings are the validated options, with defaults filled in and files read.
+// settings are the validated options, with defaults filled in and files read.
 type settings struct {
 	address // the address of the single server, or else of the first seed
 	mode    string
@@ -196,7 +196,7 @@ func (o *Options) credentials(a *address, known bool) error {
 	return nil
 }
 
-// The function secret returns the given value, or the content of the file.
+// secret returns the given value, or the content of the file.
 func secret(name, given, file string) (string, error) {
 	if file == "" {
 		return given, nil

@@ -16,8 +16,8 @@ const (
 	paceStart = 32
 )
 
-// The type pace bounds how many checks a batch contains, so that the server answers it well within
-// the timeout. A check takes the server about 20 µs, and more with a penalty or a long log, so 128
+// pace bounds how many checks a batch contains, so that the server answers it well within the
+// timeout. A check takes the server about 20 µs, and more with a penalty or a long log, so 128
 // calls of 24 checks each take longer than the timeout. Calls that do not fit wait in the queue,
 // which serves clients fairly, and fail as an overload if they wait for too long. In the server's
 // socket they would time out, which would look like an outage although one client has caused it.

@@ -36,8 +36,8 @@ const (
 	callLeft
 )
 
-// The type call is one Take in progress. Calls are pooled. Each call has its own timer and channel,
-// so that a caller can leave at its deadline, whatever the lane does.
+// call is one Take in progress. Calls are pooled. Each call has its own timer and channel, so that
+// a caller can leave at its deadline, whatever the lane does.
 type call struct {
 	state    atomic.Uint32
 	trial    bool          // whether the breaker is half open and tries this call
@@ -95,9 +95,9 @@ func (c *call) answer(from uint32, failure *Failure) bool {
 	return true
 }
 
-// The type lane sends the waiting calls as one pipeline. A lane belongs to the goroutine that took
-// it from node.idle. A caller that finds an idle lane sends its call itself. That saves two
-// goroutine switches, which take as long as the round trip on a machine with few cores. Otherwise a
+// lane sends the waiting calls as one pipeline. A lane belongs to the goroutine that took it from
+// node.idle. A caller that finds an idle lane sends its call itself. That saves two goroutine
+// switches, which take as long as the round trip on a machine with few cores. Otherwise a
 // dispatcher takes the lane.
 type lane struct {
 	node     *node

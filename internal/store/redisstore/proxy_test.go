@@ -13,7 +13,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The type proxy simulates network faults between a store and a server.
+// proxy simulates network faults between a store and a server.
 type proxy struct {
 	t        testing.TB
 	target   string

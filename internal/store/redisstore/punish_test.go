@@ -24,7 +24,7 @@ const (
 	guardedKey = "rl1:shop:api:{user:u_42}:3600s:fw"
 )
 
-// The function request returns the checks of a client under a penalty and a limit of one an hour.
+// request returns the checks of a client under a penalty and a limit of one an hour.
 func request(t testing.TB) []counter.Check {
 	t.Helper()
 	p := &counter.Penalty{Window: counter.Hour, Threshold: 1, Multipliers: []int64{1, 2}, Max: 10 * counter.Minute}
@@ -33,15 +33,15 @@ func request(t testing.TB) []counter.Check {
 		{Key: []byte(guardedKey), Limit: l, Cost: 1, Guard: 1, Violation: 7}}
 }
 
-// The function dailyCheck returns a check under a limit of a calendar day. Its boundaries are those
-// of a caller whose clock shows the given time.
+// dailyCheck returns a check under a limit of a calendar day. Its boundaries are those of a caller
+// whose clock shows the given time.
 func dailyCheck(t testing.TB, now counter.Micros) counter.Check {
 	t.Helper()
 	b := counter.CalendarDay.Bounds(now, time.UTC)
 	return counter.Check{Key: []byte(dailyKey), Limit: limittest.New(t, "3/day"), Cost: 1, Bounds: &b}
 }
 
-// The function ask makes checks and returns the results. An error fails the test.
+// ask makes checks and returns the results. An error fails the test.
 func ask(t testing.TB, s counter.Store, checks ...counter.Check) []counter.Result {
 	t.Helper()
 	results := make([]counter.Result, len(checks))
@@ -51,8 +51,7 @@ func ask(t testing.TB, s counter.Store, checks ...counter.Check) []counter.Resul
 	return results
 }
 
-// The function readExpiry returns the instant at which Redis expires a key, or 0 if the key does
-// not exist.
+// readExpiry returns the instant at which Redis expires a key, or 0 if the key does not exist.
 func readExpiry(t testing.TB, s *redistest.Server, key string) counter.Micros {
 	t.Helper()
 	at, err := s.Client().PExpireTime(t.Context(), key).Result()
@@ -62,9 +61,9 @@ func readExpiry(t testing.TB, s *redistest.Server, key string) counter.Micros {
 	return max(0, counter.Micros(at.Microseconds()))
 }
 
-// The function checkExpiry compares an expiry with the expected instant. The expiry can be earlier
-// by Redis' resolution of a millisecond, and later by up to a second, because Redis reads its clock
-// again for each expiry, and might be descheduled in the meantime.
+// checkExpiry compares an expiry with the expected instant. The expiry can be earlier by Redis'
+// resolution of a millisecond, and later by up to a second, because Redis reads its clock again for
+// each expiry, and might be descheduled in the meantime.
 func checkExpiry(t testing.TB, what string, got, want counter.Micros) {
 	t.Helper()
 	if d := got - want; d < -counter.Millisecond || d > counter.Second {

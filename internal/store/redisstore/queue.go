@@ -14,10 +14,10 @@ import (
 // sourceQueues is the number of queues for sources. Several sources can share one.
 const sourceQueues = 1024
 
-// The type queue holds the calls that wait for a lane. Each source has its own queue, and the
-// queues are served in turn. So a client that makes thousands of calls at once delays almost only
-// its own calls. For each of its own calls, another client waits for at most one of these calls. A
-// queue is safe for concurrent use.
+// queue holds the calls that wait for a lane. Each source has its own queue, and the queues are
+// served in turn. So a client that makes thousands of calls at once delays almost only its own
+// calls. For each of its own calls, another client waits for at most one of these calls. A queue is
+// safe for concurrent use.
 type queue struct {
 	max     int
 	waiting atomic.Int64

@@ -46,7 +46,7 @@ func (c *lateConn) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// The function newLateConn returns a dialed lazyConn and the connection below it.
+// newLateConn returns a dialed lazyConn and the connection below it.
 func newLateConn(t *testing.T, comesBy int) (*lazyConn, *lateConn) {
 	t.Helper()
 	under := &lateConn{answer: "+OK\r\n", comesBy: comesBy}

@@ -20,7 +20,7 @@ const (
 	pauseMax = 16 * time.Millisecond
 )
 
-// The type course is the action to take after a failure.
+// course is the action to take after a failure.
 type course uint8
 
 const (

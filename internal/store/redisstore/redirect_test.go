@@ -21,7 +21,7 @@ import (
 	"github.com/penstock/penstock/internal/test/limittest"
 )
 
-// The type fakeServer is a cluster server or a sentinel whose replies the test chooses.
+// fakeServer is a cluster server or a sentinel whose replies the test chooses.
 type fakeServer struct {
 	listener net.Listener
 
@@ -88,7 +88,7 @@ func (f *fakeServer) talk(conn net.Conn) {
 	}
 }
 
-// The function command reads an array of strings.
+// command reads an array of strings.
 func command(r *bufio.Reader) (words []string, err error) {
 	line, err := r.ReadString('\n')
 	if err != nil {

@@ -22,9 +22,8 @@ import (
 	"github.com/penstock/penstock/lua"
 )
 
-// The function callUntilFailure calls Take until a call fails in the given way. The breaker can
-// open first, because the first replies can be lost when a connection ends; Check then reports the
-// failure.
+// callUntilFailure calls Take until a call fails in the given way. The breaker can open first,
+// because the first replies can be lost when a connection ends; Check then reports the failure.
 func callUntilFailure(t *testing.T, s *Store, want string) {
 	t.Helper()
 	limit, last := limittest.New(t, "1000000/1d"), error(nil)
@@ -45,7 +44,7 @@ func callUntilFailure(t *testing.T, s *Store, want string) {
 	})
 }
 
-// The function callUntilAnswered makes calls until one is answered.
+// callUntilAnswered makes calls until one is answered.
 func callUntilAnswered(t *testing.T, s *Store) {
 	t.Helper()
 	limit := limittest.New(t, "1000000/1d")
@@ -54,7 +53,7 @@ func callUntilAnswered(t *testing.T, s *Store) {
 	})
 }
 
-// The function callUntilOpen makes calls until the breaker opens.
+// callUntilOpen makes calls until the breaker opens.
 func callUntilOpen(t *testing.T, s *Store) {
 	t.Helper()
 	limit := limittest.New(t, "1000000/1d")

@@ -14,9 +14,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The type ring is a set of independent servers that share the counters. A ring never changes. If a
-// server fails, its counters do not move to another server, because every client would start with
-// its full limit there.
+// ring is a set of independent servers that share the counters. A ring never changes. If a server
+// fails, its counters do not move to another server, because every client would start with its full
+// limit there.
 //
 // While an operator adds or removes servers, nodes with both rings charge a moving counter on both
 // of its servers. Such nodes deny a request if either server denies it. So the previous server of

@@ -98,7 +98,7 @@ func newTake(ctx context.Context, pinned counter.Micros, checks []counter.Check)
 	return c
 }
 
-// The type denial is a denial by another part of the call that counts as a violation.
+// denial is a denial by another part of the call that counts as a violation.
 type denial struct {
 	wait      counter.Micros
 	violation int64
@@ -279,9 +279,8 @@ func (c *takeCmd) firstKey() *string {
 // numbers. Any other reply is no evidence that the server works.
 func (c *takeCmd) isPlausible() bool { return strings.IndexByte(c.Val(), ' ') > 0 }
 
-// The function decode decodes a reply into results. The argument named deniedElsewhere reports that
-// another part of the call was denied; the results are then those of a denied call, whatever was
-// charged.
+// decode decodes a reply into results. The argument named deniedElsewhere reports that another part
+// of the call was denied; the results are then those of a denied call, whatever was charged.
 func decode(text string, checks []counter.Check, results []counter.Result, deniedElsewhere bool) error {
 	r := reply{rest: text}
 	now, admitted := counter.Micros(r.number()), r.number()
@@ -324,8 +323,8 @@ func discardCharge(c *counter.Check, r *counter.Result) {
 	}
 }
 
-// The type reply reads the decimal numbers of a reply. The numbers are separated by single spaces;
-// a comma precedes the leased amount of a counter and each number of its dips.
+// reply reads the decimal numbers of a reply. The numbers are separated by single spaces; a comma
+// precedes the leased amount of a counter and each number of its dips.
 type reply struct {
 	rest string
 	bad  bool // whether a number was missing, malformed or above 2^53

@@ -19,8 +19,8 @@ import (
 	"github.com/penstock/penstock/lua"
 )
 
-// The type bareStore is the simplest store over the script: each call is one command, without a
-// deadline of its own.
+// bareStore is the simplest store over the script: each call is one command, without a deadline of
+// its own.
 type bareStore struct {
 	client Client
 	pinned atomic.Int64

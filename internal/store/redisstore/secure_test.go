@@ -20,8 +20,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The function secured starts a server that requires a client certificate, with a user that has
-// only the given rights.
+// secured starts a server that requires a client certificate, with a user that has only the given
+// rights.
 func secured(t *testing.T, a *authority, rights string, args ...string) (server *redistest.Server, addr string) {
 	t.Helper()
 	a.issue("server", &x509.Certificate{DNSNames: []string{"cache.example"}})
@@ -79,7 +79,7 @@ func TestClusterSecured(t *testing.T) {
 	}
 }
 
-// The function checkNamed fails the test unless the connections of the store carry its name.
+// checkNamed fails the test unless the connections of the store carry its name.
 func checkNamed(t *testing.T, client Client) {
 	t.Helper()
 	list, err := client.ClientList(context.Background()).Result()

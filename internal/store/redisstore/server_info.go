@@ -223,8 +223,7 @@ func replicaOf(text string) (offset, lag float64) {
 	return offset, lag
 }
 
-// The function lesserKnown returns the lesser of two numbers, or the known one if the other is
-// unknown.
+// lesserKnown returns the lesser of two numbers, or the known one if the other is unknown.
 func lesserKnown(a, b float64) float64 {
 	if math.IsNaN(a) || b < a {
 		return b

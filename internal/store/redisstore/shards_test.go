@@ -55,7 +55,7 @@ func TestShardsOfACluster(t *testing.T) {
 	}
 }
 
-// The function hammer makes requests one after the other.
+// hammer makes requests one after the other.
 func hammer(s *Store, rs *core.Ruleset, requests int, admitted, unknown *atomic.Int64) {
 	var plan core.Plan
 	for range requests {
@@ -71,7 +71,7 @@ func hammer(s *Store, rs *core.Ruleset, requests int, admitted, unknown *atomic.
 	}
 }
 
-// The type anonymous is a request from a client without an identity.
+// anonymous is a request from a client without an identity.
 type anonymous struct{}
 
 func (anonymous) Path() string                 { return "/" }

@@ -28,8 +28,8 @@ func (s *settings) processLate(took time.Duration) bool {
 	return took > s.patience+s.patience/10+processLateMin
 }
 
-// The type lateness is the time during which all answered batches were late. The zero lateness is
-// none. A lateness is safe for concurrent use.
+// lateness is the time during which all answered batches were late. The zero lateness is none. A
+// lateness is safe for concurrent use.
 type lateness struct {
 	first atomic.Int64 // the time at which the first late batch was sent; 0 if the last one was in time
 }
@@ -48,8 +48,8 @@ func (l *lateness) lasts(sent, took, timeout time.Duration) bool {
 	return first != 0 && sent+took-time.Duration(first) >= starvedMax
 }
 
-// The type silence is the time during which batches have timed out and none was answered. The
-// instants of a silence are those of the store's clock. A silence is safe for concurrent use.
+// silence is the time during which batches have timed out and none was answered. The instants of a
+// silence are those of the store's clock. A silence is safe for concurrent use.
 type silence struct {
 	first  atomic.Int64 // the time at which the first batch of the silence was sent
 	latest atomic.Int64 // the time at which the latest batch of the silence was sent

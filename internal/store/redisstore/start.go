@@ -18,7 +18,7 @@ func (s *Store) AwaitStart(ctx context.Context) {
 	}
 }
 
-// The function awaitEnd waits until a channel is closed, and returns false if ctx is done before.
+// awaitEnd waits until a channel is closed, and returns false if ctx is done before.
 func awaitEnd(ctx context.Context, done <-chan struct{}) bool {
 	select {
 	case <-done:

@@ -21,7 +21,7 @@ import (
 	"github.com/penstock/penstock/internal/test/storetest"
 )
 
-// The constant patience bounds the wait for events, which can take long on a busy machine.
+// patience bounds the wait for events, which can take long on a busy machine.
 const patience = 20 * time.Second
 
 // The function named open returns a store that is closed when the test ends.
@@ -266,8 +266,8 @@ func TestCloseDuringOutageLeavesNoGoroutine(t *testing.T) {
 	waitUntil(t, "no goroutine of the store or its client is left", func() bool { return countGoroutines() <= before })
 }
 
-// The function countGoroutines counts the goroutines that run code of the store or of go-redis,
-// except those of the tests themselves.
+// countGoroutines counts the goroutines that run code of the store or of go-redis, except those of
+// the tests themselves.
 func countGoroutines() (n int) {
 	for _, stack := range strings.Split(stacks(), "\n\n") {
 		if strings.Contains(stack, "redisstore.(*") || strings.Contains(stack, "go-redis") {

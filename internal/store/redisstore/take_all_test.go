@@ -15,7 +15,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The function makeCalls returns n calls with one check each, all with different keys.
+// makeCalls returns n calls with one check each, all with different keys.
 func makeCalls(n int, limit *counter.Limit) []counter.Call {
 	calls := make([]counter.Call, n)
 	for i := range calls {

@@ -68,7 +68,7 @@ return answers`
 	}
 }
 
-// The type edge is one check near the limits of a double's precision.
+// edge is one check near the limits of a double's precision.
 type edge struct {
 	at    counter.Micros
 	limit counter.Limit
@@ -139,7 +139,7 @@ func TestEdgeOf53Bits(t *testing.T) {
 // foreignKey is a key in the form that package core builds, with the client in the braces.
 const foreignKey = "rule:{bad}"
 
-// The type foreignValue is a value at a counter's key that Penstock did not write.
+// foreignValue is a value at a counter's key that Penstock did not write.
 type foreignValue struct {
 	name       string
 	algorithms []counter.Algorithm

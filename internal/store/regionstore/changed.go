@@ -118,7 +118,7 @@ func ParseChanged(name string) (c Changed, err error) {
 // greater numbers exactly.
 const boundMax = 1 << 53
 
-// The type changes collects the counters that have changed.
+// changes collects the counters that have changed.
 type changes struct {
 	store   *Store
 	started sync.Once

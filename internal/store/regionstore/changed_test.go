@@ -129,7 +129,7 @@ func TestParseChanged(t *testing.T) {
 	}
 }
 
-// The type granting is a store that grants what is asked.
+// granting is a store that grants what is asked.
 type granting struct {
 	below
 }

@@ -76,8 +76,8 @@ func Mutual(t testing.TB, folder, name string) *tls.Config {
 		ClientAuth: tls.RequireAndVerifyClientCert}
 }
 
-// The function write completes the template, writes the certificate and its key, and returns the
-// key. The certificate is self-signed if by is nil.
+// write completes the template, writes the certificate and its key, and returns the key. The
+// certificate is self-signed if by is nil.
 func write(t testing.TB, certFile, keyFile string, template *x509.Certificate, by *Authority) *ecdsa.PrivateKey {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

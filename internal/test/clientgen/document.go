@@ -71,10 +71,10 @@ func (t *types) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, &(*t)[0])
 }
 
-// The method null reports whether the value may be null.
+// schema.null reports whether the value may be null.
 func (s *schema) null() bool { return slices.Contains(s.Type, "null") }
 
-// The method kind returns the name of the type, other than null.
+// schema.kind returns the name of the type, other than null.
 func (s *schema) kind() string {
 	for _, name := range s.Type {
 		if name != "null" {
@@ -84,7 +84,7 @@ func (s *schema) kind() string {
 	return ""
 }
 
-// The method operations returns all operations, sorted by path and then by method.
+// document.operations returns all operations, sorted by path and then by method.
 func (d *document) operations() (all []operation) {
 	for _, path := range slices.Sorted(maps.Keys(d.Paths)) {
 		for _, method := range slices.Sorted(maps.Keys(d.Paths[path])) {
@@ -96,15 +96,15 @@ func (d *document) operations() (all []operation) {
 	return all
 }
 
-// The method topic returns the first part of the operation's path after the version.
+// operation.topic returns the first part of the operation's path after the version.
 func (o *operation) topic() string {
 	topic, _, _ := strings.Cut(strings.TrimPrefix(o.path, "/v1/"), "/")
 	return topic
 }
 
-// The method answer returns the schema of a successful answer. If the answer is not JSON, the
-// format of the schema is "binary". The result named ok is false if the answer has no body, and
-// tagged reports whether the answer has an ETag.
+// operation.answer returns the schema of a successful answer. If the answer is not JSON, the format
+// of the schema is "binary". The result named ok is false if the answer has no body, and tagged
+// reports whether the answer has an ETag.
 func (o *operation) answer() (s schema, ok, tagged bool, err error) {
 	for status, r := range o.Responses {
 		if !strings.HasPrefix(status, "2") {
@@ -145,10 +145,10 @@ func typeName(component string) string {
 	return strings.TrimSuffix(component, "Body")
 }
 
-// The method component returns the name of the component that a schema refers to, or "".
+// schema.component returns the name of the component that a schema refers to, or "".
 func (s *schema) component() string { return strings.TrimPrefix(s.Ref, "#/components/schemas/") }
 
-// The method references returns the names of the components that a schema refers to.
+// schema.references returns the names of the components that a schema refers to.
 func (s *schema) references() (all []string) {
 	if s.Ref != "" {
 		all = append(all, s.component())
@@ -166,8 +166,8 @@ func (s *schema) references() (all []string) {
 	return all
 }
 
-// The method values returns the schema of the values of an object that may have any field names.
-// For any other schema it returns nil.
+// schema.values returns the schema of the values of an object that may have any field names. For
+// any other schema it returns nil.
 func (s *schema) values() *schema {
 	values := new(schema)
 	if len(s.AdditionalProperties) == 0 || json.Unmarshal(s.AdditionalProperties, values) != nil {

@@ -39,7 +39,7 @@ func Files(openAPI []byte) (map[string][]byte, error) {
 	return files, nil
 }
 
-// The method file returns the file for the given operations. The file also has those of their types
+// generator.file returns the file for the given operations. The file also has those of their types
 // that no earlier file has.
 func (g *generator) file(operations []operation) ([]byte, error) {
 	g.text.Reset()
@@ -74,7 +74,7 @@ func (g *generator) file(operations []operation) ([]byte, error) {
 	return text, nil
 }
 
-// The method components returns the names of the components in the body and the answer of an
+// operation.components returns the names of the components in the body and the answer of an
 // operation.
 func (o *operation) components() (names []string, err error) {
 	if o.RequestBody != nil {
@@ -86,7 +86,7 @@ func (o *operation) components() (names []string, err error) {
 	return append(names, answer.references()...), err
 }
 
-// The method component writes the type of a component, and the types of the components that it
+// generator.component writes the type of a component, and the types of the components that it
 // refers to, unless they are already written. In a partial type, a field that is left out differs
 // from an empty field.
 func (g *generator) component(name string, partial bool) error {
@@ -119,7 +119,7 @@ func (g *generator) component(name string, partial bool) error {
 	return nil
 }
 
-// The method field writes a field of a type.
+// generator.field writes a field of a type.
 func (g *generator) field(component, name string, s schema, required, partial bool) error {
 	kind, err := goType(&s)
 	if err != nil {
@@ -187,7 +187,7 @@ func goType(s *schema) (string, error) {
 // commentColumns is the width of comments.
 const commentColumns = 92
 
-// The method comment writes a comment, broken into lines.
+// generator.comment writes a comment, broken into lines.
 func (g *generator) comment(indent, text string) {
 	line := indent + "//"
 	for _, word := range strings.Fields(text) {

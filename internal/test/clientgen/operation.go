@@ -21,7 +21,7 @@ type call struct {
 	lines     []string // the lines of the method that put the parameters into the request
 }
 
-// The method operation writes the Go methods for an operation.
+// generator.operation writes the Go methods for an operation.
 func (g *generator) operation(o *operation) error {
 	c := &call{operation: o, name: exportName(o.OperationID), arguments: []string{"ctx context.Context"}, passed: []string{"ctx"}}
 	answer, ok, tagged, err := o.answer()
@@ -46,7 +46,7 @@ func (g *generator) operation(o *operation) error {
 	return g.writePages(c)
 }
 
-// The method argument adds an argument to the generated method.
+// call.argument adds an argument to the generated method.
 func (c *call) argument(name, kind string) {
 	c.arguments = append(c.arguments, name+" "+kind)
 	c.passed = append(c.passed, name)
@@ -55,7 +55,7 @@ func (c *call) argument(name, kind string) {
 // setters holds, by the type of a parameter, the name of the request's method that sets it.
 var setters = map[string]string{"string": "text", "int64": "number", "bool": "truth", "time.Time": "instant"}
 
-// The method parameters adds the parameters: first those of the path, then the required ones, the
+// call.parameters adds the parameters: first those of the path, then the required ones, the
 // optional ones, and the condition.
 func (c *call) parameters() error {
 	if err := c.pathParameters(); err != nil {
@@ -138,7 +138,7 @@ func (c *call) takeBody() error {
 	return nil
 }
 
-// The method options writes the struct type that holds the optional parameters.
+// generator.options writes the struct type that holds the optional parameters.
 func (g *generator) options(c *call) error {
 	if len(c.options) == 0 {
 		return nil
@@ -163,7 +163,7 @@ func (g *generator) options(c *call) error {
 	return nil
 }
 
-// The method named method writes the method that calls the operation.
+// generator.method writes the method that calls the operation.
 func (g *generator) method(c *call) {
 	about := fmt.Sprintf("%s calls %s %s: %s. %s", c.name, c.operation.method, c.path, c.Summary, c.Description)
 	results, give := "error", "_, _, err := c.send(ctx, r)\nreturn err"

@@ -24,8 +24,8 @@ import (
 	"github.com/penstock/penstock/internal/usage"
 )
 
-// The variable noon is the instant of the corpus. The clock begins there when the corpus runs with
-// package core. The day is a Saturday, and the 81st day of a period of 90 days.
+// noon is the instant of the corpus. The clock begins there when the corpus runs with package core.
+// The day is a Saturday, and the 81st day of a period of 90 days.
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 // coreFront is core with a store in memory. Its clock advances when a request waits.
@@ -54,7 +54,7 @@ func newCoreFront(t testing.TB) *coreFront {
 	return f
 }
 
-// The method begin compiles a story's policy, and returns the function that decides the story's
+// coreFront.begin compiles a story's policy, and returns the function that decides the story's
 // requests.
 func (f *coreFront) begin(t testing.TB, s *Story) Asker {
 	t.Helper()
@@ -78,7 +78,7 @@ func (f *coreFront) compile(t testing.TB, file string) *core.Ruleset {
 	return ruleset
 }
 
-// The method open compiles a policy with its verifiers.
+// coreFront.open compiles a policy with its verifiers.
 func (f *coreFront) open(d *policyfile.Document) (*core.Ruleset, func(), error) {
 	verifiers, closer, err := credential.OpenAll(d, credential.OpenOptions{Folder: d.File("."), Wait: 5 * time.Second,
 		Now: func() time.Time { return time.UnixMicro(int64(f.now)) }})
@@ -93,7 +93,7 @@ func (f *coreFront) open(d *policyfile.Document) (*core.Ruleset, func(), error) 
 	return ruleset, func() { _ = closer.Close() }, nil
 }
 
-// The method ask decides a request and settles its cost. If the request must wait, the method
+// coreFront.ask decides a request and settles its cost. If the request must wait, the method
 // advances the clock.
 func (f *coreFront) ask(t testing.TB, rs *core.Ruleset, r *Request) Answer {
 	t.Helper()
@@ -138,7 +138,7 @@ func (f *coreFront) decide(t testing.TB, plan *core.Plan) core.Decision {
 	return plan.Degrade()
 }
 
-// The method settle corrects the charge if the response requires this.
+// coreFront.settle corrects the charge if the response requires this.
 func (f *coreFront) settle(t testing.TB, plan *core.Plan, d *core.Decision, r *Request, fields *response.Fields) {
 	t.Helper()
 	var s core.Settlement
@@ -173,7 +173,7 @@ func (f *coreFront) settle(t testing.TB, plan *core.Plan, d *core.Decision, r *R
 	}
 }
 
-// The method deny fills in the response to a denied client.
+// Answer.deny fills in the response to a denied client.
 func (a *Answer) deny(r *Request, plan *core.Plan, d *core.Decision, fields *response.Fields) {
 	a.Status = d.Status
 	a.Header.Set("Content-Type", response.ContentType(d))
@@ -209,7 +209,7 @@ func grpcKind(asked string) string {
 	return ""
 }
 
-// The method pass fills in the upstream's response, with the policy's headers.
+// Answer.pass fills in the upstream's response, with the policy's headers.
 func (a *Answer) pass(r *Request, d *core.Decision, fields *response.Fields) {
 	a.Passed, a.Status = true, r.Says.Status
 	if r.Method != http.MethodHead {
@@ -231,7 +231,7 @@ func (a *Answer) addFields(fields *response.Fields) {
 	}
 }
 
-// The method attributes returns a request of the corpus in the form in which core reads requests.
+// Request.attributes returns a request of the corpus in the form in which core reads requests.
 func (r *Request) attributes(now counter.Micros) *request.Attributes {
 	path, query, _ := strings.Cut(r.Target, "?")
 	local := netip.AddrFrom4([4]byte{127, 0, 0, 1})
@@ -258,7 +258,7 @@ func (r *Request) header(name string) string {
 	return ""
 }
 
-// The type upstream presents the upstream's response, as the corpus describes it, to a settlement.
+// upstream presents the upstream's response, as the corpus describes it, to a settlement.
 type upstream struct {
 	says *Says
 	kind string

@@ -73,8 +73,8 @@ type textLine struct {
 	text   string
 }
 
-// The function joinLines returns the lines of a file without comments. An indented line is joined
-// to the request, or to the answer of another front, that precedes it.
+// joinLines returns the lines of a file without comments. An indented line is joined to the
+// request, or to the answer of another front, that precedes it.
 func joinLines(text string) (lines []textLine) {
 	request := false
 	for i, line := range strings.Split(text, "\n") {
@@ -189,8 +189,8 @@ func parseToken(text string) (Token, error) {
 	return token, nil
 }
 
-// The method named other reads a line of the form "on FRONT,FRONT -> ANSWER because WHY" without
-// the word "on".
+// reader.other reads a line of the form "on FRONT,FRONT -> ANSWER because WHY" without the word
+// "on".
 func (r *reader) other(s *Story, text string) error {
 	fronts, rest, ok := strings.Cut(text, " -> ")
 	answer, why, because := strings.Cut(rest, " because ")

@@ -23,8 +23,8 @@ type instant struct {
 	since bool
 }
 
-// The function mismatch returns the reason why the text does not match a pattern, or "" if it does.
-// A pattern is text that may contain patterns for numbers.
+// mismatch returns the reason why the text does not match a pattern, or "" if it does. A pattern is
+// text that may contain patterns for numbers.
 func mismatch(pattern, text string, a *Answer) string {
 	for {
 		plain, rest, more := cutNumber(pattern)

@@ -111,7 +111,7 @@ func (s *Story) keys() string {
 	return b.String()
 }
 
-// The method name replaces the names of tokens and keys in the story's requests by their values.
+// Story.name replaces the names of tokens and keys in the story's requests by their values.
 func (s *Story) name(t testing.TB, now time.Time) {
 	t.Helper()
 	var changes []string

@@ -19,7 +19,7 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// The variable unseen maps fields of a policy to the reason why no story can test them.
+// unseen maps fields of a policy to the reason why no story can test them.
 var unseen = map[string]string{
 	"Document.name":        "namespaces are seen between stories: two of them share one",
 	"Listed.reason":        "clients are not told",
@@ -33,8 +33,8 @@ var unseen = map[string]string{
 	"IdentifyHeader.name":  "required",
 }
 
-// The variable elsewhere maps words of the policy language that no story can contain to the tests
-// that contain them.
+// elsewhere maps words of the policy language that no story can contain to the tests that contain
+// them.
 var elsewhere = map[string]string{
 	"Document.directory":  "needs records in Redis: TestClientsAsData, TestDirectoryBehindEnvoy and core's TestOrderOfForce",
 	"IdentifyAPIKey.keys": "needs records in Redis: TestKeysAsData",
@@ -54,14 +54,14 @@ const regionsElsewhere = "needs a process in a region: TestRegionsDivideEveryKin
 
 const eventsElsewhere = "changes no answer: TestCaddyReportsDenials and enforce's TestReport"
 
-// The type place is one occurrence of a word of the policy language in a decoded policy.
+// place is one occurrence of a word of the policy language in a decoded policy.
 type place struct {
 	word   string // "Rule.limit"
 	parent map[string]any
 	key    string
 }
 
-// The function places returns all places of words in a policy.
+// places returns all places of words in a policy.
 func places(value any, t reflect.Type) (all []place) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -120,7 +120,7 @@ func vocabulary(t reflect.Type, words map[string]bool) {
 	}
 }
 
-// The type changedRun is a run of one story with a changed policy.
+// changedRun is a run of one story with a changed policy.
 type changedRun struct {
 	t        *testing.T
 	story    *Story
@@ -139,7 +139,7 @@ func newTelling(t *testing.T, s *Story, set Setting) *changedRun {
 	return w
 }
 
-// The method hasEffect reports whether the changed policy is rejected or leads to another answer.
+// hasEffect reports whether the changed policy is rejected or leads to another answer.
 func (w *changedRun) hasEffect() bool {
 	w.t.Helper()
 	text, err := json.Marshal(w.document)
@@ -211,8 +211,7 @@ func TestEveryWordMatters(t *testing.T) {
 	}
 }
 
-// The function choices returns, by word, the possible values of the words that have a fixed set of
-// values.
+// choices returns, by word, the possible values of the words that have a fixed set of values.
 func choices(t *testing.T) map[string][]string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "reference", "policy.md"))
@@ -297,7 +296,7 @@ func TestEveryChoiceMatters(t *testing.T) {
 	}
 }
 
-// The method compare runs the story with each other value at the place, and records in told which
+// changedRun.compare runs the story with each other value at the place, and records in told which
 // pairs of values lead to different outcomes.
 func (w *changedRun) compare(p place, from string, values []string, told map[string]bool) {
 	for _, to := range values {
@@ -311,8 +310,8 @@ func (w *changedRun) compare(p place, from string, values []string, told map[str
 	}
 }
 
-// The function ownerPlaces returns the places of those fields with fixed values that exist in every
-// policy or rule.
+// ownerPlaces returns the places of those fields with fixed values that exist in every policy or
+// rule.
 func ownerPlaces(document map[string]any) (all []place) {
 	all = append(all, place{"Document.on_error", document, "on_error"}, place{"Document.enforce", document, "enforce"})
 	rules, _ := document["rules"].([]any)
@@ -324,7 +323,7 @@ func ownerPlaces(document map[string]any) (all []place) {
 	return all
 }
 
-// The variable algorithms are the algorithm names in a limit, the default first.
+// algorithms are the algorithm names in a limit, the default first.
 var algorithms = []string{"sliding_window", "fixed_window", "sliding_log", "token_bucket"}
 
 // TestEveryAlgorithmMatters tests that for each two algorithms, there is a story in which they
@@ -409,9 +408,9 @@ func TestCorpusIsLarge(t *testing.T) {
 	t.Logf("%d requests in %d stories, %d requests in sequences", asked, len(stories), inSequence)
 }
 
-// The function sequence reports whether later answers of the story depend on earlier requests. This
-// is the case if an answer expects a settlement, or if the story has several clients and the
-// remaining units of a limit decrease.
+// sequence reports whether later answers of the story depend on earlier requests. This is the case
+// if an answer expects a settlement, or if the story has several clients and the remaining units of
+// a limit decrease.
 func sequence(s *Story) bool {
 	settled, consumed, clients, left := false, false, map[string]bool{}, map[string]int64{}
 	for i := range s.Exchanges {

@@ -85,14 +85,14 @@ func parseShown(text string) (*Shown, error) {
 	return s, err
 }
 
-// The variable told holds the headers that must be absent if no expectation names them.
+// told holds the headers that must be absent if no expectation names them.
 var told = []string{"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset", "Ratelimit", "Ratelimit-Policy",
 	"X-Ratelimit-Cost", "Retry-After", "Www-Authenticate"}
 
 // instantMax is a pattern that matches every instant in the answers of the corpus.
 const instantMax = "{now+1..now+31700000}"
 
-// The method patterns returns the patterns of all headers that are checked.
+// Want.patterns returns the patterns of all headers that are checked.
 func (w *Want) patterns() map[string]string {
 	fields := map[string]string{}
 	if s := w.Shown; s != nil {
@@ -144,8 +144,8 @@ func (w *Want) Problems(a *Answer) (problems []string) {
 	return append(problems, w.bodyProblems(a)...)
 }
 
-// The function lists reports whether the given lines of RateLimit-Policy contain a list item that
-// begins with the text item.
+// lists reports whether the given lines of RateLimit-Policy contain a list item that begins with
+// the text item.
 func lists(lines []string, item string) bool {
 	for _, one := range strings.Split(strings.Join(lines, ", "), ", ") {
 		if rest, ok := strings.CutPrefix(one, item); ok && (rest == "" || rest[0] == ';') {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// The function split cuts a line into words at its spaces. Spaces in "…" or `…` do not end a
-// word. The quotes are removed, and there are no escapes.
+// split cuts a line into words at its spaces. Spaces in "…" or `…` do not end a word. The quotes
+// are removed, and there are no escapes.
 func split(line string) (words []string, err error) {
 	var word strings.Builder
 	begun := false

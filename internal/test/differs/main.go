@@ -58,7 +58,7 @@ type declaration struct {
 	uses  map[string]bool
 }
 
-// The function differing returns the tests of one package that must be printed.
+// differing returns the tests of one package that must be printed.
 func differing(pattern *regexp.Regexp, folder string) (tests []string, err error) {
 	paths, err := filepath.Glob(filepath.Join(folder, "*_test.go"))
 	if err != nil {
@@ -98,8 +98,7 @@ func differing(pattern *regexp.Regexp, folder string) (tests []string, err error
 	return tests, nil
 }
 
-// The function declarations returns the declarations of functions, variables and constants in a
-// file.
+// declarations returns the declarations of functions, variables and constants in a file.
 func declarations(file *ast.File) (nodes []ast.Node) {
 	for _, d := range file.Decls {
 		switch d := d.(type) {

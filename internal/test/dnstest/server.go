@@ -74,7 +74,7 @@ func (s *Server) MoveTo(host netip.Addr) {
 	s.host = host
 }
 
-// The method answer returns the reply to a question. If it returns nil, no reply is sent.
+// Server.answer returns the reply to a question. If it returns nil, no reply is sent.
 func (s *Server) answer(question []byte) (reply []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

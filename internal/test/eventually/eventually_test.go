@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// The type failing is a testing.TB that records why it failed.
+// failing is a testing.TB that records why it failed.
 type failing struct {
 	testing.TB
 	why string

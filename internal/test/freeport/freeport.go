@@ -56,8 +56,8 @@ func WithBuses(t testing.TB, n int) string {
 	return address(t, ports-busAhead-n, ahead...)
 }
 
-// The function address chooses one of the first n ports, reserves the ports at the given distances
-// ahead of it, and returns its address. The list named ahead contains 0 for the port itself.
+// address chooses one of the first n ports, reserves the ports at the given distances ahead of it,
+// and returns its address. The list named ahead contains 0 for the port itself.
 func address(t testing.TB, n int, ahead ...int) string {
 	t.Helper()
 	for range tries {
@@ -70,8 +70,8 @@ func address(t testing.TB, n int, ahead ...int) string {
 	return ""
 }
 
-// The function reserve reserves the ports at all the distances ahead of a port, or none. It reports
-// whether it reserved them.
+// reserve reserves the ports at all the distances ahead of a port, or none. It reports whether it
+// reserved them.
 func reserve(t testing.TB, port int, ahead []int) bool {
 	var reservations []net.Listener
 	release := func() {

@@ -99,8 +99,7 @@ func (r *Region) publish(a *regionstore.Answer) {
 	r.received <- received
 }
 
-// The type units is the store in which the region counts. It keeps the units that are left of each
-// counter.
+// units is the store in which the region counts. It keeps the units that are left of each counter.
 type units struct{ *Region }
 
 // Take implements [counter.Store].

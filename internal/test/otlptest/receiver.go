@@ -122,7 +122,7 @@ func (r *Receiver) Resource(name string) string {
 	return r.from[name]
 }
 
-// The function serve returns a handler that decodes the body of a request and passes it to take.
+// serve returns a handler that decodes the body of a request and passes it to take.
 func serve[T any, M interface {
 	*T
 	proto.Message

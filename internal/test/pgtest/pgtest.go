@@ -47,8 +47,8 @@ func Start(t testing.TB) *Server {
 	return s
 }
 
-// The function start starts a server in a new folder. It does not use the test's own folder,
-// because the path of a socket may have at most 107 bytes.
+// start starts a server in a new folder. It does not use the test's own folder, because the path of
+// a socket may have at most 107 bytes.
 func start() (server *localpg.Server, folder string, err error) {
 	if folder, err = os.MkdirTemp("", "pg"); err != nil {
 		return nil, "", err
@@ -78,8 +78,7 @@ func (s *Server) must(err error) {
 	}
 }
 
-// The variable shared holds the server that the tests of a package share if its TestMain calls
-// [Main].
+// shared holds the server that the tests of a package share if its TestMain calls [Main].
 var shared struct {
 	once     sync.Once
 	server   *localpg.Server
@@ -143,8 +142,7 @@ func migrateOne(url string, open func(context.Context, string) (*pgxpool.Pool, e
 	return execute(ctx, "ALTER DATABASE "+pool.Config().ConnConfig.Database+" RENAME TO "+migrated)
 }
 
-// The function create copies a database of the package's server, and returns the address of the
-// copy.
+// create copies a database of the package's server, and returns the address of the copy.
 func create(t testing.TB, template string) (url string) {
 	t.Helper()
 	shared.once.Do(func() { shared.server, shared.folder, shared.err = start() })
@@ -158,7 +156,7 @@ func create(t testing.TB, template string) (url string) {
 	return shared.server.Database(name)
 }
 
-// The function execute executes a statement on the package's server.
+// execute executes a statement on the package's server.
 func execute(ctx context.Context, statement string) error {
 	connection, err := pgx.Connect(ctx, shared.server.URL())
 	if err != nil {

@@ -50,6 +50,6 @@ func divisor(short bool) int {
 	return 1
 }
 
-// The function isShort reports whether -short is set. It returns false during the initialization of
-// package variables, because flags are parsed later.
+// isShort reports whether -short is set. It returns false during the initialization of package
+// variables, because flags are parsed later.
 func isShort() bool { return flag.Parsed() && testing.Short() }

@@ -77,7 +77,7 @@ func StartUnevenCluster(t testing.TB, second, third int, args ...string) *Cluste
 	return c
 }
 
-// The method meet introduces every node to every other.
+// Cluster.meet introduces every node to every other.
 func (c *Cluster) meet() {
 	for i, node := range c.Nodes {
 		for _, other := range c.Nodes[i+1:] {
@@ -141,8 +141,8 @@ func (c *Cluster) running() (nodes []*Server) {
 	return nodes
 }
 
-// The method view returns which masters have which slots according to this node. The result named
-// ok is false if the node reports that the cluster is not in order.
+// Server.view returns which masters have which slots according to this node. The result named ok is
+// false if the node reports that the cluster is not in order.
 func (s *Server) view() (view string, ok bool) {
 	info, err := s.client.Do(context.Background(), "cluster", "info").Text()
 	if err != nil || field(info, "cluster_state") != "ok" {
@@ -168,7 +168,7 @@ type member struct {
 	slots        [][2]int // from, to
 }
 
-// The method named known returns the cluster's members according to a node.
+// Server.known returns the cluster's members according to a node.
 func (s *Server) known() (members []member) {
 	s.t.Helper()
 	for line := range strings.Lines(s.replyText("cluster", "nodes")) {

@@ -32,7 +32,7 @@ func (s *Server) ServerTime(command string) time.Duration {
 	return time.Duration(statistic(s.t, s.info("commandstats"), "cmdstat_"+command, "usec")) * time.Microsecond
 }
 
-// The function field returns the text after "NAME:" in an INFO reply, or "".
+// field returns the text after "NAME:" in an INFO reply, or "".
 func field(info, name string) string {
 	for line := range strings.Lines(info) {
 		if value, ok := strings.CutPrefix(line, name+":"); ok {

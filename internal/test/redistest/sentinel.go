@@ -130,7 +130,7 @@ func (s *Sentinel) AwaitReplicated() {
 	eventually.Until(s.t, patience, replica.Addr+" has all writes", func() bool { return isReplicated(master, replica) })
 }
 
-// The method settings returns the configuration file of a sentinel.
+// Sentinel.settings returns the configuration file of a sentinel.
 func (s *Sentinel) settings(sentinel *Server, master string) string {
 	host, port, _ := net.SplitHostPort(master)
 	_, own, _ := net.SplitHostPort(sentinel.Addr)
@@ -204,8 +204,8 @@ func (s *Sentinel) running() (sentinels []*Server) {
 	return sentinels
 }
 
-// The function readPairs reads a reply that consists of names and values. With RESP3, go-redis
-// returns it as a map.
+// readPairs reads a reply that consists of names and values. With RESP3, go-redis returns it as a
+// map.
 func readPairs(reply any) map[string]string {
 	known := map[string]string{}
 	switch reply := reply.(type) {

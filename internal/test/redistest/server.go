@@ -25,7 +25,7 @@ import (
 	"github.com/penstock/penstock/internal/test/freeport"
 )
 
-// The constant patience bounds the time that a server takes to start or to stop on a busy machine.
+// patience bounds the time that a server takes to start or to stop on a busy machine.
 const patience = 20 * time.Second
 
 // Server is a running redis-server. Its methods fail the test on an error. Only one goroutine may
@@ -166,7 +166,7 @@ func (s *Server) Messages(channel string) <-chan *redis.Message {
 // killed since. A paused server counts as running.
 func (s *Server) Running() bool { return s.process != nil }
 
-// The method run starts the process.
+// Server.run starts the process.
 func (s *Server) run() {
 	s.t.Helper()
 	binary, err := exec.LookPath("redis-server")
@@ -188,7 +188,7 @@ func (s *Server) run() {
 	s.process, s.done = process, done
 }
 
-// The method await waits until the server answers.
+// Server.await waits until the server answers.
 func (s *Server) await() {
 	s.t.Helper()
 	var err error
@@ -208,7 +208,7 @@ func (s *Server) await() {
 	}
 }
 
-// The method end waits until the process has ended.
+// Server.end waits until the process has ended.
 func (s *Server) end() {
 	s.t.Helper()
 	select {

@@ -11,10 +11,10 @@ import (
 	"testing"
 )
 
-// The variable shared is the pool that the tests of a package use if its TestMain calls [Main].
+// shared is the pool that the tests of a package use if its TestMain calls [Main].
 var shared pool
 
-// The type pool keeps idle servers for later tests.
+// pool keeps idle servers for later tests.
 type pool struct {
 	mu   sync.Mutex
 	open bool
@@ -37,8 +37,8 @@ func Main(m *testing.M) int {
 	return m.Run()
 }
 
-// The method lend returns an idle server, or starts one that later tests may reuse. It returns nil
-// if the package does not share servers.
+// pool.lend returns an idle server, or starts one that later tests may reuse. It returns nil if the
+// package does not share servers.
 func (p *pool) lend(t testing.TB) *Server {
 	t.Helper()
 	p.mu.Lock()
@@ -75,7 +75,7 @@ func (p *pool) lend(t testing.TB) *Server {
 	return &s
 }
 
-// The method put returns a server to the pool at the end of a test, or stops it.
+// pool.put returns a server to the pool at the end of a test, or stops it.
 func (p *pool) put(s *Server) {
 	clean := s.process != nil && !s.touched && !s.t.Failed() && s.isEmptied()
 	_ = s.client.Close()
@@ -88,7 +88,7 @@ func (p *pool) put(s *Server) {
 	p.idle = append(p.idle, s)
 }
 
-// The method close stops all servers.
+// pool.close stops all servers.
 func (p *pool) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -98,7 +98,7 @@ func (p *pool) close() {
 	p.idle, p.open = nil, false
 }
 
-// The method discard ends the process and removes its directory.
+// Server.discard ends the process and removes its directory.
 func (s *Server) discard() {
 	if s.process != nil {
 		_ = s.process.Process.Kill()

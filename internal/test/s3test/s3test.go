@@ -31,7 +31,7 @@ const (
 // Bucket is the bucket that every server has.
 const Bucket = "events"
 
-// The constant patience bounds the time that a server takes to start on a busy machine.
+// patience bounds the time that a server takes to start on a busy machine.
 const patience = 20 * time.Second
 
 // The constant named missing is the message on a machine without the server.

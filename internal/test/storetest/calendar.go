@@ -35,7 +35,7 @@ func unitOf(limit string) string {
 	return ""
 }
 
-// The function newZoned returns the calendar of a unit in the time zone with the given IANA name.
+// newZoned returns the calendar of a unit in the time zone with the given IANA name.
 func newZoned(unit, name string) *calendar {
 	zone, err := time.LoadLocation(name)
 	if err != nil {
@@ -44,7 +44,7 @@ func newZoned(unit, name string) *calendar {
 	return &calendar{unit: unit, zone: zone}
 }
 
-// The method limit returns a limit of the given count per unit of the calendar.
+// calendar.limit returns a limit of the given count per unit of the calendar.
 func (c *calendar) limit(count int64) corecounter.Limit {
 	l, err := corecounter.ParseLimit(fmt.Sprintf("%d/%s", count, c.unit))
 	if err != nil {
@@ -53,8 +53,8 @@ func (c *calendar) limit(count int64) corecounter.Limit {
 	return l
 }
 
-// The method day returns the first day of a period in the zone. If ahead is 0, it is the period
-// that contains the instant. Otherwise it is a later period, and ahead says by how many periods.
+// calendar.day returns the first day of a period in the zone. If ahead is 0, it is the period that
+// contains the instant. Otherwise it is a later period, and ahead says by how many periods.
 func (c *calendar) day(at corecounter.Micros, ahead int) (year int, month time.Month, day int) {
 	year, month, day = time.UnixMicro(int64(at)).In(c.zone).Date()
 	switch c.unit {
@@ -89,7 +89,7 @@ func (c *calendar) boundary(at corecounter.Micros, ahead int) corecounter.Micros
 	return since
 }
 
-// The method bounds returns the boundaries that a caller sends whose clock shows the instant at.
+// calendar.bounds returns the boundaries that a caller sends whose clock shows the instant at.
 func (c *calendar) bounds(at corecounter.Micros) *corecounter.Bounds {
 	b := c.last
 	if at < b[0] || at >= b[1] {
@@ -104,7 +104,7 @@ func (c *calendar) bounds(at corecounter.Micros) *corecounter.Bounds {
 	return &b
 }
 
-// The method dated returns the check with the boundaries that a caller sends whose clock shows the
+// calendar.dated returns the check with the boundaries that a caller sends whose clock shows the
 // instant at.
 func (c *calendar) dated(k corecounter.Check, at corecounter.Micros) corecounter.Check {
 	k.Bounds = c.bounds(at)

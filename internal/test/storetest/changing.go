@@ -47,8 +47,8 @@ func askChangedUnit(e *examiner) {
 	}
 }
 
-// The method named refilled takes a token from a bucket under one limit, and then another token
-// under another limit. It fails the test if the change of the limit has added tokens.
+// examiner.refilled takes a token from a bucket under one limit, and then another token under
+// another limit. It fails the test if the change of the limit has added tokens.
 func (e *examiner) refilled(key string, from, to *corecounter.Limit) {
 	e.Helper()
 	// A bucket is refilled and converted only when it is written.

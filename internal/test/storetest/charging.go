@@ -65,7 +65,7 @@ func askShadow(e *examiner) {
 	}
 }
 
-// The function upTo returns an OpUpTo check.
+// upTo returns an OpUpTo check.
 func upTo(key string, l corecounter.Limit, least, need, most, shareMille int64) corecounter.Check {
 	c := check(corecounter.OpUpTo, key, l, need)
 	c.Min, c.Max, c.ShareMille = least, most, shareMille

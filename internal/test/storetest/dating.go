@@ -10,12 +10,12 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// The function instantUTC returns an instant in UTC.
+// instantUTC returns an instant in UTC.
 func instantUTC(year int, month time.Month, day, hour int) corecounter.Micros {
 	return corecounter.Micros(time.Date(year, month, day, hour, 0, 0, 0, time.UTC).UnixMicro())
 }
 
-// The method today moves the store's clock to an instant, and returns the check of a caller whose
+// examiner.today moves the store's clock to an instant, and returns the check of a caller whose
 // clock shows the same instant.
 func (e *examiner) today(at corecounter.Micros, c *calendar, k corecounter.Check) corecounter.Check {
 	e.at(at)

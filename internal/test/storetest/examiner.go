@@ -14,9 +14,9 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// The constant start is the instant at which the exam's stories begin, noon of 15 November 2023.
-// Windows of a minute, of an hour and of many other lengths begin at this instant. It is far from
-// 0, because a State with instant 0 is no counter.
+// start is the instant at which the exam's stories begin, noon of 15 November 2023. Windows of a
+// minute, of an hour and of many other lengths begin at this instant. It is far from 0, because a
+// State with instant 0 is no counter.
 const start corecounter.Micros = 1_700_049_600 * corecounter.Second
 
 // examiner sends checks to a store and sets the store's clock.
@@ -33,16 +33,16 @@ func newExaminer(t testing.TB, s Subject) *examiner {
 	return e
 }
 
-// The method named at moves the store's clock to an instant.
+// examiner.at moves the store's clock to an instant.
 func (e *examiner) at(now corecounter.Micros) {
 	e.now = now
 	e.Pin(now)
 }
 
-// The method setClock moves the store's clock to a span after the start of the story.
+// setClock moves the store's clock to a span after the start of the story.
 func (e *examiner) setClock(span corecounter.Micros) { e.at(start + span) }
 
-// The method take sends checks to the store and returns the results. An error fails the test.
+// examiner.take sends checks to the store and returns the results. An error fails the test.
 func (e *examiner) take(checks ...corecounter.Check) []corecounter.Result {
 	e.Helper()
 	results := make([]corecounter.Result, len(checks))
@@ -52,7 +52,7 @@ func (e *examiner) take(checks ...corecounter.Check) []corecounter.Result {
 	return results
 }
 
-// The method takeOne sends one check.
+// takeOne sends one check.
 func (e *examiner) takeOne(c corecounter.Check) corecounter.Result {
 	e.Helper()
 	return e.take(c)[0]
@@ -78,7 +78,7 @@ func (e *examiner) mustDeny(c corecounter.Check) corecounter.Result {
 	return r
 }
 
-// The method left fails the test unless a look at the counter reports the given number of remaining
+// examiner.left fails the test unless a look at the counter reports the given number of remaining
 // units.
 func (e *examiner) left(key string, l corecounter.Limit, want int64) {
 	e.Helper()
@@ -87,7 +87,7 @@ func (e *examiner) left(key string, l corecounter.Limit, want int64) {
 	}
 }
 
-// The method equal fails the test unless a number in an answer is the promised one.
+// examiner.equal fails the test unless a number in an answer is the promised one.
 func (e *examiner) equal(what string, got, want int64) {
 	e.Helper()
 	if got != want {
@@ -146,23 +146,22 @@ func penaltyCheck(op corecounter.Op, key string, p *corecounter.Penalty) corecou
 	return corecounter.Check{Key: []byte(key), Op: op, Penalty: p}
 }
 
-// The function withGuard returns the check, changed so that its denial is a violation with the
-// given ID. The argument named guard is the number of the penalty's check in the call, which
-// records the violation. The first check has the number 1.
+// withGuard returns the check, changed so that its denial is a violation with the given ID. The
+// argument named guard is the number of the penalty's check in the call, which records the
+// violation. The first check has the number 1.
 func withGuard(c corecounter.Check, guard int, violation int64) corecounter.Check {
 	c.Guard, c.Violation = guard, violation
 	return c
 }
 
-// The function reset returns a check that resets a counter.
+// reset returns a check that resets a counter.
 func reset(key string, l corecounter.Limit) corecounter.Check {
 	return check(corecounter.OpReset, key, l, 0)
 }
 
 var algorithms = []corecounter.Algorithm{corecounter.FixedWindow, corecounter.SlidingWindow, corecounter.SlidingLog, corecounter.TokenBucket}
 
-// The method checkUnchanged fails the test if the stored state of a counter differs from the given
-// one.
+// checkUnchanged fails the test if the stored state of a counter differs from the given one.
 func (e *examiner) checkUnchanged(key string, l *corecounter.Limit, state corecounter.State, marks []corecounter.Mark) {
 	e.Helper()
 	c := look(key, *l, 0)

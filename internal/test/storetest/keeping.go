@@ -14,10 +14,10 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// The constant patience is how long the exam waits for an answer that should be immediate.
+// patience is how long the exam waits for an answer that should be immediate.
 const patience = 10 * time.Second
 
-// The method checkReturns fails the test unless do() returns in time.
+// checkReturns fails the test unless do() returns in time.
 func (e *examiner) checkReturns(what string, do func()) {
 	e.Helper()
 	done := make(chan struct{})
@@ -115,7 +115,7 @@ const (
 	hammerCalls = 50
 )
 
-// The method hammer makes the calls of all goroutines at the same time. An error fails the test.
+// examiner.hammer makes the calls of all goroutines at the same time. An error fails the test.
 func (e *examiner) hammer(call func(goroutine, i int) ([]corecounter.Check, func([]corecounter.Result))) {
 	e.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), e.patience)

@@ -13,9 +13,9 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// The function keptSlot returns a store's state for a check, advanced to now. If that state equals
-// a new counter, it returns the zero Slot. Two stores have the same state if keptSlot returns equal
-// slots for them. An empty counter that is ahead of the clock differs from a new one, because it
+// keptSlot returns a store's state for a check, advanced to now. If that state equals a new
+// counter, it returns the zero Slot. Two stores have the same state if keptSlot returns equal slots
+// for them. An empty counter that is ahead of the clock differs from a new one, because it
 // continues at its own instant.
 func keptSlot(c corecounter.Check, s corecounter.Slot, now corecounter.Micros) corecounter.Slot {
 	if b := c.Bounds; b != nil && (now < b[0] || now >= b[3]) {

@@ -16,15 +16,15 @@ var leasePromises = []promise{
 		askLeaseBack},
 }
 
-// The function asLeased returns the check as a part of a lease that lasts for the given age. The
-// check is an up-to-n check or a refund.
+// asLeased returns the check as a part of a lease that lasts for the given age. The check is an
+// up-to-n check or a refund.
 func asLeased(c corecounter.Check, age corecounter.Micros) corecounter.Check {
 	c.Age = age
 	return c
 }
 
-// The function leasedLimits returns a limit of 100 per minute for each algorithm with which units
-// can be leased, by the name of the algorithm.
+// leasedLimits returns a limit of 100 per minute for each algorithm with which units can be leased,
+// by the name of the algorithm.
 func leasedLimits() map[string]corecounter.Limit {
 	limits := map[string]corecounter.Limit{}
 	for _, a := range algorithms {

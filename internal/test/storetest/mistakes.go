@@ -10,7 +10,7 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// The method invalid fails the test unless the call fails with ErrInvalid.
+// examiner.invalid fails the test unless the call fails with ErrInvalid.
 func (e *examiner) invalid(what string, checks []corecounter.Check, results []corecounter.Result) {
 	e.Helper()
 	err := e.Store.Take(context.Background(), checks, results)
@@ -87,7 +87,7 @@ func askOutOfBounds(e *examiner) {
 	e.left("beside", l, 10)
 }
 
-// The function immediatePenalty returns a penalty that the first violation imposes.
+// immediatePenalty returns a penalty that the first violation imposes.
 func immediatePenalty() *corecounter.Penalty {
 	return &corecounter.Penalty{Window: corecounter.Hour, Threshold: 1, Multipliers: []int64{1}}
 }

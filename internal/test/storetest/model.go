@@ -58,7 +58,7 @@ func (m *Model) Take(ctx context.Context, checks []corecounter.Check, results []
 	return nil
 }
 
-// The method slot returns a copy of the state that is stored under the key.
+// Model.slot returns a copy of the state that is stored under the key.
 func (m *Model) slot(key []byte) corecounter.Slot {
 	s := m.counters[string(key)]
 	s.Marks, s.Violations = slices.Clone(s.Marks), slices.Clone(s.Violations)
@@ -93,7 +93,7 @@ func (m *Model) Subject() Subject {
 	return Subject{Store: m, Pin: m.Pin, Counter: m.Counter, Penalty: m.Penalty}
 }
 
-// The function checkBoundaries returns an error if the boundaries of a check do not contain now.
+// checkBoundaries returns an error if the boundaries of a check do not contain now.
 func checkBoundaries(checks []corecounter.Check, now corecounter.Micros) error {
 	for i := range checks {
 		if b := checks[i].Bounds; b != nil && (now < b[0] || now >= b[3]) {

@@ -129,7 +129,7 @@ func shiftBounds(by corecounter.Micros) func(*Model, *corecounter.Check) {
 	}
 }
 
-// The function believing implements a store that counts in the caller's period.
+// believing implements a store that counts in the caller's period.
 func believing(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 	return changeClock(func(_ *Model, now corecounter.Micros, checks []corecounter.Check) corecounter.Micros {
 		for i := range checks {
@@ -141,9 +141,9 @@ func believing(m *Model, ctx context.Context, checks []corecounter.Check, result
 	})(m, ctx, checks, results)
 }
 
-// The function unstale returns a store that passes the error of a stale call to change. If change
-// returns nil, the store answers the call from the nearest period. Otherwise it returns the error
-// that change returns.
+// unstale returns a store that passes the error of a stale call to change. If change returns nil,
+// the store answers the call from the nearest period. Otherwise it returns the error that change
+// returns.
 func unstale(change func(error) error) takeFunc {
 	return func(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 		err := m.Take(ctx, checks, results)

@@ -11,7 +11,7 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// The variable mutants maps each promise to stores that break it.
+// mutants maps each promise to stores that break it.
 var mutants = map[string][]mutant{
 	"all or nothing":           {{"takes the checks one by one", apart}},
 	"a denial costs nothing":   {{"charges what it refuses", changeStates(chargeDenied)}},
@@ -249,7 +249,7 @@ func forgetAhead(by corecounter.Micros) func(m *Model, c *corecounter.Check) {
 	}
 }
 
-// The type monotonicClock is a clock that never goes back.
+// monotonicClock is a clock that never goes back.
 type monotonicClock struct{ last corecounter.Micros }
 
 func (c *monotonicClock) never(_ *Model, now corecounter.Micros, _ []corecounter.Check) corecounter.Micros {

@@ -9,7 +9,7 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// The function prolonging restarts a penalty at each request that the penalty denies.
+// prolonging restarts a penalty at each request that the penalty denies.
 func prolonging(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 	before := map[string]corecounter.Slot{}
 	for i := range checks {
@@ -62,7 +62,7 @@ func countBlocked(m *Model, ctx context.Context, checks []corecounter.Check, res
 	})(m, ctx, checks, results)
 }
 
-// The type counting gives each denial its own violation ID.
+// counting gives each denial its own violation ID.
 type counting struct{ calls int64 }
 
 func (n *counting) take(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
@@ -113,7 +113,7 @@ func guardAll(_ *Model, checks []corecounter.Check) {
 	}
 }
 
-// The function unguard calls change for each check that has a guard.
+// unguard calls change for each check that has a guard.
 func unguard(checks []corecounter.Check, change func(*corecounter.Check)) {
 	for i := range checks {
 		if checks[i].Guard != 0 {

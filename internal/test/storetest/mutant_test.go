@@ -20,7 +20,7 @@ type mutant struct {
 
 type takeFunc func(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error
 
-// The type brokenStore is a mutant with its Model.
+// brokenStore is a mutant with its Model.
 type brokenStore struct {
 	*Model
 	how takeFunc
@@ -47,8 +47,7 @@ func (r *recorder) Fatalf(format string, args ...any) {
 
 func (r *recorder) Fatal(args ...any) { r.Fatalf("%s", fmt.Sprint(args...)) }
 
-// The function examine examines one promise of a mutant, and returns the failure, or "" if the
-// mutant passed.
+// examine examines one promise of a mutant, and returns the failure, or "" if the mutant passed.
 func examine(t *testing.T, p *promise, how takeFunc) string {
 	r := &recorder{TB: t}
 	m := &Model{}
@@ -119,8 +118,7 @@ func TestOracleFailsBrokenStores(t *testing.T) {
 		func(e *examiner) { foretell(e, 1, 6_000) })
 }
 
-// The function checkMutants fails the test for each broken store of the given promises that passes
-// examine.
+// checkMutants fails the test for each broken store of the given promises that passes examine.
 func checkMutants(t *testing.T, promises []string, examine func(e *examiner)) {
 	for _, promise := range promises {
 		if len(mutants[promise]) == 0 {

@@ -14,7 +14,7 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// The function changeChecks returns a mutant that changes the checks before asking the model.
+// changeChecks returns a mutant that changes the checks before asking the model.
 func changeChecks(change func(m *Model, checks []corecounter.Check)) takeFunc {
 	return func(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 		checks = slices.Clone(checks)
@@ -53,7 +53,7 @@ func eachPenalty(change func(p *corecounter.Penalty)) takeFunc {
 	})
 }
 
-// The function changeAnswers returns a mutant that changes the model's answers.
+// changeAnswers returns a mutant that changes the model's answers.
 func changeAnswers(change func(c *corecounter.Check, r *corecounter.Result)) takeFunc {
 	return changeAllAnswers(func(c *corecounter.Check, r *corecounter.Result) {
 		if c.Penalty == nil {
@@ -75,8 +75,7 @@ func changeAllAnswers(change func(c *corecounter.Check, r *corecounter.Result)) 
 	}
 }
 
-// The function changeStates returns a mutant that decides like the model, but stores different
-// counters.
+// changeStates returns a mutant that decides like the model, but stores different counters.
 func changeStates(change func(m *Model, c *corecounter.Check, r *corecounter.Result, s *corecounter.Slot)) takeFunc {
 	return changeAllStates(func(m *Model, c *corecounter.Check, r *corecounter.Result, s *corecounter.Slot) {
 		if c.Penalty == nil {
@@ -102,7 +101,7 @@ func changeAllStates(change func(m *Model, c *corecounter.Check, r *corecounter.
 	}
 }
 
-// The function changeClock returns a mutant with a different clock.
+// changeClock returns a mutant with a different clock.
 func changeClock(now func(m *Model, now corecounter.Micros, checks []corecounter.Check) corecounter.Micros) takeFunc {
 	return func(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 		true := m.now
@@ -116,7 +115,7 @@ func changeClock(now func(m *Model, now corecounter.Micros, checks []corecounter
 	}
 }
 
-// The function trusting implements a mutant that does not validate its checks.
+// trusting implements a mutant that does not validate its checks.
 func trusting(m *Model, checks []corecounter.Check, results []corecounter.Result) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -131,7 +130,7 @@ func trusting(m *Model, checks []corecounter.Check, results []corecounter.Result
 	return nil
 }
 
-// The function gap implements a mutant that does not hold its lock between reading and writing.
+// gap implements a mutant that does not hold its lock between reading and writing.
 func gap(m *Model, _ context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 	slots := make([]corecounter.Slot, len(checks))
 	m.mu.Lock()
@@ -184,7 +183,7 @@ func (x *crossingMutant) take(m *Model, ctx context.Context, checks []corecounte
 	return err
 }
 
-// The function aliasing implements a mutant that keeps the caller's byte slice as the key.
+// aliasing implements a mutant that keeps the caller's byte slice as the key.
 func aliasing(m *Model, _ context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -212,7 +211,7 @@ func apart(m *Model, ctx context.Context, checks []corecounter.Check, results []
 	return nil
 }
 
-// The function leaky implements a mutant that does not write zero values into the caller's results.
+// leaky implements a mutant that does not write zero values into the caller's results.
 func leaky(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 	was := slices.Clone(results)
 	err := m.Take(ctx, checks, results)
@@ -237,8 +236,7 @@ func leavingViolations(m *Model, ctx context.Context, checks []corecounter.Check
 	return err
 }
 
-// The function acceptSome returns a mutant that accepts the invalid calls for which accepts returns
-// true.
+// acceptSome returns a mutant that accepts the invalid calls for which accepts returns true.
 func acceptSome(accepts func(checks []corecounter.Check, results []corecounter.Result) bool) takeFunc {
 	return func(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 		err := m.Take(ctx, checks, results)

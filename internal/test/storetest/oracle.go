@@ -39,8 +39,8 @@ type event struct {
 	age   corecounter.Micros // the age of the lease; 0 if the units were not leased
 }
 
-// The method room returns the number of units that are available at an instant. It is negative if
-// the counter is in debt.
+// oracle.room returns the number of units that are available at an instant. It is negative if the
+// counter is in debt.
 func (o *oracle) room(key string, l *corecounter.Limit, at corecounter.Micros) int64 {
 	events, window := o.history[key], l.Window()
 	switch l.Algorithm() {
@@ -61,8 +61,8 @@ func (o *oracle) room(key string, l *corecounter.Limit, at corecounter.Micros) i
 	}
 }
 
-// The function sumCharged returns the units that were charged from the instant from on and before
-// the instant until.
+// sumCharged returns the units that were charged from the instant from on and before the instant
+// until.
 func sumCharged(events []event, from, until corecounter.Micros) (units int64) {
 	for _, e := range events {
 		if e.at >= from && e.at < until {
@@ -79,9 +79,8 @@ func tokensPerTick(l *corecounter.Limit) (*big.Rat, corecounter.Micros) {
 	return big.NewRat(refill, unit), tick
 }
 
-// The function missingTokens returns the tokens that a bucket lacks at an instant. Ticks are
-// counted from the last charge at which the bucket was full, or lacked less than the tokens of one
-// tick.
+// missingTokens returns the tokens that a bucket lacks at an instant. Ticks are counted from the
+// last charge at which the bucket was full, or lacked less than the tokens of one tick.
 func missingTokens(events []event, l *corecounter.Limit, at corecounter.Micros) *big.Rat {
 	rate, tick := tokensPerTick(l)
 	lacks, since := new(big.Rat), corecounter.Micros(0)
@@ -116,7 +115,7 @@ func missingTokens(events []event, l *corecounter.Limit, at corecounter.Micros) 
 	return lacks
 }
 
-// The function fill returns the time in which an empty bucket becomes full.
+// fill returns the time in which an empty bucket becomes full.
 func fill(l *corecounter.Limit) corecounter.Micros {
 	rate, tick := tokensPerTick(l)
 	ticks := new(big.Rat).Quo(big.NewRat(l.Capacity(), 1), rate)
@@ -131,9 +130,9 @@ func ceil(r *big.Rat) int64 {
 	return q.Int64()
 }
 
-// The method granted computes the decision of a call at an instant, and records the charges. It
-// returns how many units each check of a counter is granted, whether the check is denied, and
-// whether the call is admitted.
+// oracle.granted computes the decision of a call at an instant, and records the charges. It returns
+// how many units each check of a counter is granted, whether the check is denied, and whether the
+// call is admitted.
 func (o *oracle) granted(at corecounter.Micros, checks []corecounter.Check) (granted []int64, refused []bool, admitted bool) {
 	granted, refused = make([]int64, len(checks)), make([]bool, len(checks))
 	admitted = !o.penalized(at, checks)
@@ -187,7 +186,7 @@ func (o *oracle) granted(at corecounter.Micros, checks []corecounter.Check) (gra
 	return granted, refused, admitted
 }
 
-// The method refund refunds units of the charges that the check's receipt names, as far as these
+// oracle.refund refunds units of the charges that the check's receipt names, as far as these
 // charges still count.
 func (o *oracle) refund(key string, c *corecounter.Check, at corecounter.Micros) (granted int64) {
 	from, until, window := c.Receipt, c.Receipt+1, c.Limit.Window()

@@ -18,8 +18,8 @@ func leasedUntil(events []event) (until corecounter.Micros) {
 	return until
 }
 
-// The function tokensIn returns the greatest number of tokens that a bucket can refill in a span,
-// for any position of the ticks.
+// tokensIn returns the greatest number of tokens that a bucket can refill in a span, for any
+// position of the ticks.
 func tokensIn(l *corecounter.Limit, span corecounter.Micros) *big.Rat {
 	rate, tick := tokensPerTick(l)
 	return new(big.Rat).Mul(rate, big.NewRat(ceil(big.NewRat(int64(span), int64(tick))), 1))
@@ -49,5 +49,5 @@ func restorableUnits(events []event, c *corecounter.Check, at corecounter.Micros
 	return max(0, c.Cost-ceil(tokensIn(c.Limit, max(0, meanwhile))))
 }
 
-// The function floor rounds a number down. For example, it rounds -1.5 to -2.
+// floor rounds a number down. For example, it rounds -1.5 to -2.
 func floor(r *big.Rat) int64 { return new(big.Int).Div(r.Num(), r.Denom()).Int64() }

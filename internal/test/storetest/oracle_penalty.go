@@ -8,13 +8,13 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// The type record is the whole history of one client's penalty.
+// record is the whole history of one client's penalty.
 type record struct {
 	violations []corecounter.Violation // each one once, including expired ones, oldest first
 	imposed    []span                  // the spans of all penalties that were imposed
 }
 
-// The type span is a time interval, excluding its end.
+// span is a time interval, excluding its end.
 type span struct{ from, until corecounter.Micros }
 
 // inForce returns how long the current penalty still lasts at an instant.
@@ -27,8 +27,8 @@ func (r *record) inForce(at corecounter.Micros) (wait corecounter.Micros) {
 	return wait
 }
 
-// The method named remembered returns the violations of the last window. If there are more than the
-// maximum, it returns only the newest.
+// record.remembered returns the violations of the last window. If there are more than the maximum,
+// it returns only the newest.
 func (r *record) remembered(p *corecounter.Penalty, at corecounter.Micros) (out []corecounter.Violation) {
 	for _, v := range r.violations {
 		if v.At > at-p.Window && v.At <= at {
@@ -38,8 +38,8 @@ func (r *record) remembered(p *corecounter.Penalty, at corecounter.Micros) (out 
 	return out[max(0, len(out)-corecounter.ViolationsMax):]
 }
 
-// The method punished computes the answer to the check of a penalty, and records the consequences
-// of the call. The argument named results holds the answers to the other checks.
+// oracle.punished computes the answer to the check of a penalty, and records the consequences of
+// the call. The argument named results holds the answers to the other checks.
 func (o *oracle) punished(at corecounter.Micros, checks []corecounter.Check, results []corecounter.Result, i int, admitted, penalized bool) corecounter.Result {
 	c, want := &checks[i], corecounter.Result{At: at}
 	r := o.record(c)
@@ -65,7 +65,7 @@ func (o *oracle) punished(at corecounter.Micros, checks []corecounter.Check, res
 	return want
 }
 
-// The method violate records those denials of a call that are violations for the check at the index
+// record.violate records those denials of a call that are violations for the check at the index
 // guard. The result named longest is the longest wait of these denials, and distinct reports
 // whether one of them was not recorded yet.
 func (r *record) violate(at corecounter.Micros, checks []corecounter.Check, results []corecounter.Result, guard int) (longest corecounter.Micros,
@@ -87,8 +87,8 @@ func (r *record) violate(at corecounter.Micros, checks []corecounter.Check, resu
 	return longest, distinct
 }
 
-// The function sentence returns the length of a penalty. The argument wait is the wait of the
-// denial, and over is the number of violations above the threshold.
+// sentence returns the length of a penalty. The argument wait is the wait of the denial, and over
+// is the number of violations above the threshold.
 func sentence(p *corecounter.Penalty, wait corecounter.Micros, over int64) corecounter.Micros {
 	multiplier, longest := p.Multipliers[len(p.Multipliers)-1], p.Max
 	if over < int64(len(p.Multipliers)) {
@@ -110,7 +110,7 @@ func (o *oracle) record(c *corecounter.Check) *record {
 	return o.records[string(c.Key)]
 }
 
-// The method penalized reports whether a penalty denies the call.
+// oracle.penalized reports whether a penalty denies the call.
 func (o *oracle) penalized(at corecounter.Micros, checks []corecounter.Check) bool {
 	return slices.ContainsFunc(checks, func(c corecounter.Check) bool {
 		return c.Penalty != nil && c.Op == corecounter.OpTake && o.record(&c).inForce(at) > 0

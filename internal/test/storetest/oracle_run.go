@@ -58,9 +58,8 @@ func foretell(e *examiner, seed uint64, steps int) {
 	}
 }
 
-// The method differs returns the name of a number in the answer that does not follow from the
-// history, or "" if there is none. The argument named before is the history of the counter before
-// the call.
+// oracle.differs returns the name of a number in the answer that does not follow from the history,
+// or "" if there is none. The argument named before is the history of the counter before the call.
 func (o *oracle) differs(c *corecounter.Check, r *corecounter.Result, granted int64, refused bool, before []event) string {
 	l, key := c.Limit, string(c.Key)
 	was := &oracle{history: map[string][]event{key: before}, calendars: o.calendars}

@@ -4,15 +4,15 @@ package storetest
 
 import "slices"
 
-// The type promise is a property that every store must have.
+// promise is a property that every store must have.
 type promise struct {
 	name   string
 	broken string // the promise, and what happens if it is broken
 	ask    func(e *examiner)
 }
 
-// The variable promises is the list for [RunPromises]. For each promise, the tests of this package
-// have a store that breaks it.
+// promises is the list for [RunPromises]. For each promise, the tests of this package have a store
+// that breaks it.
 var promises = slices.Concat(counterPromises, datedPromises, leasePromises, refundPromises, storePromises)
 
 // counterPromises concern limits whose windows have a fixed length.

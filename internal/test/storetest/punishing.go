@@ -15,8 +15,8 @@ type warden struct {
 	limit   corecounter.Limit
 }
 
-// The method guard sends a call with two checks: one of the penalty, and one of a limit whose
-// denial is a violation with the given ID.
+// warden.guard sends a call with two checks: one of the penalty, and one of a limit whose denial is
+// a violation with the given ID.
 func (w *warden) guard(violation int64) (penalty, counter corecounter.Result) {
 	w.Helper()
 	key := fmt.Sprint("limit ", violation)
@@ -24,7 +24,7 @@ func (w *warden) guard(violation int64) (penalty, counter corecounter.Result) {
 	return r[0], r[1]
 }
 
-// The method offend exhausts the limit, is denied by it, and returns the answer of the penalty.
+// warden.offend exhausts the limit, is denied by it, and returns the answer of the penalty.
 func (w *warden) offend(violation int64) corecounter.Result {
 	w.Helper()
 	w.take(force(fmt.Sprint("limit ", violation), w.limit, 1))
@@ -35,7 +35,7 @@ func (w *warden) offend(violation int64) corecounter.Result {
 	return penalty
 }
 
-// The method imposed fails the test unless the answer r reports a penalty with the given wait and
+// warden.imposed fails the test unless the answer r reports a penalty with the given wait and
 // number of violations. A wait of 0 means that no penalty is in force.
 func (w *warden) imposed(r corecounter.Result, wait corecounter.Micros, violations int64) {
 	w.Helper()
@@ -44,7 +44,7 @@ func (w *warden) imposed(r corecounter.Result, wait corecounter.Micros, violatio
 	}
 }
 
-// The method current returns the answer to a look at the penalty.
+// warden.current returns the answer to a look at the penalty.
 func (w *warden) current() corecounter.Result {
 	w.Helper()
 	return w.takeOne(penaltyCheck(corecounter.OpLook, "p", &w.penalty))

@@ -39,8 +39,7 @@ type pair struct {
 	fresh map[string]bool
 }
 
-// The type storedState is the check that wrote a counter or penalty, with its calendar at that
-// time.
+// storedState is the check that wrote a counter or penalty, with its calendar at that time.
 type storedState struct {
 	check    corecounter.Check
 	calendar *calendar
@@ -95,7 +94,7 @@ func sameError(a, b error) bool {
 	return (a == nil) == (b == nil)
 }
 
-// The method forget drops a state from the model if the store has dropped it and was free to do so.
+// pair.forget drops a state from the model if the store has dropped it and was free to do so.
 func (p *pair) forget(checks []corecounter.Check) {
 	for key, all := range p.written {
 		for i := range all {
@@ -133,8 +132,8 @@ func (w *storedState) isFresh(p *pair) bool {
 	return isZero(keptSlot(w.check, p.modelHolds(&w.check), p.now))
 }
 
-// The method named over reports whether the period of a calendar counter has ended. That period may
-// be later than the periods in the check, if a clock was ahead when the counter was written.
+// storedState.over reports whether the period of a calendar counter has ended. That period may be
+// later than the periods in the check, if a clock was ahead when the counter was written.
 func (w *storedState) over(p *pair) bool {
 	if w.calendar == nil {
 		return false
@@ -149,7 +148,7 @@ func (p *pair) modelHolds(c *corecounter.Check) corecounter.Slot {
 	return model.holds(p, c)
 }
 
-// The method slots returns the states that the model has for the checks.
+// pair.slots returns the states that the model has for the checks.
 func (p *pair) slots(checks []corecounter.Check) []corecounter.Slot {
 	slots := make([]corecounter.Slot, len(checks))
 	for i := range checks {
@@ -158,8 +157,8 @@ func (p *pair) slots(checks []corecounter.Check) []corecounter.Slot {
 	return slots
 }
 
-// The method hold fails the test if the model and the store have different states for the check
-// with the index i.
+// pair.hold fails the test if the model and the store have different states for the check with the
+// index i.
 func (p *pair) hold(step int, checks []corecounter.Check, i int, before *corecounter.Slot) {
 	c := &checks[i]
 	after := p.modelHolds(c)
@@ -178,8 +177,8 @@ func (p *pair) hold(step int, checks []corecounter.Check, i int, before *corecou
 	}
 }
 
-// The function sameAnswer reports whether two answers are equal, except that computed spans may
-// differ by waitSlack.
+// sameAnswer reports whether two answers are equal, except that computed spans may differ by
+// waitSlack.
 func sameAnswer(a, b *corecounter.Result) bool {
 	x, y := *a, *b
 	for _, spans := range [][2]*corecounter.Micros{{&x.Wait, &y.Wait}, {&x.Reset, &y.Reset}, {&x.Next, &y.Next}} {

@@ -12,7 +12,7 @@ var refundPromises = []promise{
 		"refunds restore the same tokens.", askRefunds},
 }
 
-// The function asRefundable returns the check, changed so that its charge can be refunded.
+// asRefundable returns the check, changed so that its charge can be refunded.
 func asRefundable(c corecounter.Check) corecounter.Check {
 	c.Refundable = true
 	return c

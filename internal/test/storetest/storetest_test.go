@@ -15,8 +15,8 @@ func openModel(testing.TB) Subject { return (&Model{}).Subject() }
 
 func TestModelPassesTheExam(t *testing.T) { Run(t, openModel) }
 
-// The type forgetfulStore is a store that drops every counter as soon as the counter equals a new
-// one, which stores are free to do.
+// forgetfulStore is a store that drops every counter as soon as the counter equals a new one, which
+// stores are free to do.
 type forgetfulStore struct {
 	Model
 	written map[string]corecounter.Check // the check with which each counter was last stored
@@ -86,7 +86,7 @@ func TestTrafficIsVaried(t *testing.T) {
 	t.Log(seen)
 }
 
-// The function observe counts the outcomes of a check.
+// observe counts the outcomes of a check.
 func observe(seen map[string]int, c *corecounter.Check, r *corecounter.Result, several bool) {
 	count := func(what string, when bool) {
 		if when {

@@ -52,7 +52,7 @@ type storyReader struct {
 	caller   corecounter.Micros // how far the caller's clock is ahead of the store's clock
 }
 
-// The type line is a line of a vector file, without comments.
+// line is a line of a vector file, without comments.
 type line struct {
 	number int
 	text   string
@@ -61,8 +61,8 @@ type line struct {
 // repeatMax is the largest number of times that a block of lines may be repeated.
 const repeatMax = 10_000
 
-// The function unrollLines returns the lines of a file without comments. It repeats the lines
-// between the words repeat and end.
+// unrollLines returns the lines of a file without comments. It repeats the lines between the words
+// repeat and end.
 func unrollLines(text string) (out []line, err error) {
 	var block []line
 	times := 0
@@ -146,8 +146,8 @@ func (p *storyReader) begin(name string) {
 	p.now = time.UnixMicro(int64(start)).UTC()
 }
 
-// The method named at reads an instant: [YYYY-MM-DD] HH:MM:SS[.ffffff], or the sign + or - followed
-// by a span.
+// storyReader.at reads an instant: [YYYY-MM-DD] HH:MM:SS[.ffffff], or the sign + or - followed by a
+// span.
 func (p *storyReader) at(text string) error {
 	if text == "" {
 		return fmt.Errorf("at what time?")
@@ -168,7 +168,7 @@ func (p *storyReader) at(text string) error {
 	return nil
 }
 
-// The method step reads CHECK [+ CHECK...] -> ANSWER [+ ANSWER...].
+// storyReader.step reads CHECK [+ CHECK...] -> ANSWER [+ ANSWER...].
 func (p *storyReader) step(n int, line string) error {
 	questions, answers, found := strings.Cut(line, "->")
 	if !found {

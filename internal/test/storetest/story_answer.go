@@ -11,7 +11,7 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// The method answer reads (granted N | refused | passes) [remaining N] [violations N] [wait SPAN]
+// storyReader.answer reads (granted N | refused | passes) [remaining N] [violations N] [wait SPAN]
 // [reset SPAN] [next SPAN] [leased SPAN] [as NAME].
 func (p *storyReader) answer(words []string) (want []Expectation, name string, err error) {
 	for len(words) > 0 {

@@ -11,7 +11,7 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// The type storyObject is a counter or penalty that a story names.
+// storyObject is a counter or penalty that a story names.
 type storyObject struct {
 	limit    corecounter.Limit
 	calendar *calendar            // the calendar of a calendar limit; otherwise nil
@@ -19,7 +19,7 @@ type storyObject struct {
 	number   int64                // the position in the story, which is also the ID of the object's violations
 }
 
-// The method name stores an object under its name. An object that replaces another one of the same
+// storyReader.name stores an object under its name. An object that replaces another one of the same
 // name gets the number of that one.
 func (p *storyReader) name(name string, t storyObject) {
 	if was, known := p.things[name]; known {
@@ -30,7 +30,7 @@ func (p *storyReader) name(name string, t storyObject) {
 	p.things[name] = t
 }
 
-// The method limit reads NAME LIMIT.
+// storyReader.limit reads NAME LIMIT.
 func (p *storyReader) limit(text string) error {
 	name, text, _ := strings.Cut(text, " ")
 	l, err := corecounter.ParseLimit(strings.TrimSpace(text))
@@ -42,7 +42,7 @@ func (p *storyReader) limit(text string) error {
 	return err
 }
 
-// The method penalty reads NAME WINDOW from THRESHOLD times MULTIPLIER... [max SPAN].
+// storyReader.penalty reads NAME WINDOW from THRESHOLD times MULTIPLIER... [max SPAN].
 func (p *storyReader) penalty(text string) error {
 	words := strings.Fields(text)
 	if len(words) < 6 || words[2] != "from" || words[4] != "times" {
@@ -76,7 +76,7 @@ func (p *storyReader) penalty(text string) error {
 	return nil
 }
 
-// The method questions reads CHECK [+ CHECK...] into the step.
+// storyReader.questions reads CHECK [+ CHECK...] into the step.
 func (p *storyReader) questions(s *Step, text string) error {
 	guards := map[int]string{}
 	for i, question := range strings.Split(text, " + ") {
@@ -102,15 +102,15 @@ func (p *storyReader) questions(s *Step, text string) error {
 	return nil
 }
 
-// The variable operations holds the operations by the words of stories. The field numbers is how
-// many numbers follow the name of a limit.
+// operations holds the operations by the words of stories. The field numbers is how many numbers
+// follow the name of a limit.
 var operations = map[string]struct {
 	op      corecounter.Op
 	numbers int
 }{"take": {corecounter.OpTake, 1}, "shadow": {corecounter.OpTake, 1}, "look": {corecounter.OpLook, 1}, "upto": {corecounter.OpUpTo, 4},
 	"back": {corecounter.OpRefund, 1}, "force": {corecounter.OpForce, 1}, "reset": {corecounter.OpReset, 0}}
 
-// The method check reads OPERATION NAME NUMBER... [RECEIPT] [age SPAN] [refundable] [for PENALTY].
+// storyReader.check reads OPERATION NAME NUMBER... [RECEIPT] [age SPAN] [refundable] [for PENALTY].
 // No numbers follow the name of a penalty.
 func (p *storyReader) check(words []string) (c corecounter.Check, receipt, guard string, err error) {
 	if len(words) < 2 {
@@ -157,7 +157,7 @@ func (p *storyReader) check(words []string) (c corecounter.Check, receipt, guard
 	return c, receipt, guard, nil
 }
 
-// The function cutAge removes the words "age SPAN" from the end of a check.
+// cutAge removes the words "age SPAN" from the end of a check.
 func cutAge(words []string) (rest []string, age corecounter.Micros, err error) {
 	last := len(words) - 2
 	if last < 2 || words[last] != "age" {
@@ -167,7 +167,7 @@ func cutAge(words []string) (rest []string, age corecounter.Micros, err error) {
 	return words[:last], age, err
 }
 
-// The method ask returns the check of an object with the given operation and numbers.
+// storyReader.ask returns the check of an object with the given operation and numbers.
 func (p *storyReader) ask(op corecounter.Op, name string, t *storyObject, numbers []int64, shadow bool) corecounter.Check {
 	if t.penalty != nil {
 		return penaltyCheck(op, name, t.penalty)

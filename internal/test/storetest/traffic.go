@@ -10,8 +10,8 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// The type traffic generates the calls of greedy clients. These make use of the remaining units and
-// the ends of windows that answers report. The clock is unreliable, and policies change.
+// traffic generates the calls of greedy clients. These make use of the remaining units and the ends
+// of windows that answers report. The clock is unreliable, and policies change.
 type traffic struct {
 	rng       *rand.Rand
 	now       corecounter.Micros
@@ -51,7 +51,7 @@ const (
 	trafficSpan     = 60 * 365 * corecounter.Day
 )
 
-// The variable windows holds lengths of windows. The traffic also uses random lengths.
+// windows holds lengths of windows. The traffic also uses random lengths.
 var windows = []corecounter.Micros{corecounter.WindowMin, 7 * corecounter.Millisecond, 100 * corecounter.Millisecond, corecounter.Second,
 	999_983, 7 * corecounter.Second, corecounter.Minute, corecounter.Hour, corecounter.Day, corecounter.WindowMax}
 
@@ -59,7 +59,7 @@ func newTraffic(seed uint64) *traffic {
 	return &traffic{rng: rand.New(rand.NewPCG(seed, 0)), now: start}
 }
 
-// The method named next moves the clock and returns the checks of the next call.
+// traffic.next moves the clock and returns the checks of the next call.
 func (tr *traffic) next() []corecounter.Check {
 	if tr.calls%trafficLife == 0 {
 		tr.renew()
@@ -81,7 +81,7 @@ func (tr *traffic) next() []corecounter.Check {
 	return tr.addPenalties(checks)
 }
 
-// The method find returns the counter or penalty with a key.
+// traffic.find returns the counter or penalty with a key.
 func (tr *traffic) find(key []byte) *counter {
 	for _, all := range [][]*counter{tr.counters, tr.penalties} {
 		if i := slices.IndexFunc(all, func(c *counter) bool { return c.key == string(key) }); i >= 0 {
@@ -91,7 +91,7 @@ func (tr *traffic) find(key []byte) *counter {
 	return nil
 }
 
-// The method heard updates the traffic from the answers.
+// traffic.heard updates the traffic from the answers.
 func (tr *traffic) heard(checks []corecounter.Check, results []corecounter.Result) {
 	for i := range checks {
 		c, r := tr.find(checks[i].Key), &results[i]
@@ -108,8 +108,8 @@ func (tr *traffic) heard(checks []corecounter.Check, results []corecounter.Resul
 
 func (tr *traffic) chance(percent int) bool { return tr.rng.IntN(100) < percent }
 
-// The method upTo returns a number from 0 to most. Small and large orders of magnitude are about
-// equally likely.
+// upTo returns a number from 0 to most. Small and large orders of magnitude are about equally
+// likely.
 func (tr *traffic) upTo(most int64) int64 {
 	if most <= 0 {
 		return 0
@@ -121,7 +121,7 @@ func (tr *traffic) upTo(most int64) int64 {
 	return tr.rng.Int64N(min(bound, most) + 1)
 }
 
-// The method renew replaces all counters.
+// traffic.renew replaces all counters.
 func (tr *traffic) renew() {
 	if tr.now > start+trafficSpan || tr.now < start-trafficSpan/10 {
 		tr.now = start
@@ -141,7 +141,7 @@ func (tr *traffic) renew() {
 	tr.renewPenalties()
 }
 
-// The method limit returns a limit with a random count and a random burst. Both are valid for the
+// traffic.limit returns a limit with a random count and a random burst. Both are valid for the
 // window.
 func (tr *traffic) limit(a corecounter.Algorithm, window corecounter.Micros) corecounter.Limit {
 	countMax := corecounter.CountMax
@@ -163,8 +163,8 @@ func (tr *traffic) limit(a corecounter.Algorithm, window corecounter.Micros) cor
 	}
 }
 
-// The method editedLimit returns a limit as it is after an edit of the policy. Its window and its
-// algorithm stay the same, because they are part of the key.
+// editedLimit returns a limit as it is after an edit of the policy. Its window and its algorithm
+// stay the same, because they are part of the key.
 func (tr *traffic) editedLimit(l *corecounter.Limit) corecounter.Limit {
 	if tr.chance(50) {
 		return tr.limit(l.Algorithm(), l.Window())
@@ -176,7 +176,7 @@ func (tr *traffic) editedLimit(l *corecounter.Limit) corecounter.Limit {
 	return nearly
 }
 
-// The method move moves the clock. It mostly moves the clock a little, often to a boundary or just
+// traffic.move moves the clock. It mostly moves the clock a little, often to a boundary or just
 // before or after one, and sometimes far or back.
 func (tr *traffic) move() {
 	c := tr.counters[tr.rng.IntN(len(tr.counters))]
@@ -211,8 +211,8 @@ func (tr *traffic) move() {
 	}
 }
 
-// The method forward moves the clock to an instant, unless the instant has passed, or is so far
-// ahead that all counters would expire.
+// traffic.forward moves the clock to an instant, unless the instant has passed, or is so far ahead
+// that all counters would expire.
 func (tr *traffic) forward(to corecounter.Micros) {
 	if to > tr.now && to < tr.now+2*corecounter.WindowMax {
 		tr.now = to
@@ -255,7 +255,7 @@ func (tr *traffic) check(c *counter, n int) corecounter.Check {
 	return k
 }
 
-// The method age returns how long units of a limit are leased. It often returns 0, which means that
+// traffic.age returns how long units of a limit are leased. It often returns 0, which means that
 // they are not leased.
 func (tr *traffic) age(l *corecounter.Limit) corecounter.Micros {
 	if l.Algorithm() == corecounter.SlidingLog || tr.chance(40) {
@@ -264,8 +264,8 @@ func (tr *traffic) age(l *corecounter.Limit) corecounter.Micros {
 	return 1 + corecounter.Micros(tr.rng.Int64N(max(1, int64(l.Window())>>tr.rng.IntN(20))))
 }
 
-// The method named part returns a number of units to refund of a charge. Usually these are removed
-// from the charge. A client that is not honest sometimes refunds more than it was charged.
+// traffic.part returns a number of units to refund of a charge. Usually these are removed from the
+// charge. A client that is not honest sometimes refunds more than it was charged.
 func (tr *traffic) part(c *charge) int64 {
 	units := min(corecounter.CountMax+1, tr.rng.Int64N(c.units+1))
 	if tr.honest || tr.chance(80) {
@@ -275,7 +275,7 @@ func (tr *traffic) part(c *charge) int64 {
 	return min(corecounter.CountMax+1, c.units+tr.upTo(3))
 }
 
-// The method cost returns a cost such as a greedy client chooses. If the call has other checks, the
+// traffic.cost returns a cost such as a greedy client chooses. If the call has other checks, the
 // cost is often modest.
 func (tr *traffic) cost(c *counter, n int) int64 {
 	most := min(c.limit.Capacity(), corecounter.CountMax) + 1

@@ -17,8 +17,8 @@ const (
 	violationsKnown  = 12 // number of violation IDs; with so many, two counters rarely share one
 )
 
-// The variable zones holds time zones for calendar windows. Some have summer time, in one case with
-// a change of half an hour or at midnight, and some are far east or far west.
+// zones holds time zones for calendar windows. Some have summer time, in one case with a change of
+// half an hour or at midnight, and some are far east or far west.
 var zones = []string{"UTC", "Europe/Berlin", "America/New_York", "Africa/Cairo", "Australia/Lord_Howe", "Asia/Kathmandu",
 	"Pacific/Kiritimati", "America/Santiago"}
 
@@ -33,7 +33,7 @@ func (tr *traffic) calendarCounter(i int) *counter {
 	return &counter{key: fmt.Sprintf("%d:%d:%s:fw", tr.calls, i, unit), limit: l, calendar: c, remaining: l.Capacity()}
 }
 
-// The method penalty returns a random penalty, usually one that is soon imposed.
+// traffic.penalty returns a random penalty, usually one that is soon imposed.
 func (tr *traffic) penalty() *corecounter.Penalty {
 	p := &corecounter.Penalty{Window: max(tr.window(), tr.window()), Threshold: 1 + tr.rng.Int64N(4)}
 	if tr.chance(10) {
@@ -51,7 +51,7 @@ func (tr *traffic) penalty() *corecounter.Penalty {
 	return p
 }
 
-// The method window returns one of the lengths in windows, or a random length.
+// traffic.window returns one of the lengths in windows, or a random length.
 func (tr *traffic) window() corecounter.Micros {
 	if tr.chance(30) {
 		return corecounter.Millisecond * corecounter.Micros(1+tr.upTo(int64(corecounter.WindowMax/corecounter.Millisecond)-1))
@@ -73,7 +73,7 @@ func (tr *traffic) renewPenalties() {
 	}
 }
 
-// The method edit changes the limit of a counter, or a penalty, as an edit of the policy does.
+// traffic.edit changes the limit of a counter, or a penalty, as an edit of the policy does.
 func (tr *traffic) edit(c *counter) {
 	switch {
 	case c.penalty != nil:
@@ -87,8 +87,8 @@ func (tr *traffic) edit(c *counter) {
 	}
 }
 
-// The method addPenalties inserts checks of penalties into a call, and makes the denials of other
-// checks violations of these penalties.
+// addPenalties inserts checks of penalties into a call, and makes the denials of other checks
+// violations of these penalties.
 func (tr *traffic) addPenalties(checks []corecounter.Check) []corecounter.Check {
 	if tr.chance(50) {
 		return checks
@@ -130,8 +130,8 @@ func (tr *traffic) addPenalties(checks []corecounter.Check) []corecounter.Check 
 	return checks
 }
 
-// The method dated adds the calendar boundaries that the caller's clock determines. This clock can
-// be behind by a period or two, and is sometimes so wrong that the call is stale.
+// traffic.dated adds the calendar boundaries that the caller's clock determines. This clock can be
+// behind by a period or two, and is sometimes so wrong that the call is stale.
 func (tr *traffic) dated(c *counter, k corecounter.Check) corecounter.Check {
 	if c.calendar == nil {
 		return k
@@ -154,8 +154,7 @@ func (tr *traffic) dated(c *counter, k corecounter.Check) corecounter.Check {
 	return c.calendar.dated(k, max(corecounter.Day, at))
 }
 
-// The method edge returns an instant near which something begins or ends for a counter or a
-// penalty.
+// traffic.edge returns an instant near which something begins or ends for a counter or a penalty.
 func (tr *traffic) edge(c *counter) corecounter.Micros {
 	switch {
 	case c.calendar != nil:

@@ -36,7 +36,7 @@ func RunVectors(t *testing.T, open func(t testing.TB) Subject) {
 	}
 }
 
-// The method run runs the story, and fails the test at the first answer that is not as expected.
+// Story.run runs the story, and fails the test at the first answer that is not as expected.
 func (s *Story) run(e *examiner, file string) {
 	receipts := map[string]corecounter.Micros{"none": 0}
 	for i := range s.Steps {

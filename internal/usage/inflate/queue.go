@@ -56,15 +56,15 @@ func (q *Queue) Add(source uint32, work func()) bool {
 	return true
 }
 
-// The method work does the waiting work until there is none.
+// Queue.work does the waiting work until there is none.
 func (q *Queue) work() {
 	for work := q.next(); work != nil; work = q.next() {
 		work()
 	}
 }
 
-// The method next removes and returns the work whose turn it is. If no work waits, next returns nil
-// and the goroutine must end.
+// Queue.next removes and returns the work whose turn it is. If no work waits, next returns nil and
+// the goroutine must end.
 func (q *Queue) next() (work func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
