@@ -98,6 +98,7 @@ type process struct {
 	Options
 	pool       *pgxpool.Pool
 	ledger     *ledger.Ledger
+	keeper     *retain.Keeper
 	publishers []*publish.Publisher // in the order of the regions
 	rollouts   []*rollout.Rollout   // in the same order
 	prepared   atomic.Bool
@@ -116,6 +117,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	defer p.pool.Close()
 	p.ledger = &ledger.Ledger{Pool: p.pool}
+	p.keeper = &retain.Keeper{Pool: p.pool, Keep: o.Keep, Logger: o.Logger, Archive: o.Archive != nil}
 	var counters []api.Region
 	for _, region := range o.Regions {
 		counters = append(counters, api.Region{Name: region.Name, Counters: region.Redis, Published: func(ctx context.Context, policy string) ([]byte, error) {
@@ -131,7 +133,7 @@ func Run(ctx context.Context, o Options) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	failed := make(chan error, 2)
-	ingester := &ingest.Ingester{Pool: p.pool}
+	ingester := &ingest.Ingester{Pool: p.pool, Grow: p.keeper.Grow}
 	running.Go(func() {
 		if err := p.prepare(ctx); err != nil {
 			failed <- err
@@ -141,8 +143,7 @@ func Run(ctx context.Context, o Options) error {
 			running.Go(func() { p.publishers[i].Run(ctx) })
 			running.Go(func() { p.rollouts[i].Run(ctx) })
 		}
-		keeper := &retain.Keeper{Pool: p.pool, Keep: o.Keep, Logger: o.Logger, Archive: o.Archive != nil}
-		running.Go(func() { keeper.Run(ctx) })
+		running.Go(func() { p.keeper.Run(ctx) })
 		running.Go(func() {
 			ingester.Run(ctx, func(err error) { o.Logger.Warn("minutes of clients are added up later", "error", err) })
 		})
@@ -208,13 +209,16 @@ func serve(server *http.Server, listener net.Listener) error {
 	return server.Serve(listener)
 }
 
-// prepare brings the schema to the version of this program, and makes the first token. While the
-// database does not answer, the method tries again. An error that a further attempt could not
-// remove is returned at once.
+// prepare brings the schema to the version of this program, creates missing partitions, and makes
+// the first token. While the database does not answer, the method tries again. An error that a
+// further attempt could not remove is returned at once.
 func (p *process) prepare(ctx context.Context) error {
 	said := ""
 	for {
 		err := database.Migrate(ctx, p.pool)
+		if err == nil {
+			err = p.keeper.Grow(ctx, time.Now())
+		}
 		if err == nil {
 			err = p.firstToken(ctx)
 		}

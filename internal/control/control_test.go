@@ -19,6 +19,7 @@ import (
 
 	"github.com/penstock/penstock/internal/control/api"
 	"github.com/penstock/penstock/internal/control/database"
+	"github.com/penstock/penstock/internal/control/retain"
 	"github.com/penstock/penstock/internal/store/redisstore"
 	"github.com/penstock/penstock/internal/test/eventually"
 	"github.com/penstock/penstock/internal/test/pgtest"
@@ -119,6 +120,49 @@ func TestProcessesStartWithoutTheirServers(t *testing.T) {
 		if err := <-r.ended; err != nil {
 			t.Errorf("the process ends with %v", err)
 		}
+	}
+}
+
+// TestReadyOnlyWithPartitions starts a process on an empty database while another process holds the
+// lock of the partitions. /readyz must answer 503 until the partitions exist: a batch that arrives
+// before that is rejected.
+func TestReadyOnlyWithPartitions(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Database(t)
+	c, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close(context.Background())
+	lock, err := c.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := retain.Lock(t.Context(), lock); err != nil {
+		t.Fatal(err)
+	}
+	r := run(t, url, redistest.Start(t).URL())
+	count := func(query string) (n int) {
+		t.Helper()
+		if err := lock.QueryRow(t.Context(), query).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	eventually.Until(t, patience, "the process waits for the lock of the partitions", func() bool {
+		return count("SELECT count(*) FROM pg_locks a JOIN pg_locks b USING (database, classid, objid) WHERE a.locktype = 'advisory' "+
+			"AND a.pid = pg_backend_pid() AND NOT b.granted") > 0
+	})
+	if status, ready := r.status("/readyz"); status != http.StatusServiceUnavailable {
+		t.Errorf("without partitions: %d %+v", status, ready)
+	}
+	if err := lock.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually.Until(t, patience, "the process is ready", func() bool { status, _ := r.status("/readyz"); return status == http.StatusOK })
+	var partitions int
+	if err := c.QueryRow(t.Context(), "SELECT count(*) FROM pg_inherits WHERE inhparent = 'penstock.rate_limit_events'::regclass").Scan(&partitions); err != nil || partitions == 0 {
+		t.Errorf("%d partitions, %v", partitions, err)
 	}
 }
 

@@ -26,6 +26,9 @@ const (
 type Ingester struct {
 	Pool *pgxpool.Pool
 	Now  func() time.Time // nil means time.Now
+	// Grow creates the partitions around an instant. Take calls it if a line has no partition. If
+	// Grow is nil, such a batch fails.
+	Grow func(context.Context, time.Time) error
 	// Names bounds the clients without a record that get rows; the zero value stands for a default.
 	Names NamesMax
 
@@ -43,7 +46,8 @@ type Batch struct {
 }
 
 // tries bounds the attempts to write a batch that fails because of another transaction: by a
-// deadlock, or because an API key was removed meanwhile.
+// deadlock, or because an API key was removed meanwhile. It also counts the attempt that fails
+// because a partition is missing.
 const tries = 5
 
 // Take writes a batch. The result repeated is true if the batch is in the tables already.
@@ -73,11 +77,27 @@ func (i *Ingester) Take(ctx context.Context, b *Batch) (repeated bool, err error
 			break
 		}
 		free()
-		if code := (*pgconn.PgError)(nil); !errors.As(err, &code) || code.Code != "40P01" && code.Code != "40001" && code.Code != "23503" {
+		if !i.mayTryAgain(ctx, err, at) {
 			break
 		}
 	}
 	return repeated, err
+}
+
+// mayTryAgain reports whether another attempt may succeed after an error. If a partition was
+// missing, mayTryAgain creates it first.
+func (i *Ingester) mayTryAgain(ctx context.Context, err error, at time.Time) bool {
+	failure, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok {
+		return false
+	}
+	switch failure.Code {
+	case "40P01", "40001", "23503":
+		return true
+	case "23514": // a line has no partition if no constraint is named
+		return failure.ConstraintName == "" && i.Grow != nil && i.Grow(ctx, at) == nil
+	}
+	return false
 }
 
 // redate replaces times that are beyond the bounds by the bounds, and returns the number of

@@ -169,6 +169,41 @@ func TestTimesBeyondTheBoundsAreMoved(t *testing.T) {
 	}
 }
 
+// TestMissingPartitionsAreCreated sends batches to a database without partitions, and again half a
+// year later. Each batch must be taken by the first call.
+func TestMissingPartitionsAreCreated(t *testing.T) {
+	t.Parallel()
+	pool, err := database.Open(t.Context(), migrated(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	keeper := retain.Keeper{Pool: pool, Logger: slog.New(slog.DiscardHandler)}
+	now := time.Now()
+	i := &Ingester{Pool: pool, Grow: keeper.Grow, Now: func() time.Time { return now }}
+	for n := range int64(2) {
+		var feeds sync.WaitGroup
+		for f := range 4 {
+			feeds.Go(func() {
+				lines := []feed.Line{{Time: now, Kind: "usage", Units: 1}, {Time: now.Add(-AgeMax), Kind: "denied", Count: 1}}
+				if _, err := i.Take(t.Context(), &Batch{Feed: feedName(f), Number: n + 1, Lines: lines}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		feeds.Wait()
+		now = now.AddDate(0, 6, 0)
+	}
+	if units, events := number(t, pool, "SELECT sum(units) FROM client_usage"), number(t, pool, "SELECT sum(events) FROM rate_limit_events"); units != 8 || events != 8 {
+		t.Errorf("%d units and %d events, want 8 of each", units, events)
+	}
+	i.Grow = func(context.Context, time.Time) error { return errors.New("away") }
+	now = now.AddDate(0, 6, 0)
+	if _, err := i.Take(t.Context(), &Batch{Feed: feedName(1), Number: 9, Lines: []feed.Line{{Time: now, Kind: "usage", Units: 1}}}); err == nil {
+		t.Error("a batch without a partition is taken")
+	}
+}
+
 // TestHostileBatchesAreUnreadable tests that a batch that no node would send is rejected with the
 // place of the error.
 func TestHostileBatchesAreUnreadable(t *testing.T) {

@@ -8,8 +8,9 @@
 // Each table has a partition for every month, from the month before the oldest batch that is
 // accepted to [Ahead] months ahead. One process at a time changes partitions. A partition is
 // dropped when all of its rows are older than the retention time of its table. There is no default
-// partition: a row without a partition is rejected, and its batch stays with the node. As soon as
-// an archive is used, package archive drops the partitions that it has copied.
+// partition: a row without a partition is rejected, and package ingest calls [Keeper.Grow] and
+// writes its batch again. As soon as an archive is used, package archive drops the partitions that
+// it has copied.
 //
 // # When not to use it
 //
@@ -117,10 +118,10 @@ func (k *Keeper) Round(ctx context.Context, now time.Time) error {
 		if err := tx.QueryRow(ctx, "SELECT wanted FROM archiving").Scan(&archiving); err != nil {
 			return err
 		}
+		if err := k.createMissing(ctx, tx, now); err != nil {
+			return err
+		}
 		for _, t := range keep.tables() {
-			if err := t.grow(ctx, tx, now); err != nil {
-				return fmt.Errorf("the partitions of %s: %w", t.name, err)
-			}
 			if (archiving || k.Archive) && t.archived {
 				continue // package archive drops them
 			}
@@ -156,30 +157,68 @@ func month(now time.Time, n int) time.Time {
 // underscore.
 const MonthForm = "2006_01"
 
-// grow creates the partitions of the months around now, but not of those that are only in the
-// archive: an empty partition would be archived in their place.
-func (t *table) grow(ctx context.Context, tx pgx.Tx, now time.Time) error {
-	for n := -behind; n <= Ahead; n++ {
-		from, to := month(now, n), month(now, n+1)
-		if to.Before(now.Add(-t.keep)) {
-			continue
-		}
-		// The names are constants and digits.
-		partition := t.name + "_" + from.Format(MonthForm)
-		var present bool
-		if err := tx.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL OR EXISTS (SELECT FROM archives WHERE partition = $2 AND state = 'dropped')",
-			"penstock."+partition, partition).Scan(&present); err != nil {
+// partition is a partition that is to be created.
+type partition struct {
+	name, table string
+	from, to    time.Time
+}
+
+// Grow creates the missing partitions. If none is missing, Grow does not wait for a process that
+// changes partitions.
+func (k *Keeper) Grow(ctx context.Context, now time.Time) error {
+	missing, err := k.missing(ctx, k.Pool, now)
+	if err != nil || len(missing) == 0 {
+		return err
+	}
+	return pgx.BeginFunc(ctx, k.Pool, func(tx pgx.Tx) error {
+		if err := Lock(ctx, tx); err != nil {
 			return err
 		}
-		if present {
-			continue
-		}
-		if _, err := tx.Exec(ctx, fmt.Sprintf("CREATE TABLE %s PARTITION OF %s FOR VALUES FROM ('%s') TO ('%s')", partition, t.name,
-			from.Format(time.DateOnly), to.Format(time.DateOnly))); err != nil {
-			return err
+		return k.createMissing(ctx, tx, now)
+	})
+}
+
+// createMissing creates the missing partitions in a transaction that holds the lock.
+func (k *Keeper) createMissing(ctx context.Context, tx pgx.Tx, now time.Time) error {
+	missing, err := k.missing(ctx, tx, now)
+	if err != nil {
+		return err
+	}
+	for _, p := range missing {
+		if _, err := tx.Exec(ctx, fmt.Sprintf("CREATE TABLE %s PARTITION OF %s FOR VALUES FROM ('%s') TO ('%s')", p.name, p.table,
+			p.from.Format(time.DateOnly), p.to.Format(time.DateOnly))); err != nil {
+			return fmt.Errorf("the partitions of %s: %w", p.table, err)
 		}
 	}
 	return nil
+}
+
+// missing returns the missing partitions of the months around now, but not those that are only in
+// the archive: an empty partition would be archived in their place.
+func (k *Keeper) missing(ctx context.Context, q querier, now time.Time) (missing []partition, err error) {
+	var names []string // constants and digits
+	var all []partition
+	for _, t := range k.Keep.OrDefault().tables() {
+		for n := -behind; n <= Ahead; n++ {
+			from, to := month(now, n), month(now, n+1)
+			if !to.Before(now.Add(-t.keep)) {
+				name := t.name + "_" + from.Format(MonthForm)
+				names, all = append(names, name), append(all, partition{name, t.name, from, to})
+			}
+		}
+	}
+	rows, err := q.Query(ctx, "SELECT name FROM unnest($1::text[]) name WHERE to_regclass('penstock.' || name) IS NULL "+
+		"AND NOT EXISTS (SELECT FROM archives WHERE partition = name AND state = 'dropped')", names)
+	if err != nil {
+		return nil, err
+	}
+	absent, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	for _, p := range all {
+		if slices.Contains(absent, p.name) {
+			missing = append(missing, p)
+		}
+	}
+	return missing, err
 }
 
 // querier is a pool or a transaction.

@@ -73,6 +73,49 @@ func TestPartitionsComeAndGo(t *testing.T) {
 	}
 }
 
+// TestGrowCreatesOnlyWhatIsMissing tests that Grow creates the partitions of a new database, and
+// those of later months, and that it waits for no other process if none is missing.
+func TestGrowCreatesOnlyWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	pool := open(t)
+	k := &Keeper{Pool: pool, Logger: slog.New(slog.DiscardHandler)}
+	now := time.Date(2026, 12, 31, 23, 59, 0, 0, time.UTC)
+	grow := func(now time.Time, want int) {
+		t.Helper()
+		if err := k.Grow(t.Context(), now); err != nil {
+			t.Fatal(err)
+		}
+		if partitions, err := Partitions(t.Context(), pool, "rate_limit_events"); err != nil || len(partitions) != want {
+			t.Errorf("the partitions are %v, %v; want %d", partitions, err, want)
+		}
+	}
+	var grows sync.WaitGroup
+	for range 4 {
+		grows.Go(func() {
+			if err := k.Grow(t.Context(), now); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	grows.Wait()
+	other, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Lock(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	grow(now, behind+1+Ahead)
+	if err := other.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	grow(now.Add(time.Minute), behind+1+Ahead+1)
+	if _, err := pool.Exec(t.Context(), "DROP TABLE rate_limit_events_2027_01"); err != nil {
+		t.Fatal(err)
+	}
+	grow(now.Add(time.Minute), behind+1+Ahead+1)
+}
+
 // TestHoursOutliveShortUsage tests that sums of hours are kept for their time if usage and sums of
 // days are kept shorter, although both sums are in one table.
 func TestHoursOutliveShortUsage(t *testing.T) {
