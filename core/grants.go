@@ -135,8 +135,8 @@ func isRaisedFrom(raised, limits []ruleLimit, units *[counter.ChecksMax]int64) b
 
 func raiseCount(l *counter.Limit, units int64) int64 { return min(l.Count()+units, counter.CountMax) }
 
-// raiseBy compiles the limits with more units. A limit keeps the data about its region if it has no
-// grant, or if its rule has across: gossip.
+// raiseBy compiles the limits with the granted units added. A limit keeps the data about its region
+// if it has no grant, or if its rule has across: gossip.
 func raiseBy(rule string, limits []ruleLimit, units *[counter.ChecksMax]int64) []ruleLimit {
 	sources := make([]counter.Limit, len(limits))
 	for i := range limits {

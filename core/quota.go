@@ -7,11 +7,11 @@ import "github.com/penstock/penstock/core/policy"
 // If several descriptors of a request have limits with quota, the request is admitted if one of
 // them has room; the others then charge nothing and deny nothing. The store does not know such a
 // choice: either all limits of a call are charged or none. So in a call the quotas of one
-// descriptor, the decider, deny like other limits, and those of the others are shadow checks. If
-// only the decider denies the request, another descriptor becomes the decider, and the store is
-// called again (see [Plan.TryNextQuota]). So a request that is denied has not charged anything, not
-// even for a moment, and cannot cause denials of others. If only one descriptor has a limit with
-// quota, that limit denies like any other.
+// descriptor, the decider, deny like other limits, and those of the other descriptors are shadow
+// checks. If only the decider denies the request, another descriptor becomes the decider, and the
+// store is called again (see [Plan.TryNextQuota]). So a request that is denied has not charged
+// anything, not even for a moment, and cannot cause denials of others. If only one descriptor has a
+// limit with quota, that limit denies like any other.
 
 // offerQuotas chooses a decider if several descriptors have limits with quota.
 func (p *Plan) offerQuotas(ds []Descriptor) {

@@ -100,7 +100,7 @@ func (how shardSpec) overShared(limits []ruleLimit) {
 			count = partOf(l.Count(), all, settled)
 		}
 		var err error
-		if s.part, err = l.Resized(count, burst); err != nil { // the burst would take too long to fill
+		if s.part, err = l.Resized(count, burst); err != nil { // the burst would fill too slowly: lower it
 			s.part, _ = l.Resized(count, l.Fillable(count))
 		}
 		s.whole = *l

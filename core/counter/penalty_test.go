@@ -131,7 +131,7 @@ func TestPenaltyGrows(t *testing.T) {
 	o.penalty.Max = 45 * Second
 	o.now = noon + 30*Minute + 15*Second
 	o.slots[1].State, o.slots[2].State = State{At: noon + 30*Minute, Used: 1}, State{}
-	o.wantResult(o.ask(0), 45*Second, 6) // four times 45 seconds would exceed the maximum
+	o.wantResult(o.ask(0), 45*Second, 6) // four times 45 seconds would exceed the maximum, so the maximum applies
 }
 
 func TestPenaltyInForce(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 )
 
 // A sliding log records each instant at which units were charged. State.Used is the running sum, so
-// a decision reads only the marks that have expired, the oldest of the others, and, for a denial,
-// the marks whose expiry the request must wait for.
+// a decision reads only the marks that have expired, the oldest mark that has not, and, for a
+// denial, the marks whose expiry the request must wait for.
 
 func (l *Limit) rollLog(s *Slot) (store bool) {
 	if len(s.Marks) == 0 {

@@ -19,8 +19,8 @@ type Response struct {
 }
 
 // Uncached is a field of every response to a denied request. The response to a gRPC request has the
-// status 200, and any client can send a GET as gRPC. A cache would serve that response to other
-// clients.
+// status 200, and any client can send a GET as gRPC. Without the field, a cache would serve that
+// response to other clients.
 var Uncached = [2]string{"cache-control", "no-store"}
 
 // GRPCNative marks a request that Envoy itself treats as gRPC.

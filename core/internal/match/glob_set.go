@@ -40,8 +40,8 @@ type globState struct {
 // globSet.matches reports whether one of the globs matches the value, which is not too long. The
 // argument states is working memory, reused between requests. For each glob, globSet.matches uses
 // the first occurrence of each piece, which leaves the most text for the other pieces. So each glob
-// moves on at most once for each of its pieces. It is passed over at most once for each byte of
-// them, if the piece for which it waits occurs too early.
+// moves on at most once for each of its pieces. It is passed over if the piece for which it waits
+// occurs too early, at most once for each byte of its pieces.
 func (s *globSet) matches(states *[]globState, value string) bool {
 	if len(*states) < len(s.start) {
 		*states = make([]globState, len(s.start))
@@ -86,8 +86,8 @@ func (s *globSet) advance(all []globState, p uint32, value string, end int) bool
 	return false
 }
 
-// nodeAfter returns the node after a node and a byte. If there is none, nodeAfter returns that of
-// the longest suffix or, to add the node, its place in nodes, which is empty.
+// nodeAfter returns the node after a node and a byte. If there is none, nodeAfter returns the node
+// of the longest suffix or, if add is true, the empty place in nodes for the new node.
 //
 //go:noinline
 func (s *globSet) nodeAfter(node uint32, label byte, add bool) uint32 {

@@ -127,7 +127,7 @@ func (c *Condition) places() []place {
 	return all
 }
 
-// appendPlace appends a place. The compiler would inline it at each call.
+// appendPlace appends a place. If the compiler inlined it at each call, the filter would be larger.
 //
 //go:noinline
 func appendPlace(all []place, p place) []place { return append(all, p) }

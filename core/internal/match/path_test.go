@@ -46,7 +46,7 @@ func TestPathSpellingsAgree(t *testing.T) {
 		"/a+b":           {"/a+b", "/a%2Bb"}, // a plus is not a space in a path
 		"/%zz/a":         {"/%zz/a", "/%zz/%61", "/%zz//a"},
 		"/100%":          {"/100%", "/%3100%"},
-		"/%%361":         {"/%%361"}, // "%61" would be another path if decoded again
+		"/%%361":         {"/%%361"}, // if "%61" were decoded again, the path would be a different one
 		"/%4%31":         {"/%4%31"},
 		"/%zA":           {"/%zA", "/%z%41"},
 		"/%C0%AF":        nil,

@@ -218,7 +218,7 @@ func (v *Verifier) checkFields(at string, fields []policy.Field) {
 }
 
 // fieldFlaw returns the reason why the text is not a valid header field value, or "". A line break
-// would begin another field.
+// is not valid, because it would begin another field.
 func fieldFlaw(value string, bytesMax int) string {
 	switch {
 	case len(value) > bytesMax:
