@@ -328,7 +328,7 @@ func (s *server) putConfig(path, body string) (status int, answer string) {
 }
 
 // TestBlockOfTheAppIsKnownToSites: the block of an app without rules names users that only one of
-// the sites identifies. The block is in force in that site, and is not an error in the other.
+// the sites identifies. The block is in force in that site, and is not an error in the other site.
 func TestBlockOfTheAppIsKnownToSites(t *testing.T) {
 	const site = `{
 	penstock {

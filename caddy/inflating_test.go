@@ -146,7 +146,8 @@ func TestAProcessExitsAfterItsBodies(t *testing.T) {
 }
 
 // TestBodiesDoNotWaitForAStoreThatCloses removes a store, as a reload does. The store closes after
-// its last body, and other bodies do not wait until it is closed.
+// its last body. The queue of bodies, which other stores also use, does not wait until the store is
+// closed.
 func TestBodiesDoNotWaitForAStoreThatCloses(t *testing.T) {
 	runInflating(t, func(i *inflatingTest) {
 		store := i.h.app.store

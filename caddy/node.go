@@ -55,7 +55,7 @@ func (s *pooledStore) join() {
 // pooledStore.leave removes this process from the nodes that others see in Redis. It does nothing
 // if join was not called.
 func (s *pooledStore) leave() {
-	s.joined.Do(func() {}) // no later join is possible
+	s.joined.Do(func() {}) // from now on, join does nothing
 	if s.member != nil {
 		s.member.Close()
 	}

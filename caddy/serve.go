@@ -109,7 +109,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	}
 	s.release()
 	err := own.pass(r, next)
-	own.applyFields() // the header may be written later, but not through this writer
+	own.applyFields() // the header may be written later, but not through this writer, so set the fields now
 	return err
 }
 
@@ -137,8 +137,8 @@ func (h *Handler) askStore(s *scratchSpace, checks []counter.Check) (d core.Deci
 func (h *Handler) deny(w *responder, r *http.Request, s *scratchSpace, d *core.Decision) error {
 	defer s.release()
 	h.emit(r, d)
-	// A response to a gRPC request has the status 200, and any client can send a GET as gRPC. A
-	// cache would serve the response to other clients.
+	// A response to a gRPC request has the status 200, and any client can send a GET as gRPC.
+	// Without the field, a cache would serve the response to other clients.
 	w.Header()["Cache-Control"] = []string{"no-store"}
 	a := s.responseTo(r, d)
 	if h.delegates && r.Context().Value(caddyhttp.ErrorCtxKey) == nil {

@@ -102,7 +102,7 @@ func (w *responder) pass(r *http.Request, next caddyhttp.Handler) (err error) {
 		w.settle(func(s *settlement) bool {
 			begun := s.begun
 			s.endResponse(w, err, panics)
-			if cost, known := s.CostNow(s); known && !begun { // the header is written later
+			if cost, known := s.CostNow(s); known && !begun { // the header is written later, so it can show the cost
 				w.correctCost(cost)
 			}
 			return true

@@ -69,7 +69,7 @@ func TestAPolicyFileOfTwoSitesBelongsInTheGlobalBlock(t *testing.T) {
 }
 
 // TestNamesDoNotDependOnTheOrderOfServers: Caddy provisions servers in any order. A rule numbered
-// in that order would have another counter after a reload and on another node.
+// in that order would have a different counter after a reload, and on another node.
 func TestNamesDoNotDependOnTheOrderOfServers(t *testing.T) {
 	s := start(t, ":PORT {\n respond ok\n}")
 	server := func(handler string) string {

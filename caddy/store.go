@@ -90,7 +90,7 @@ type Store struct {
 	PasswordFile string `json:"password_file,omitempty"`
 
 	// A PEM file with the CA certificates that must have issued the server's certificate. Default:
-	// those of the system.
+	// the certificates of the system.
 	CA string `json:"ca,omitempty"`
 
 	// A PEM file with the client certificate. Requires key.
