@@ -99,7 +99,7 @@ func TestTheTokenOverGRPC(t *testing.T) {
 }
 
 // TestTheDurationOfRateLimitRequests: /metrics has the time that requests over gRPC waited for the
-// store, in one metric with those of filters.
+// store, in the same metric as that of requests from filters.
 func TestTheDurationOfRateLimitRequests(t *testing.T) {
 	r := startBridge(t, "--rls-listen", "127.0.0.1:0")
 	_, limits := r.dialGRPC("Envoy's rate limit protocol")

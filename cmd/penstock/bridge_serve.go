@@ -28,7 +28,7 @@ import (
 // Limits of the servers.
 const (
 	// drainTime is how long running calls may take when the bridge stops. Requests that wait under
-	// throttle rules are denied a second earlier.
+	// throttle rules are denied a second before that time is over.
 	drainTime = 5 * time.Second
 	// idleTime is longer than the hour after which Envoy closes an idle connection. If the server
 	// closed it first, a request that Envoy sends at that moment would be lost.

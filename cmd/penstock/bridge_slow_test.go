@@ -27,7 +27,7 @@ import (
 
 // TestHalfSentCallsDelayNoOthers: 700 calls over each version of HTTP do not arrive completely, and
 // on as many other connections the header does not end. The bridge answers at most 8 calls at once.
-// Complete calls are answered throughout, and the others are ended at their time limit. If the
+// Complete calls are answered throughout, and incomplete ones are ended at their time limit. If the
 // machine is so busy that the time limit of a reply passes too, the call ends without an answer.
 func TestHalfSentCallsDelayNoOthers(t *testing.T) {
 	const half = 700

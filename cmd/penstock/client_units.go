@@ -31,8 +31,8 @@ type regionUnits struct {
 }
 
 // showUnits reads the Redis of each region. It prints a client's record, and where the units of its
-// counters are. If the Redis of a region does not answer, it prints what the others have, and
-// returns an error.
+// counters are. If the Redis of a region does not answer, it prints what the other regions have,
+// and returns an error.
 func (c *clientEdits) showUnits(cmd *cobra.Command, client string, inRegions []string) error {
 	if err := c.checkUnits(cmd.Flags(), client); err != nil {
 		return err

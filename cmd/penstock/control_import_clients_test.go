@@ -9,7 +9,8 @@ import (
 )
 
 // TestBlocksThatAreImported tests that no block is lost. A row that does not say whether the client
-// is blocked is an error if its block would last. A time that cannot be read is an error, too.
+// is blocked is an error if its blocked_until is in the future. A time that cannot be read is an
+// error, too.
 func TestBlocksThatAreImported(t *testing.T) {
 	t.Parallel()
 	c := &clientImport{now: time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)}

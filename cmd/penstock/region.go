@@ -282,7 +282,7 @@ func (f *regionFlags) follow(logger *slog.Logger) (*followedRegions, error) {
 		followed.mu.Lock()
 		defer followed.mu.Unlock()
 		if first && followed.current.Load() != nil {
-			return nil // the watcher has read a newer file
+			return nil // the watcher has already read the file, so d may be outdated
 		}
 		if names := d.RegionNames(); followed.names == nil {
 			followed.names = names

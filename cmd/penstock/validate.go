@@ -147,8 +147,8 @@ func loggedCredentials(d *policyfile.Document, fronts []lint.Front) string {
 		"docs/guides/tiers-and-keys.md", strings.Join(places, ", "))
 }
 
-// The function validate describes a request that meets busiestFrom limits or more. This number is
-// half of the maximum for one call of the store.
+// busiestFrom is the least number of limits for which validate describes a request that is subject
+// to them: half of the maximum for one call of the store.
 const busiestFrom = counter.ChecksMax / 2
 
 // busiestSample describes a sample request that has nearly too many limits to be admitted, or
