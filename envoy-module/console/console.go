@@ -81,8 +81,8 @@ func (c *Console) Claim(s *Settings, operators func() *operator.API) (release fu
 	}), nil
 }
 
-// Console.drop removes a claim, and serves what the latest of the others wants. The mutex must be
-// held.
+// Console.drop removes a claim, and serves what the latest of the remaining claims wants. The mutex
+// must be held.
 func (c *Console) drop(own *claim) {
 	c.claims = slices.DeleteFunc(c.claims, func(one *claim) bool { return one == own })
 	if err := c.settle(); err != nil {

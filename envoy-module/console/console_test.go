@@ -139,8 +139,8 @@ func TestAnAddressOfAnotherProcess(t *testing.T) {
 }
 
 // TestAnAddressKeepsItsToken tests two configurations, of which only the first requires a token.
-// The address of the second is in use by another process, so that of the first stays open. It must
-// not serve the second configuration without a token, so nobody is admitted there.
+// The address of the second is in use by another process, so the address of the first stays open.
+// It must not serve the second configuration without a token, so nobody is admitted there.
 func TestAnAddressKeepsItsToken(t *testing.T) {
 	c := newConsole(t, slog.New(slog.DiscardHandler))
 	public, local := freeport.Address(t), freeport.Address(t)

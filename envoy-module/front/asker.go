@@ -54,10 +54,10 @@ var (
 
 // lateDeadline returns how long a request may wait after it was taken from the queue, given the
 // timeout of the store. Packages redisstore and leasestore bound their calls, so every store ends a
-// call earlier. The deadline matters only if a store has a bug and exceeds its bounds. The time in
-// the queue does not count, because a client can prolong it. After the deadline, on_error decides
-// only if the store is known to be away. Otherwise the request is denied as in an overload, because
-// clients may have caused the delay.
+// call before that time. The deadline matters only if a store has a bug and exceeds its bounds. The
+// time in the queue does not count, because a client can prolong it. After the deadline, on_error
+// decides only if the store is known to be away. Otherwise the request is denied as in an overload,
+// because clients may have caused the delay.
 func lateDeadline(timeout time.Duration) time.Duration { return 4*time.Second + 6*timeout }
 
 // asker asks the store about requests that wait, in the order of their arrival.
