@@ -125,7 +125,7 @@ func (m *manyHost) Property(...string) (string, bool) { return m.peer, true }
 
 // BenchmarkReportedAdmission measures what the reports of usage add to a request that the filter
 // admits itself. Of 512 clients, half have been denied before the measurement, and the requests of
-// the others are measured.
+// the other half are measured.
 func BenchmarkReportedAdmission(b *testing.B) {
 	for _, clients := range []int{1, 64, 512} {
 		b.Run(fmt.Sprintf("%d clients", clients), func(b *testing.B) {

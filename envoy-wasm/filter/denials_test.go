@@ -98,7 +98,7 @@ func TestDenialsAreReported(t *testing.T) {
 }
 
 // TestDenialsBeyondTheBound: if more than denialsMax clients are denied in a second, the denials of
-// the others are reported only as a number.
+// further clients are reported only as a number.
 func TestDenialsBeyondTheBound(t *testing.T) {
 	e := newEnvoy(t)
 	p := shopPolicy(t, "100/1m")

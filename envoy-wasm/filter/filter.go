@@ -93,7 +93,7 @@ func (f *Filter) Start() error {
 // Tick ends the waits whose time is over, and polls for a new policy when a poll is due.
 func (f *Filter) Tick() {
 	defer f.guard()
-	f.ended.abandon() // by this time, a redirect would have continued the stream
+	f.ended.abandon() // by this time, a redirect would have continued these streams
 	defer f.slowTicks()
 	f.beginResuming()
 	f.expire()

@@ -239,7 +239,7 @@ func (s *Stream) advance(from *gate) {
 }
 
 // waitedMin is the least time after which a request that only waited for other calls is denied,
-// because the bridge is overloaded but not down. With a longer deadline, that time is longer.
+// because the bridge is overloaded but not down. Three deadlines apply if they are longer.
 const waitedMin = 3 * counter.Second / 2
 
 // isLate reports whether the request must be decided now although it still waits for other requests

@@ -59,7 +59,7 @@ func (s *Stream) Responds() bool {
 		return s.grpcType != ""
 	}
 	if s.state != decided || s.due == nil && s.fields.Empty() {
-		s.responded = true // no later stream continues this one
+		s.responded = true // so that no later stream is taken for a continuation of this one
 		return false
 	}
 	return true

@@ -179,8 +179,8 @@ func TestLongRequestsWithoutALimitAreReported(t *testing.T) {
 }
 
 // TestABusyBridgeIsNotPressed: while a bridge is too busy to read a report, the filter does not
-// send the report again and again. The questions of requests reach the bridge, even under a later
-// policy.
+// send the report again and again. Meanwhile questions about requests reach the bridge, even under
+// a later policy.
 func TestABusyBridgeIsNotPressed(t *testing.T) {
 	b := usageLedger(t)
 	admitted := b.requests(500, counter.Millisecond)

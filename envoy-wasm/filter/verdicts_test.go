@@ -77,8 +77,8 @@ func TestADecodedCredentialIsRemembered(t *testing.T) {
 	}
 }
 
-// TestAVerdictOnTheNextMethod: after a key is revoked, the next method of identify applies. The
-// filter has not read its credential before.
+// TestAVerdictOnTheNextMethod: after a key is revoked, the next method of identify applies,
+// although the filter has never read the credential for that method.
 func TestAVerdictOnTheNextMethod(t *testing.T) {
 	e := newEnvoy(t)
 	p := withKeys(t)
