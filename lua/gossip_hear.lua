@@ -3,7 +3,8 @@
 --
 --  KEYS     the counter, and what was charged to it for other regions
 --  ARGV     as in counter_of, then the limit's count, the counter's time to live in milliseconds,
---           the other region, the start of its window, and its units in it and in the one before
+--           the other region, the start of its window, and its units in that window and in the one
+--           before
 --  reply    NOW CHARGED, or NOW early if the window has not begun by this region's clock, or NOW
 --           late if the units count in none of the counter's windows
 

@@ -2,8 +2,8 @@
 --
 --  KEYS     the counter, and what was charged to it for other regions
 --  ARGV     as in counter_of
---  reply    START USED BEFORE: the window and the region's own units in it, and in the one before;
---           empty if there are none, or if the clock is outside a calendar's boundaries
+--  reply    START USED BEFORE: the start of the window, and the region's own units in it and in the
+--           window before; empty if there are none, or if the clock is outside a calendar's boundaries
 
 local s = counter_of(2)
 if not s then

@@ -4,8 +4,8 @@
 -- else. Mirrors core/counter/penalty.go.
 --
 -- The function penalties returns the functions that every call with penalties needs. Creating
--- functions costs as much as reading a counter, so penalty_records creates the others only for a
--- call that is denied, or that has checks with other operations than take.
+-- functions costs as much as reading a counter, so penalty_records creates the other functions only
+-- for a call that is denied, or that has checks with operations other than take.
 
 local function penalty_records()
   local most = 1000 -- counter.ViolationsMax

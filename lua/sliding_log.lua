@@ -1,8 +1,8 @@
 -- Sliding log: a sorted set with one member, a mark, for each instant at which units were charged,
 -- with score INSTANT and member "INSTANT:UNITS". A second key, "KEY:n", holds the sum of the units.
--- So a decision reads few marks: those that have expired, unless fewer are left, and those for whose
--- expiry a denied request must wait. If the sum is lost, it is computed again. Mirrors
--- core/counter/sliding_log.go.
+-- So a decision reads few marks: those that have expired (or those that have not, if these are
+-- fewer), and those for whose expiry a denied request must wait. If the sum is lost, it is computed
+-- again. Mirrors core/counter/sliding_log.go.
 --
 -- sliding_log returns its functions in a table, so that a call without logs does not pay for
 -- creating them.
@@ -51,8 +51,8 @@ local function sliding_log()
   end
 
   -- The function expire subtracts many expired marks from the sum, and counts them in gone. It
-  -- reads either these marks or those that stay, whichever are fewer. Otherwise logs of which nearly
-  -- all marks expire at once would delay the calls of others by milliseconds each.
+  -- reads either these marks or those that stay, whichever are fewer. Otherwise each log of which
+  -- nearly all marks expire at once would delay the calls of other clients by milliseconds.
   local function expire(s, horizon)
     local text = format('%d', horizon)
     local gone, stay = call('ZCOUNT', s.key, '-inf', text), call('ZCOUNT', s.key, '(' .. text, '+inf')

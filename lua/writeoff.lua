@@ -4,7 +4,7 @@
 -- ARGV[1]   the former state, "" for none
 -- ARGV[2]   the new state
 -- ARGV[3]   the second of Redis's clock after which the state is not written, 0 for never
--- reply 1 if the state was written, 0 if the former state is another one, -1 if it is too late
+-- reply 1 if the state was written, 0 if the former state is a different one, -1 if it is too late
 
 local last = tonumber(ARGV[3])
 if last > 0 and tonumber(redis.call('TIME')[1]) > last then
