@@ -342,9 +342,9 @@ func (a *attackedFront) goodTokens(t *testing.T, n int) func() string {
 }
 
 // The machine is too busy for some assertions if the median wait of the client with a known token
-// exceeds starvedWait, or if a flood takes more than starvedTimes as long as planned. On an idle
-// machine, these values are 5 ms and 1.2. On a machine that is too busy, the test does not assert
-// how many requests are denied because a token could not be verified in time.
+// exceeds starvedWait, or if a flood takes more than starvedTimes times as long as planned. On an
+// idle machine, these values are 5 ms and 1.2. On a machine that is too busy, the test does not
+// assert how many requests are denied because a token could not be verified in time.
 const (
 	starvedWait  = 100 * time.Millisecond
 	starvedTimes = 3

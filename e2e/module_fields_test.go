@@ -22,7 +22,7 @@ func TestModuleMergesFields(t *testing.T) {
 			path            string
 			limit, left, of []string
 		}{
-			{"/merged", []string{"10"}, []string{"2"}, both}, // the upstream's limit leaves fewer units
+			{"/merged", []string{"10"}, []string{"2"}, both}, // the upstream's limit leaves less: it is shown
 			{"/merged", []string{"4"}, []string{"2"}, both},
 			{"/", []string{"4"}, []string{"1"}, []string{`"ours";q=4;w=2678400`}},
 			{"/merged", []string{"4"}, []string{"0"}, both},

@@ -26,7 +26,7 @@ func routeWithout(prefix string) string {
     "@type": type.googleapis.com/envoy.config.route.v3.FilterConfig, disabled: true}}},`
 }
 
-// TestModuleRoutes tests that a route can have another policy than the filter, and that it can
+// TestModuleRoutes tests that a route can have a policy other than the filter's, and that it can
 // share the filter's counters, have its own counters, or have no limits.
 func TestModuleRoutes(t *testing.T) {
 	t.Parallel()

@@ -112,8 +112,8 @@ func TestModuleHoldsBodies(t *testing.T) {
 
 // TestModuleNeverOver tests that two Envoys with the module and a Caddy, which share one policy and
 // one Redis, together admit exactly the limit under concurrent load. One of the Envoys has two
-// configurations of the module. In the other one, Go's memory limit is always exceeded, so that Go
-// collects garbage continually.
+// configurations of the module. In the other Envoy, Go's memory limit is always exceeded, so that
+// Go collects garbage continually.
 func TestModuleNeverOver(t *testing.T) {
 	t.Parallel()
 	const policy = "name: shop\non_error: deny\nrules: [{name: all, per: [], limit: 1000/31d}]\n"

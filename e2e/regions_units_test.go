@@ -11,7 +11,7 @@ import (
 
 // TestClientShowsUnits tests that "penstock client show" prints how many units of a client's limit
 // each region has. If the Redis of a region does not answer, the command names that region, and
-// prints the others.
+// prints the units of the other regions.
 func TestClientShowsUnits(t *testing.T) {
 	t.Parallel()
 	l := startLending(t, lendingPolicy)
