@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// These are the longest times that are permitted. They are for the publication of one customer,
-	// for the publication of all ten million, for the check of a request during that publication,
-	// and for the answer to the first request that a customer sends to a node.
+	// The longest permitted times: for the publication of one customer, for the publication of all
+	// ten million, for the check of a request during that publication, and for the answer to the
+	// first request that a customer sends to a node.
 	oneMax        = 100 * time.Millisecond
 	allMax        = 5 * time.Minute
 	allTarget     = 10_000_000
