@@ -17,7 +17,7 @@ import (
 )
 
 // filterBytesMax is the maximum size of the filter. Envoy compiles the filter on its main thread
-// when it starts, which takes a second for each MB. The size varies by some hundred bytes with the
+// when it starts, which takes a second for each MB. The size varies by a few hundred bytes with the
 // state of the repository, which the go command writes into the filter.
 const filterBytesMax = 3_570_000
 
