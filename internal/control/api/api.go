@@ -68,8 +68,8 @@ type API struct {
 }
 
 // init requires that bodies spell the names of fields exactly as the document does. Package
-// encoding/json ignores upper and lower case. So a body with two spellings of a name could pass the
-// validation with one value and be used with the other.
+// encoding/json ignores case in names. So a body that has a field in two spellings could pass the
+// validation with the value of one and be used with the value of the other.
 func init() { huma.ValidateStrictCasing = true }
 
 // New returns the handler.
@@ -156,7 +156,8 @@ func (a *API) refuse(w http.ResponseWriter, no *refusal) {
 	_, _ = w.Write(append(text, '\n')) // the caller may have left
 }
 
-// Keys of an operation's metadata: its least role, and whether nodes may call it as well.
+// Keys of an operation's metadata: the least role that may call it, and whether nodes may call it
+// as well.
 const (
 	roleKey  = "role"
 	nodesKey = "nodes"

@@ -122,7 +122,8 @@ func (a *API) explain(ctx context.Context, in *explainRequest) (*explanationAnsw
 	return answer, nil
 }
 
-// API.explained returns a revision of a policy; 0 stands for the one in force.
+// API.explained returns a revision of a policy. The number 0 stands for the revision in force, or
+// for the latest one if none is in force.
 func (a *API) explained(ctx context.Context, name string, revision int64) (*ledger.Revision, error) {
 	if revision == 0 {
 		p, err := a.o.Ledger.Policy(ctx, name)

@@ -23,11 +23,11 @@ const (
 	// query, and checksMax is less than half of the connections to the database.
 	checksMax = 4
 	checkTime = 3 * time.Second
-	// waitersMax bounds the callers that wait for such a check, and waitersEach those of them that
-	// come from one address.
+	// waitersMax bounds the callers that wait for such a check, and waitersEach bounds the waiting
+	// callers from one address.
 	waitersMax  = 256
 	waitersEach = 64
-	// An address may show failuresMax invalid tokens, and one more each failureEvery.
+	// An address may show failuresMax invalid tokens at once, and one more every failureEvery.
 	failuresMax  = 32
 	failureEvery = 500 * time.Millisecond
 	// addressesMax bounds the addresses with failures that are remembered. Beyond it, all further
@@ -179,7 +179,7 @@ func (g *gate) remember(hash [sha256.Size]byte, valid bool) {
 		return
 	}
 	if len(g.known) >= knownMax {
-		clear(g.known) // valid tokens wait for a check once more
+		clear(g.known) // so each valid token is checked in the database again
 	}
 	g.known[hash] = struct{}{}
 }

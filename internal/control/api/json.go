@@ -12,7 +12,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 )
 
-// jsonFormat reads and writes bodies. Its errors have the words of the API, not those of Go.
+// jsonFormat reads and writes bodies. Its errors name fields and types as the API does, not as Go
+// does.
 var jsonFormat = huma.Format{Marshal: huma.DefaultJSONFormat.Marshal, Unmarshal: readJSON}
 
 // readJSON decodes a body. The body conforms to the document, but a number may not fit.
@@ -24,7 +25,7 @@ func readJSON(text []byte, to any) error {
 	}
 	field := "the body"
 	for name := range strings.SplitSeq(wrong.Field, ".") {
-		if name != "" && strings.ToLower(name) == name { // other names are those of embedded types
+		if name != "" && strings.ToLower(name) == name { // a name with capitals is that of an embedded type
 			field = name
 		}
 	}

@@ -54,8 +54,8 @@ type Span struct {
 	To   time.Time `query:"to" doc:"the end, which is not included; now if it is left out"`
 }
 
-// Span.bounds returns the beginning and the end of the span. If the span has no beginning, it
-// begins the given duration before its end.
+// Span.bounds returns the beginning and the end of the span. A span without an end ends a minute
+// from now. A span without a beginning begins the duration usual before its end.
 func (s Span) bounds(usual time.Duration) (from, to time.Time) {
 	if from, to = s.From.UTC(), s.To.UTC(); s.To.IsZero() {
 		to = time.Now().UTC().Add(time.Minute) // includes the times of nodes whose clocks are ahead

@@ -51,8 +51,8 @@ type noticesAnswer struct {
 	}
 }
 
-// thresholdOperations registers the operations on thresholds of usage. Only admins write them,
-// because the process calls the receivers that they name.
+// thresholdOperations registers the operations on thresholds of usage. Only admins may write
+// thresholds, because a threshold names a receiver, which the process then calls.
 func (a *API) thresholdOperations() {
 	huma.Register(a.huma, operation(http.MethodGet, "/v1/thresholds", "list-thresholds", "List the thresholds of usage", ledger.Viewer),
 		func(ctx context.Context, in *pageQuery) (*thresholdsAnswer, error) {
