@@ -283,7 +283,7 @@ func (a *Archiver) archive(ctx context.Context, m *month, now time.Time) error {
 			}
 		case s.state == stateWritten:
 			err = a.verify(ctx, m, s)
-		case s.state == stateDropped: // the database was restored from an older backup
+		case s.state == stateDropped: // a backup from before the drop was restored
 			if err = a.replaceable(ctx, m); err == nil {
 				err = a.restartMonth(ctx, m, s)
 			}

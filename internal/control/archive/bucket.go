@@ -37,7 +37,7 @@ const (
 // Place is where an archive is.
 type Place struct {
 	URL      string // s3://BUCKET or s3://BUCKET/PREFIX
-	Endpoint string // of the server; "" means that of AWS
+	Endpoint string // the URL of the server; "" means that of AWS
 	Region   string // "" means that the server is asked
 }
 

@@ -20,9 +20,9 @@ func Columns(partition string) ([]string, error) {
 	return slices.Clone(m.columns), nil
 }
 
-// Query reads a month from the bucket without restoring it, and calls the function each(...) with
-// the values of every row whose columns have the wanted texts, in the order of the rows. Before the
-// rows of an object are used, the object is compared with what was written. If each(...) returns an
+// Query reads a month from the bucket without restoring it. For every row whose columns have the
+// wanted texts, it calls each(...) with the row's values, in the order of the rows. Before the rows
+// of an object are used, the object is compared with what was written. If each(...) returns an
 // error, the query ends. If the database does not know the month, Query reads the manifest in the
 // bucket.
 func (a *Archiver) Query(ctx context.Context, partition string, wanted map[string]string, each func(values []any) error) error {
