@@ -121,8 +121,8 @@ func (i *Ingester) unnamed(ctx context.Context, tx pgx.Tx, b *Batch, now time.Ti
 	return out, free, err
 }
 
-// strangers returns those of the clients that have neither a record, nor a key, nor usage of the
-// day.
+// strangers returns those of the clients that have neither a record, nor a key, nor usage on the
+// day of now.
 func strangers(ctx context.Context, tx pgx.Tx, clients []string, now time.Time) ([]stranger, error) {
 	kinds, ids := make([]string, len(clients)), make([]string, len(clients))
 	for i, client := range clients {
