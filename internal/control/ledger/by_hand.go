@@ -137,8 +137,8 @@ const takeTouched = `WITH o AS MATERIALIZED (SELECT DISTINCT kind, id FROM touch
 		RETURNING t.*)
 	SELECT DISTINCT ON (kind, id) kind, id, by FROM gone ORDER BY kind, id, n DESC`
 
-// AdoptEdits adds what was changed by SQL to the audit trail, so that it is published, and reports
-// whether there may be more.
+// AdoptEdits adds changes that were made by SQL to the audit trail, so that they are published. It
+// reports whether more such changes may be left.
 func (l *Ledger) AdoptEdits(ctx context.Context) (more bool, err error) {
 	var some bool
 	if err := l.Pool.QueryRow(ctx, "SELECT EXISTS (SELECT FROM touched)").Scan(&some); err != nil || !some {

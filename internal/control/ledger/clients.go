@@ -284,9 +284,9 @@ func (w *writeTx) hasRoom(ctx context.Context, name policy.ClientName) error {
 	return nil
 }
 
-// checkLength returns an [Invalid] if the client is a network and the records of all networks would
-// be longer than a directory can read. Imported records fit, because they were read from a
-// directory.
+// checkLength returns an [Invalid] if the client is a network and the records of all networks
+// together would be longer than a directory can read. Imported records fit, because they were read
+// from a directory.
 func (w *writeTx) checkLength(ctx context.Context, name policy.ClientName, after *directory.Record) error {
 	if name.Kind != directory.KindNetwork || after == nil {
 		return nil

@@ -60,8 +60,8 @@ func (l *Ledger) Forget(ctx context.Context, actor Actor, name policy.ClientName
 		if err := retain.Lock(ctx, w.tx); err != nil {
 			return err
 		}
-		// An archive that is being written would have the name. The row is locked before the
-		// tables, in the same order as where a partition is dropped.
+		// An archive that is being written would contain the name, so its month is written again.
+		// The row is locked before the tables, in the same order as where a partition is dropped.
 		if _, err := w.tx.Exec(ctx, "UPDATE archives SET stale = true WHERE state <> 'dropped'"); err != nil {
 			return err
 		}

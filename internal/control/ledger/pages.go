@@ -30,8 +30,8 @@ func ClientsAfter(ctx context.Context, c *pgx.Conn, after policy.ClientName, n i
 // clientsOnly returns the next clients without the rows of other tables.
 func clientsOnly(ctx context.Context, tx pgx.Tx, after policy.ClientName, n int) (clients []Client, err error) {
 	batch := new(pgx.Batch)
-	// The planner estimates how many rows a range has. If it expected a great part of the table, it
-	// would read the whole table for each page.
+	// The planner estimates how many rows a range has. If it expected the range to be a great part
+	// of the table, it would read the whole table for each page.
 	batch.Queue("SET LOCAL enable_seqscan = off")
 	batch.Queue("SELECT kind, id, coalesce(tier, ''), coalesce(tenant, ''), coalesce(note, ''), revision, updated_at FROM clients "+
 		"WHERE (kind, id) > ($1, $2) ORDER BY kind, id LIMIT $3", after.Kind, after.ID, n).Query(func(rows pgx.Rows) error {
@@ -46,8 +46,8 @@ func clientsOnly(ctx context.Context, tx pgx.Tx, after policy.ClientName, n int)
 	return clients, tx.SendBatch(ctx, batch).Close()
 }
 
-// addParts adds what the other tables have of clients. The parameter clients must contain all
-// clients that follow the name in the parameter after, up to the last of them.
+// addParts adds to clients what tables other than the table clients have of them. The parameter
+// clients must contain all clients that follow the name in the parameter after, up to its last one.
 func addParts(ctx context.Context, tx pgx.Tx, after policy.ClientName, clients []Client) error {
 	batch := new(pgx.Batch)
 	for from := 0; from < len(clients); {

@@ -267,7 +267,7 @@ func (l *Ledger) RollBack(ctx context.Context, actor Actor, name string, revisio
 	if err := checkReason(reason); err != nil {
 		return nil, err
 	}
-	if err := old.Document.Check(); err != nil { // an earlier release may have allowed it
+	if err := old.Document.Check(); err != nil { // an earlier release may have allowed what this one rejects
 		return nil, err
 	}
 	rows, err := rowsOf(old.Document)

@@ -15,8 +15,8 @@ import (
 const (
 	// promoteMin and promoteMax bound the time for which a candidate is observed, in seconds.
 	promoteMin, promoteMax = 60, 31 * 24 * 60 * 60
-	// RequestsMin is the number of requests that a candidate must have decided before its denials
-	// can withdraw or promote it.
+	// RequestsMin is the number of requests that a candidate must have decided before it can be
+	// withdrawn because of its denials, or promoted.
 	RequestsMin = 100
 	// reportGap is the longest time between two reports that still counts as time of observation.
 	reportGap = 30 * time.Second
@@ -28,10 +28,10 @@ const (
 // soon as each region that serves the policy has observed the candidate for the time that its
 // publication states, provided that the candidate has never exceeded its bound of denials.
 //
-// A region serves the policy if one of its nodes has enforced it since the step. The time between
-// two reports of its nodes with the candidate counts as observed if it is at most 30 seconds. A
-// candidate is not promoted if an operator has taken another step, if it has decided fewer than
-// [RequestsMin] requests, or if the policy has a later revision.
+// A region serves the policy if one of its nodes has enforced it since the candidate was published.
+// The time between two reports of its nodes with the candidate counts as observed if it is at most
+// 30 seconds. A candidate is not promoted if an operator has taken another step, if it has decided
+// fewer than [RequestsMin] requests, or if the policy has a later revision.
 type Promotion struct {
 	ObservedSeconds int64 `json:"observed_seconds" doc:"how long the region that has observed it least has done so"`
 	// At is nil if there is an obstacle.
@@ -110,8 +110,8 @@ func (l *Ledger) Observe(ctx context.Context, o *Observation) error {
 		"ON CONFLICT (policy, generation, region) DO UPDATE SET serves = o.serves OR excluded.serves, reporting = excluded.reporting, "+
 		"observed_micros = o.observed_micros + CASE WHEN excluded.reported_micros - o.reported_micros BETWEEN 0 AND $10 "+
 		"THEN excluded.reported_micros - o.reported_micros ELSE 0 END, "+
-		// A report that is a little older comes from a process that read Redis earlier. A report
-		// that is much older comes from a Redis whose clock was set back.
+		// A report a little older than the stored one comes from a process that read Redis earlier.
+		// A report that is much older comes from a Redis whose clock was set back.
 		"reported_micros = CASE WHEN excluded.reported_micros = 0 OR o.reported_micros - excluded.reported_micros BETWEEN 0 AND $10 "+
 		"THEN o.reported_micros ELSE excluded.reported_micros END, "+
 		"denied = excluded.denied, admitted = excluded.admitted, exceeded = o.exceeded OR excluded.exceeded, looked_at = excluded.looked_at, "+

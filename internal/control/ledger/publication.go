@@ -46,7 +46,8 @@ func (p *Publish) check() error {
 	return p.checkPromotion()
 }
 
-// Publish.share returns the share of the nodes or that of the clients.
+// Publish.share returns the share of the nodes, or of the clients, that get the candidate. One of
+// the two is 0.
 func (p *Publish) share() Parts { return p.Share + p.ClientShare }
 
 // sharePlace returns the name of the field that has the share.

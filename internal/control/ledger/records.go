@@ -10,10 +10,10 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// Records returns the records of clients and API keys, as they are published. A key's name is that
-// of its record. There is no record for a name without a row, or with a row that is not valid. Nor
-// is there a record for a name that no row can have. A name with a NUL is one: PostgreSQL would not
-// accept it as an argument.
+// Records returns the records of clients and API keys, as they are published. The name of an API
+// key is its SHA-256. There is no record for a name without a row, or with a row that is not valid.
+// Nor is there a record for a name that no row can have, such as one with a NUL, which PostgreSQL
+// would not accept as an argument.
 func (l *Ledger) Records(ctx context.Context, names []policy.ClientName) (map[policy.ClientName][]byte, error) {
 	var hashes []string
 	var clients []policy.ClientName

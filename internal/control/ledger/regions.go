@@ -40,9 +40,9 @@ type Region struct {
 }
 
 const (
-	// regionsMax bounds the regions in an answer. A policy has far fewer.
+	// regionsMax bounds the regions in an answer, and is far more than a policy has.
 	regionsMax = 256
-	// missingMax bounds the names of policies that a region does not have.
+	// missingMax bounds the policies that an answer names because a region lacks them.
 	missingMax = 100
 )
 

@@ -54,7 +54,7 @@ func scanTier(row pgx.CollectableRow) (t Tier, err error) {
 	return t, err
 }
 
-// PutTier makes a tier, or replaces its note and how it is sold.
+// PutTier makes a tier, or replaces the note and the [Sold] of one.
 func (l *Ledger) PutTier(ctx context.Context, actor Actor, tier Tier, reason string) (put Tier, err error) {
 	if err := checkReason(reason); err != nil {
 		return put, err
