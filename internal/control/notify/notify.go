@@ -192,8 +192,8 @@ SELECT notice, threshold, client, policy, rule, url, to_char(month, 'YYYY-MM'), 
 FROM (SELECT *, row_number() OVER (PARTITION BY url ORDER BY next_at, notice) AS place FROM notices WHERE next_at <= $1) n
 ORDER BY place, next_at, notice LIMIT $2`
 
-// Notifier.send sends the notices that are due: those of one receiver one after the other, until
-// one fails.
+// Notifier.send sends the notices that are due. It calls up to receiversMax receivers at a time.
+// Each of them gets its notices one after another, until one fails.
 func (n *Notifier) send(ctx context.Context, now time.Time) error {
 	passed := n.watch()
 	rows, err := n.Pool.Query(ctx, dueNotices, now, sentMax)
