@@ -23,9 +23,9 @@
 //
 // # Price
 //
-// To write all records, a publisher reads a page of rows while it writes the page before. If Redis
-// was not empty, the publisher then reads the names of all its records, to remove those without
-// rows.
+// To write all records, a publisher reads a page of rows while it writes the previous page. If
+// Redis was not empty, the publisher then reads the names of all its records, to remove those
+// without rows.
 //
 // Each publisher has one connection to the database, and reads one key of Redis every two seconds.
 // A page of changes needs four round trips to Redis, however many records it changes.

@@ -168,8 +168,8 @@ func (l *lockedPublisher) fillRows(ctx context.Context) (count int, err error) {
 	return count, l.Source.FillNetworks(ctx, networks)
 }
 
-// pageOf returns the records of clients, and puts those of networks into networks. A client whose
-// rows are not valid keeps its present record.
+// pageOf returns the records of clients, except those of networks, which it puts into networks. A
+// client whose rows are not valid keeps its present record.
 func (l *lockedPublisher) pageOf(ctx context.Context, clients []ledger.Client, networks, present map[string][]byte) (*page, error) {
 	p := &page{names: make([]policy.ClientName, 0, len(clients)), texts: make([][]byte, 0, len(clients))}
 	for i := range clients {

@@ -183,7 +183,8 @@ func (l *lockedPublisher) removeStrangeKeys(ctx context.Context) error {
 			return err
 		}
 		after = page[len(page)-1].Name
-		// The last name of a full page may have more keys, so the next page begins with it.
+		// The last name of a full page may have more keys than the page has, so the next page
+		// begins with this name.
 		if i := slices.IndexFunc(page, func(k directory.KeyName) bool { return k.Name == after }); len(page) == pageMax && i > 0 {
 			after = page[i-1].Name
 		}

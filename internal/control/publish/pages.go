@@ -23,8 +23,9 @@ type page struct {
 	due time.Time
 }
 
-// writePages writes the pages that read(...) returns, until there are no more. While a page is
-// written, the next one is read. If writePages returns an error, some pages may be written.
+// writePages writes the pages that read(...) returns, until it reports that no more follow. While a
+// page is written, the next one is read. If writePages returns an error, some pages may have been
+// written.
 func (l *lockedPublisher) writePages(ctx context.Context, read func(context.Context) (p *page, more bool, err error)) error {
 	pages, written := make(chan *page), make(chan error, 1)
 	go func() { written <- l.writeAll(ctx, pages) }()
@@ -96,7 +97,7 @@ func (l *lockedPublisher) write(ctx context.Context, p *page) (wrote, answer tim
 	l.at("page")
 	began, answered := time.Now(), make(chan time.Duration, 1)
 	go func() {
-		_, _ = l.Source.Generation(ctx) // an error takes at least as long as an answer may
+		_, _ = l.Source.Generation(ctx) // an error counts as an answer: it takes at least as long as an answer may
 		answered <- time.Since(began)
 	}()
 	err = l.Source.Fill(ctx, p.names, p.texts)

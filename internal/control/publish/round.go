@@ -26,8 +26,8 @@ type lockedPublisher struct {
 	// recorded is the reason for an interruption that is in the database; nil if it is not known
 	// what the database has.
 	recorded *string
-	// invalid holds what is not published because its rows are not valid, with the reasons; nil if
-	// it was not read yet.
+	// invalid holds what is not published because its rows are not valid, with the reasons. It is
+	// nil until it has been read from the database.
 	invalid map[policy.ClientName]string
 }
 
