@@ -35,7 +35,7 @@ const (
 	behind = 2
 	// lock is the key of the advisory lock that a process holds while it changes partitions.
 	lock = 0x70656e73_0003
-	// lateMost is how old a row can be when it comes: each table has partitions for it.
+	// lateMost is how old a row can be when it comes: each table has a partition for such a row.
 	lateMost = behind * 31 * day
 	every    = time.Hour
 	// retryEvery is the pause after a failure.
