@@ -8,7 +8,8 @@
 // Every process of a control plane does the same, without a lock. The texts that it writes depend
 // only on the rows, and it replaces a text in Redis only if that text has not changed since it was
 // read. A publication is written as soon as its commit is announced. Every two seconds the text in
-// Redis is compared with the rows: one that is missing, forged or older is replaced.
+// Redis is compared with the rows: a text that is missing, forged or older than the rows is
+// replaced.
 //
 // While a candidate with a bound of denials is in force on a share of the nodes, the totals of
 // these nodes are read every two seconds. If the share of denials among the requests since the
@@ -16,9 +17,9 @@
 // like any other. See [Share].
 //
 // A candidate that is to be promoted is published to all nodes when each region that serves the
-// policy has observed it for its time: see [ledger.Promotion]. The reports of the nodes are stored,
-// so any process can continue where another one has stopped. Of several processes, one publishes
-// the candidate, because the others find a later generation.
+// policy has observed it for the required time: see [ledger.Promotion]. The reports of the nodes
+// are stored, so any process can continue where another one has stopped. Only one of several
+// processes publishes the candidate, because the others then find a later generation of the policy.
 //
 // # Price
 //

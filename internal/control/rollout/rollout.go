@@ -225,7 +225,7 @@ func (r *Rollout) publish(ctx context.Context, p *ledger.Policy, present []byte)
 		}
 		return r.noteWritten(ctx, p.Policy, p.Generation)
 	}
-	// The rows may be at a later generation by now.
+	// The rows may have a later generation than p by now.
 	latest, now, candidate, err := r.valid(ctx, p.Policy)
 	if err != nil || now == nil {
 		return err
