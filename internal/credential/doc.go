@@ -33,12 +33,12 @@
 // # Price
 //
 // A remembered token of 700 bytes costs 0.1 µs and no allocation, or 0.4 µs if 10,000 tokens are
-// in use, which do not fit into the processor's cache. Its SHA-256 alone would cost 0.9 µs. A new
-// token costs its signature check, about 30 µs for RS256, and 10 µs more. An API key costs 0.12
-// µs, mostly for the hash (2 cores, 2026). A token beyond the bounds costs 0.1 µs. Remembered
-// tokens take at most 64 MiB, enough for about 48,000 tokens of 700 bytes. In addition, a client's
-// own limits for "*" take 300 bytes for every rule that applies to the client. Bad edits, failed
-// fetches and unreadable claims are logged at a bounded rate.
+// in use, which do not fit into the processor's cache. A lookup by the token's SHA-256 would cost
+// 0.9 µs for the hash alone. A new token costs its signature check, about 30 µs for RS256, and 10
+// µs more. An API key costs 0.12 µs, mostly for the hash (2 cores, 2026). A token beyond the
+// bounds costs 0.1 µs. Remembered tokens take at most 64 MiB, enough for about 48,000 tokens of
+// 700 bytes. In addition, a client's own limits for "*" take 300 bytes for every rule that applies
+// to the client. Bad edits, failed fetches and unreadable claims are logged at a bounded rate.
 //
 // # When not to use it
 //

@@ -69,7 +69,8 @@ func newFetcher(o *JWTOptions, pace pace, notices *notices, load func(data []byt
 		want: make(chan struct{}, 1)}
 }
 
-// sameHost rejects redirects to another host, because the other host could then choose the keys.
+// sameHost rejects a redirect to another host or scheme, because another host could then choose the
+// keys. It also rejects more than redirectsMax redirects.
 func sameHost(next *http.Request, before []*http.Request) error {
 	first := before[0].URL
 	switch {

@@ -107,7 +107,8 @@ func withoutKeys(err error, data []byte) error {
 // the shortest key.
 const repeatedBytesMax = KeyBytesMin / 2
 
-// withoutWords replaces longer words of a message with an ellipsis if they occur in the file.
+// withoutWords replaces each word of a message by an ellipsis if it is longer than repeatedBytesMax
+// and occurs in the file.
 func withoutWords(text string, data []byte) string {
 	words := strings.FieldsFunc(text, func(c rune) bool { return strings.ContainsRune(" \"'*&!,;", c) })
 	for _, word := range words {

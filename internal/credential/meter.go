@@ -86,8 +86,8 @@ type meter struct {
 type sketch [meterRows][meterBuckets]bucket
 
 // newMeter returns a meter for a number of processors. Clean addresses use at most half of the
-// processors, and so do the others. But clean addresses have at least two slots. With a single one,
-// one interrupted verification would delay all of them.
+// processors, and so do all other addresses together. But clean addresses have at least two slots.
+// With a single one, one interrupted verification would delay all of them.
 func newMeter(processors int) *meter {
 	m := &meter{seed: maphash.MakeSeed(), processors: counter.Micros(processors)}
 	m.gates[0].slots = make(chan struct{}, max(2, processors/2))
