@@ -125,7 +125,8 @@ type Change struct {
 const ControlledPrefix = "control-"
 
 // ControlledKeysPrefix is the prefix of the generation of a directory whose control plane has the
-// API keys as well. A control plane of an earlier release has clients only.
+// API keys as well. A control plane of an earlier release has only the clients, and its generation
+// begins with ControlledPrefix alone.
 const ControlledKeysPrefix = ControlledPrefix + "keys-"
 
 // swapsMax is the number of times an edit is tried while others change the same record.

@@ -188,7 +188,8 @@ func (e *Editor) Import(ctx context.Context, in *Import) (*Imported, error) {
 
 // Editor.compare checks the lines against each other and against the present records. The method
 // returns the lines to write, each with its replacement of a record. The line of a key is among
-// them even if its record is unchanged, because the key may be missing from its name.
+// them even if its record is unchanged, because the key may be missing from the set of keys of its
+// name.
 func (e *Editor) compare(ctx context.Context, in *Import, done *Imported) (lines []*lineRecord, swaps []Swap, err error) {
 	problem := func(i int, format string, args ...any) {
 		done.Problems = append(done.Problems, LineNote{i, fmt.Sprintf(format, args...)})
@@ -356,7 +357,7 @@ func (e *Editor) write(ctx context.Context, in *Import, lines []*lineRecord, swa
 	})
 }
 
-// nameKey adds a key to its name, if it is not there.
+// nameKey adds a key to the set of keys of its name, unless the set has it.
 func (e *Editor) nameKey(ctx context.Context, key KeyName) error {
 	for range swapsMax {
 		hashes, err := e.Source.KeyHashes(ctx, key.Name)

@@ -309,7 +309,8 @@ func (e *KeyEdit) String() string {
 	return strings.Join(parts, " ")
 }
 
-// Editor.rotate adds a key with the settings of the present one, and makes the others expire.
+// Editor.rotate adds a key with the settings of the first of the keys, which must be valid, and
+// makes the keys that the name had before expire.
 func (e *Editor) rotate(ctx context.Context, edit *KeyEdit, keys []StoredKey) (changed int, err error) {
 	if len(keys) == 0 {
 		return 0, noKeysError(edit.Name)

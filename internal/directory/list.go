@@ -32,7 +32,7 @@ type ListQuery struct {
 	Kind    string // only clients of this kind; "" for all
 	Blocked bool   // only clients that are blocked now
 	After   string // where the previous page ended; "" for the first page
-	Most    int    // the maximum number of records, up to ListMax; a page may have a few more if they share one place
+	Most    int    // the maximum number of records, up to ListMax; a page may have a few more if several share a place
 }
 
 // Listed is a client in a list.

@@ -61,7 +61,7 @@ type Source interface {
 type Range struct {
 	Kind  string // only clients of this kind; "" for all
 	After string // the place at which the previous part ended; "" is the beginning
-	Most  int    // the maximum number of records; a part may have a few more if they share one place
+	Most  int    // the maximum number of records; a part may have a few more if several share a place
 	Look  int    // the number of keys that the source examines
 }
 
