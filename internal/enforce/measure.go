@@ -157,7 +157,7 @@ func (e *Enforcer) MeasureAdmissions(plan *core.Plan, v *live.Version, n uint64,
 			k.Rule = one.Ruleset.RuleName(one.Index)
 		}
 		units := plan.Units(i)
-		if units > math.MaxInt64/int64(max(1, n)) { // the other process is mistaken, and the sum would be negative
+		if units > math.MaxInt64/int64(max(1, n)) { // the other process is mistaken, and the product would overflow
 			units = 0
 		}
 		e.meter.Count(&k, meter.Sum{Admitted: n, Units: int64(n) * units})

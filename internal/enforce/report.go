@@ -30,7 +30,7 @@ func (e *Enforcer) report(plan *core.Plan, d *core.Decision, versions []*live.Ve
 	}
 }
 
-// reportBy reports the decision if the rule or the policy that made it requires it.
+// reportBy reports the decision if the rule or the policy that made it requires a report.
 func (e *Enforcer) reportBy(plan *core.Plan, d *core.Decision, versions []*live.Version) {
 	v, denied := decidingVersion(plan, d, versions), d.Denied()
 	settings := v.EventsOf(d.Rule)
