@@ -34,9 +34,9 @@ func CompleteAll(d *policyfile.Document, complete func(*policyfile.Document) err
 	return nil
 }
 
-// Choose returns the version that decides the requests of the client of a request: the candidate,
-// if it decides for a share of the clients and the client is in this share, otherwise the version
-// in force. It may be called for either of the two versions, and before the request is added to the
+// Choose returns the version that decides the request a. This is the candidate if it decides for a
+// share of the clients and the request's client is in this share, and otherwise the version in
+// force. It may be called for either of the two versions, and before the request is added to the
 // plan. If the plan's Unresolved method then returns names, the result is final only after these
 // clients have been read.
 func (v *Version) Choose(p *core.Plan, a policy.Attributes) *Version {
