@@ -64,8 +64,8 @@ type Job interface {
 }
 
 // Conditional is a job that is settled only if the store first admits a condition. The condition
-// and the job are not one atomic step. After a failure between them, the job is not settled, and
-// its condition no longer holds.
+// and the job are not one atomic step. If the process fails between the two, the job is never
+// settled, because the store does not admit its condition again.
 type Conditional interface {
 	Job
 	// Condition returns the checks that the store must admit: at most [counter.ChecksMax], and none
