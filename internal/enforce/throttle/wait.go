@@ -29,8 +29,8 @@ const (
 )
 
 // Asker decides one request. Ask sends checks to the store, writes the results to the plan, and
-// decides from them. The checks are those of the plan, or as many others. The result answered is
-// false if the store did not answer and on_error decided.
+// decides from them. The checks are those of the plan, or the same number of other checks. The
+// result answered is false if the store did not answer and on_error decided.
 type Asker interface {
 	Ask(checks []counter.Check) (d core.Decision, answered bool)
 	// Replan adds the request to an empty plan. Replan uses the data about the client at this
@@ -55,10 +55,10 @@ type Wait struct {
 // First returns the checks to send to the store first.
 //
 // If no other request waits for a counter of this request, First returns the request's own checks.
-// If the store denies them, the request starts to wait. If others are waiting, First returns
-// lookups: if another limit denies the request, it is answered at once, otherwise it joins the end
-// of a queue. A queued request takes its units only when no older request waits for one of its
-// counters, so it never gets units ahead of older requests.
+// If the store denies them, the request starts to wait. If other requests are waiting for such a
+// counter, First returns lookups: if a limit without throttle denies the request, it is answered at
+// once, otherwise it joins the end of a queue. A queued request takes its units only when no older
+// request waits for one of its counters, so it never gets units ahead of older requests.
 func (w *Wait) First(lines *Queues, plan *core.Plan, throttled []core.Throttled) []counter.Check {
 	*w = Wait{queues: lines, plan: plan, throttled: throttled, lookupChecks: w.lookupChecks}
 	if w.busy() {
@@ -76,7 +76,8 @@ func (w *Wait) mustWait(first core.Decision, asker Asker) (d core.Decision, answ
 	case first.Delay > 0:
 		return first, true, true
 	case w.looked && w.hasGuard():
-		// A lookup would not record a denial that is a violation.
+		// The lookup has not recorded this denial as a violation, so the request's own checks
+		// follow.
 		d, answered = asker.Ask(w.plan.Checks())
 		return d, answered, false
 	}
