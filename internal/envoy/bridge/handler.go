@@ -27,8 +27,8 @@ func (b *Bridge) Handler() http.Handler {
 	checked := b.guard.RejectPages(mux, b.options.Token)
 	return b.recoverPanics(b.closeAfterReply(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == StatusPath && b.fromEnvoy(r) {
-			// Over HTTP/1.1, net/http would read the body before it sends the answer. A client
-			// that keeps its body back would hold the connection until then.
+			// Over HTTP/1.1, net/http would otherwise read the body before it sends the answer, so
+			// a client that keeps its body back would hold the connection.
 			_ = http.NewResponseController(w).EnableFullDuplex()
 			mux.ServeHTTP(w, r) // clients' browser pages may send this request through Envoy
 			return
@@ -65,8 +65,9 @@ func (b *Bridge) closeAfterReply(next http.Handler) http.Handler {
 	})
 }
 
-// recoverPanics answers 500 to a call that panics, and logs the panic. net/http would close the
-// connection, with all its other calls, and write to a log meant for caller errors.
+// recoverPanics answers 500 to a call that panics, and logs the panic. Otherwise net/http would
+// close the connection, with all its other calls, and write to a log that is meant for errors of
+// callers.
 func (b *Bridge) recoverPanics(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
