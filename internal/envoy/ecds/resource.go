@@ -80,8 +80,8 @@ func (o *Options) resource(policy []byte) (*anypb.Any, error) {
 	filter, err := anypb.New(&httpwasm.Wasm{Config: &wasm.PluginConfig{
 		Name: resourceName, RootId: resourceName, Configuration: settings, FailurePolicy: wasm.FailurePolicy_FAIL_RELOAD,
 		Vm: &wasm.PluginConfig_VmConfig{VmConfig: &wasm.VmConfig{
-			// With the same identifier and code, Envoy keeps its Wasm machine, and so the filter
-			// keeps its memory.
+			// While the identifier and the code stay the same, Envoy keeps its Wasm machine, so the
+			// filter keeps its memory.
 			VmId: resourceName, Runtime: "envoy.wasm.runtime.v8",
 			Code: &core.AsyncDataSource{Specifier: &core.AsyncDataSource_Local{Local: code}},
 		}},
