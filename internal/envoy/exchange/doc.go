@@ -17,5 +17,5 @@
 //
 // # When not to use it
 //
-// A front outside of Envoy has its own types for headers, those of net/http among them.
+// A front outside of Envoy has types of its own for headers, such as those of net/http.
 package exchange

@@ -123,7 +123,7 @@ func (q *Request) Release() {
 
 // Own copies the texts of the request into memory of its own, where they are valid until Release.
 // Without this call, a request is valid only as long as the headers from which it was taken. Own
-// allocates only if there is more text than in all earlier requests.
+// allocates only if the request has more text than every earlier one.
 func (q *Request) Own() {
 	texts := [...]*string{&q.Ask.Path, &q.Ask.Method, &q.Ask.Host, &q.Ask.Query, &q.ContentType, &q.ID}
 	n := 0

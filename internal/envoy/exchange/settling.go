@@ -100,8 +100,8 @@ func (d *Settling) Cut() {
 	d.learn(nil)
 }
 
-// Incomplete reports whether the response would be incomplete if it ended here. A response
-// without a body to read would be, because the settlement waits for trailers.
+// Incomplete reports whether the response would be incomplete if it ended here. It is true for a
+// response without a body to read, because its settlement waits for trailers.
 func (d *Settling) Incomplete() bool { return d.tap == nil || d.tap.Cut() }
 
 // Known returns the headers read so far that can contain costs.
