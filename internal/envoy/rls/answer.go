@@ -155,8 +155,8 @@ const unservedBody = `{"type":"about:blank","title":"Too Many Requests","status"
 	`"detail":"The target or the host is of a form that is not served."}`
 
 // rejectAmbiguous returns the answer to a request with a path or a host that not all servers read
-// alike. The other fronts answer such a request with 400. After an error, Envoy would admit the
-// request.
+// alike. The other fronts answer such a request with 400. The answer here is not an error, because
+// after an error Envoy would admit the request.
 func rejectAmbiguous(request *pb.RateLimitRequest) *pb.RateLimitResponse {
 	reply := overLimit(request)
 	reply.ResponseHeadersToAdd = append(reply.ResponseHeadersToAdd, &envoycore.HeaderValue{Key: "content-type", Value: "application/problem+json"})

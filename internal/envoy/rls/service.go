@@ -289,8 +289,8 @@ func bringsLimit(request *pb.RateLimitRequest) bool {
 	return slices.ContainsFunc(request.GetDescriptors(), func(d *ratelimit.RateLimitDescriptor) bool { return d.GetLimit() != nil })
 }
 
-// overLimit returns the answer to a request beyond RequestsMax, or with too little time left. After
-// an error, Envoy would admit the request.
+// overLimit returns the answer to a request beyond RequestsMax, or with too little time left. The
+// answer is not an error, because after an error Envoy would admit the request.
 func overLimit(request *pb.RateLimitRequest) *pb.RateLimitResponse {
 	response := &pb.RateLimitResponse{OverallCode: pb.RateLimitResponse_OVER_LIMIT,
 		ResponseHeadersToAdd: []*envoycore.HeaderValue{uncached()}}
@@ -426,8 +426,9 @@ func (s *Service) decide(ctx, until context.Context, c *call, rs *core.Ruleset, 
 	return c.answer(&decision, len(request.GetDescriptors()), err != nil), nil
 }
 
-// Service.take calls the store, and again if the quotas of one descriptor lack room and those of
-// another may have some. Such a request waits for a loan only when no other quota is left.
+// Service.take calls the store. It does so again if the quotas of one descriptor lack room and
+// those of another descriptor may have some. Such a request waits for a loan only when no other
+// quota is left.
 func (s *Service) take(ctx, until context.Context, times enforce.Times, c *call) (gone bool, err error) {
 	checks, results := c.plan.Checks(), c.plan.Results()
 	for c.plan.QuotasLeft(c.descriptors) {
