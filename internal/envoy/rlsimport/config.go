@@ -182,8 +182,8 @@ func (r *reader) items(n *syntax.Node, path string) []*syntax.Node {
 	return n.Items
 }
 
-// depthMax is the greatest nesting depth of descriptors. The rate limit service rejects descriptors
-// with more entries.
+// depthMax is the greatest nesting depth of descriptors. Package rls rejects descriptors with more
+// entries.
 const depthMax = 32
 
 // reader.entries merges the entries of a list with those at the same place in other files.

@@ -59,8 +59,8 @@ func Import(name string, files []File, sources Sources) (text []byte, notes poli
 	return w.out.Bytes(), r.notes, nil
 }
 
-// headers turns off Penstock's rate limit fields. As with envoyproxy/ratelimit, Envoy writes them
-// itself if its filter is configured to. Otherwise clients would get two contradicting sets.
+// headers turns off Penstock's rate limit fields. If Envoy's filter is configured to, Envoy writes
+// such fields itself, as with envoyproxy/ratelimit, and clients would get two contradicting sets.
 const headers = "# Envoy writes X-RateLimit-* itself where its filter has enable_x_ratelimit_headers. To have the bridge\n" +
 	"# write the rate limit headers, leave that setting out and remove this line.\n" +
 	"headers: none\n"
