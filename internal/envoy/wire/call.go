@@ -86,7 +86,7 @@ const LoansHeader = "x-penstock-loans"
 const ReadsLate = "2"
 
 // LoanWait is the longest time for which a question of [KindWait] waits for units of other regions.
-// A filter can rely on an answer a little later.
+// The filter's wait for the answer need only be a little longer.
 const LoanWait = 800 * counter.Millisecond
 
 // SilentMin is the least time without an answer after which a filter treats a bridge as
