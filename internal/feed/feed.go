@@ -283,7 +283,7 @@ func (f *Feed) measuredKeys() {
 }
 
 // Close writes the last usage to the spool, sends what it can within two seconds, and leaves the
-// rest to the next process. The feed no longer uses the meter.
+// rest to the next process. After Close, the feed no longer uses the meter.
 func (f *Feed) Close() error {
 	if f.ending.Swap(true) {
 		return nil

@@ -25,7 +25,7 @@ const escape = utf8.RuneError
 // Escape returns a text as a row of the control plane can have it: UTF-8 without control
 // characters, of at most TextBytesMost bytes. A byte of anything else becomes U+FFFD and two
 // hexadecimal digits, and so does each byte of a U+FFFD. So different texts have different escapes.
-// A longer result is cut, and ends in … and 16 digits of a hash of the text.
+// A result that would be longer is cut, and ends in … and 16 digits of a hash of the text.
 func Escape(text string) string { return fit(text, TextBytesMost, true) }
 
 // Fit is like [Escape], for texts that a node has escaped: U+FFFD stays as it is.
