@@ -20,8 +20,8 @@ import (
 
 // Parameters of the events that nodes write for their followers.
 const (
-	// EventsBytesMax bounds the text of the events that a node writes in a second. The node omits
-	// older events.
+	// EventsBytesMax bounds the text of the events that a node writes in a second. If that is not
+	// enough for all of them, the node omits the oldest.
 	EventsBytesMax = 32 << 10
 	// lookEvery is the mean time between two looks for followers, and sendEvery the time between
 	// two writes while there are followers.
