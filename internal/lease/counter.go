@@ -149,9 +149,8 @@ func (c *Counter) use(now counter.Micros, s *slot, cost int64) {
 
 // Serve decides the first waiting request after a call has returned. The verdict Wait means that
 // another call is under way, and the request keeps its place. After any other verdict the request
-// no longer waits, and the caller must call Serve again for the next waiting request. After the
-// verdict Ask, this request must make the call; if it does not, another waiting request must make
-// it.
+// no longer waits, and the caller must call Serve again for the next waiting request. If the
+// verdict is Ask, this request must make the call, or otherwise another waiting request must.
 func (c *Counter) Serve(now counter.Micros, l *counter.Limit, cost int64) (Verdict, Held) {
 	if l.Count() != c.count || l.Capacity() != c.capacity {
 		c.setLimit(now, l)
@@ -223,9 +222,9 @@ func (c *Counter) Held(now counter.Micros) (units int64) {
 }
 
 // setLimit changes the counter's limit. Units charged under the old limit are refunded, and its
-// denials are forgotten. A client that alternates between two tiers would return its whole lease on
-// every request. So after a second change of the limit within one second, each request makes its
-// own call for the next second.
+// denials are forgotten. A client that alternates between two tiers would thereby return its whole
+// lease on every request. So after a second change of the limit within one second, each request
+// makes its own call for the next second.
 func (c *Counter) setLimit(now counter.Micros, l *counter.Limit) {
 	if c.count != 0 && now-c.changed < counter.Second {
 		c.steadyFrom = now + counter.Second

@@ -56,8 +56,8 @@
 // window, every 5 to 50 ms, and denies requests in between. So the number of calls does not grow
 // with demand. Two nodes under a limit of 10,000 per second make one call per 190 requests at twice
 // the limit, and one per thousand at ten times the limit. Just over the limit, at 1.1 times, a
-// sliding window admits 1 % less, because units that become available near its end are not used in
-// time.
+// sliding window admits 1 % less than without leases, because units that become available near its
+// end are not used in time.
 //
 // # When not to use it
 //

@@ -53,7 +53,8 @@ func (c *Counter) Tick(now counter.Micros, backs []Refund) []Refund {
 	before := len(backs)
 	backs = c.flush(backs)
 	for i := range backs[before:] {
-		// The store did not know of these units when it computed the wait of its last denial.
+		// The store did not know of these units when it computed the wait of its last denial, so
+		// that denial is now repeated only until the refund has arrived.
 		if backs[before+i].Age == unleased {
 			c.deniedUntil = min(c.deniedUntil, now+c.rtt)
 		}
