@@ -17,5 +17,5 @@
 //
 // # When not to use it
 //
-// Do not use it for the sites of a web server: they are for browsers.
+// Do not use it for the sites of a web server, which browsers must be able to call.
 package listen

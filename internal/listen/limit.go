@@ -24,7 +24,7 @@ const (
 	// client may take that long to answer in a TLS handshake.
 	idleTime = time.Second
 	// probeTime is how long a connection that only checks the health may be silent. Health checks
-	// are more frequent.
+	// come more often than that.
 	probeTime = 5 * time.Minute
 )
 
