@@ -34,7 +34,7 @@ const KeysMax = 1 << 16
 
 const shardCount = 16
 
-// Key identifies a sum. Policy and Rule must stay valid; the others are copied.
+// Key identifies a sum. Policy and Rule must stay valid; the other texts are copied.
 type Key struct {
 	Policy, Rule string
 	Tier         string
