@@ -25,7 +25,7 @@ func (d *Desk) checkGrant(ctx context.Context, editor *directory.Editor, edit *d
 }
 
 // grantable returns an error if the grant raises no limit. A grant can raise the limits of a rule,
-// for any tier, and those of the record, if they have a fixed or calendar window.
+// for any tier, and the limits in the client's record, if they have a fixed or calendar window.
 func grantable(g *directory.Grant, r *directory.Record, policies []Policy) error {
 	label, err := g.WindowLabel()
 	if err != nil {
