@@ -184,8 +184,8 @@ var inner = []netip.Prefix{
 	netip.MustParsePrefix("::1/128"), netip.MustParsePrefix("fc00::/7"), netip.MustParsePrefix("fe80::/10"),
 }
 
-// adviser.lists warns of exemptions for addresses that a proxy in front of this one might have. All
-// clients of that proxy would be exempt.
+// adviser.lists warns of exemptions for addresses that a proxy in front of this one might have,
+// because all clients of that proxy would be exempt.
 func (a *adviser) lists() {
 	if len(a.policy.TrustedProxies) > 0 || a.policy.TrustedHops > 0 {
 		return
