@@ -48,8 +48,8 @@ type Agent struct {
 	Settings
 	rate    rate
 	waiting []waiter
-	// The field has holds the shares of other regions, as their last messages reported them. The
-	// field known is the set of the regions whose shares are not 0.
+	// has[i] is the share of the region i, as its last message reported it; known is the set of the
+	// regions whose shares are not 0.
 	has   [RegionsMax]int64
 	known uint8
 
@@ -93,7 +93,7 @@ func (a *Agent) Arrive(now counter.Micros, id uint64, cost int64, out *Output) V
 	case now < a.exhausted, len(a.waiting) >= WaitingMax:
 		return Deny
 	case a.asking && now < a.scarce:
-		return Deny // one request waits to learn whether units are still scarce, the others do not
+		return Deny // one request waits to learn whether units are still scarce, other requests do not
 	}
 	a.waiting = append(a.waiting, waiter{id: id, cost: cost})
 	if !a.asking {

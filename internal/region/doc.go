@@ -28,9 +28,9 @@
 // differ by a second, a window of one region ends a second later than that of the other.
 //
 // A [Share] must be durable: a region that loses it, or that restores an older one, breaks the
-// promise. A region may forget a share that is like a new one, after the others have confirmed what
-// was applied. An [Agent] consists of a share and of data that may be lost: rates, what it has
-// learned of other regions, and waiting requests.
+// promise. A region may forget a share that is like a new one, after the other regions have
+// confirmed what was applied. An [Agent] consists of a share and of data that may be lost: rates,
+// what it has learned of other regions, and waiting requests.
 //
 // # How shares move
 //
@@ -40,10 +40,10 @@
 // the limit that it needs, and decides as exactly as one node would.
 //
 // A region whose units are about to run out asks the regions that have some. Each lender divides
-// its units between the two regions in proportion to their rates of requests. If no region has
-// units, the asking region denies requests without asking again for a while. So a region asks about
-// once per round trip and a half while units are scarce, and never while all requests come to one
-// region.
+// its units between itself and that region in proportion to their rates of requests. If no region
+// has units, the asking region denies requests without asking again for a while. So a region asks
+// about once per round trip and a half while units are scarce, and never while all requests come to
+// one region.
 //
 // # Price
 //

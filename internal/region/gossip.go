@@ -27,9 +27,9 @@ func (c Count) at(start, window counter.Micros) Count {
 }
 
 // Gossip counts a limit in one region without moving units. The region admits requests while the
-// number that it has admitted, plus the numbers that the others have reported, is below the limit.
-// The limit is exceeded by at most what the other regions admit between two reports and while a
-// report travels. No request ever waits. It is not safe for concurrent use.
+// number that it has admitted, plus the numbers that the other regions have reported, is below the
+// limit. The limit is exceeded by at most what the other regions admit between two reports and
+// while a report travels. No request ever waits. It is not safe for concurrent use.
 type Gossip struct {
 	limit  counter.Limit
 	self   int

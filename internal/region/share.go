@@ -17,7 +17,7 @@ const RegionsMax = 8
 type Transfer struct {
 	From, To int
 	// Serial is greater than that of every earlier transfer of this counter from From to To. It is
-	// the reading of the sender's clock if that is greater.
+	// the reading of the sender's clock if that is greater than the serial number would be.
 	Serial uint64
 	Units  int64 // greater than 0; 0 means that there is no transfer
 	// At is the reading of the sender's clock. The receiver uses the units from this reading of its
@@ -45,8 +45,8 @@ type Share struct {
 
 // Forgotten is what a region keeps of all the shares that it has forgotten. For each other region,
 // it has the greatest serial number of the transfers that these shares received from that region.
-// For the region itself, it has the greatest serial number of the transfers that they sent. It must
-// be as durable as the shares.
+// For the region itself, it has the greatest serial number of the transfers that these shares sent.
+// It must be as durable as the shares.
 type Forgotten [RegionsMax]uint64
 
 // NewShare returns the share of a counter that no region has used: all of the limit at its home,
