@@ -99,7 +99,7 @@ type counts struct {
 
 // A pause says when units of a counter may be asked for again. Of the counters that share a place
 // in the table, only the one whose units were asked for last has a pause. Otherwise a client with
-// many counters would cause pauses of the counters of others.
+// many counters would cause pauses for the counters of other clients.
 type pause struct {
 	mu     sync.Mutex
 	key    uint64        // the hash of the counter's key
@@ -208,7 +208,8 @@ func (a *Agent) Run(ctx context.Context) {
 	a.returnHeld(ctx)
 }
 
-// Agent.hear asks the other regions for units, unless they were asked a short time ago.
+// Agent.hear handles a question of a proxy, or a recall that another agent of this region passes
+// on. For a question, it asks the other regions for units, unless they were asked a short time ago.
 func (a *Agent) hear(ctx context.Context, message string) {
 	q := new(Question)
 	if err := json.Unmarshal([]byte(message), q); err != nil {

@@ -62,8 +62,8 @@ func (e *EarlyError) Error() string {
 // errNothing reports that a region has no part of a limit.
 var errNothing = errors.New("the region has no unit of the limit")
 
-// errShares reports that the policies of two regions divide limits differently. By the limit of one
-// and the shares of the other, a region could lend more than its part.
+// errShares reports that the policies of two regions divide limits differently. With the limit of
+// one policy and the shares of the other, a region could lend more than its part.
 var errShares = errors.New("the regions divide limits differently: their policies differ")
 
 // Lend charges the counter of this region with the units for which requests wait, and with a part

@@ -75,8 +75,8 @@ func note(at *atomic.Pointer[string], err error) (before string) {
 }
 
 // NewPeer returns the region whose agent is at an address such as https://agent.us.example:7443.
-// The configuration has the certificate of this region and the authority of the others. The
-// certificate of the agent must name the region: see [CertificatePrefix].
+// The parameter config has the certificate of this region, and the authority that signs those of
+// the other regions. The certificate of the agent must name the region: see [CertificatePrefix].
 func NewPeer(name, address string, config *tls.Config) (*Peer, error) {
 	base, client, err := NewClient(name, address, config)
 	if err != nil {

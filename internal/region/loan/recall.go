@@ -141,7 +141,7 @@ func (s *holds) recall(q *Question) (back []recalled) {
 }
 
 // Agent.recall answers a question that recalls loans: it returns what this agent holds of them.
-// Another agent of the region may hold the others, and sends them back itself.
+// Another agent of the region may hold the rest of the loans, and sends them back itself.
 func (a *Agent) recall(ctx context.Context, q *Question) (back []Loan) {
 	for _, each := range a.holds.recall(q) {
 		back = append(back, each.loan)

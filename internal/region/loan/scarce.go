@@ -10,7 +10,7 @@ import (
 
 // After the other regions had fewer units than requests of this region needed, requests of this
 // region do not wait for units. This lasts for 1/scarceParts of the window, but at least scarceMin
-// and at most scarceMax. Meanwhile the others are asked in the background.
+// and at most scarceMax. Meanwhile the agent asks the other regions in the background.
 const (
 	scarceParts = 20
 	scarceMin   = 250 * time.Millisecond
@@ -25,8 +25,9 @@ const (
 	lentRecently = 500 * time.Millisecond
 	// deniedTime is how long a region counts as denying requests after it has told its agent so.
 	deniedTime = 500 * time.Millisecond
-	// movesMax is a number of questions in a row. After that many, units under way between other
-	// regions do not count any more, because those regions need them.
+	// movesMax is how many questions in a row may bring too little because units are under way
+	// between other regions. After that, units count as scarce, because those regions need what is
+	// under way.
 	movesMax = 3
 )
 

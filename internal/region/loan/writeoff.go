@@ -38,7 +38,7 @@ type message struct {
 type writeoffs struct {
 	mu     sync.Mutex
 	state  writeoff.State
-	read   time.Time // when the Redis of this region was last read; the zero time before
+	read   time.Time // when the Redis of this region was last read; the zero time if it never was
 	failed bool      // a failure was logged
 }
 
