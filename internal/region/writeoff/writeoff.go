@@ -58,7 +58,7 @@ const (
 
 // Bounds of a state.
 const (
-	regionsMax    = 64 // of the policy, and those that are no longer in it
+	regionsMax    = 64 // the regions of the policy, and former ones
 	nameBytesMax  = 32
 	stateBytesMax = 16 << 10
 	generationMax = 1 << 50
@@ -124,8 +124,8 @@ func isName(name string) bool {
 	return name != "" && len(name) <= nameBytesMax && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
 }
 
-// Merge adds the entries of a newer generation, and reports whether there were any. It adds no
-// region beyond those that a state may have.
+// Merge adopts the entries that are newer than those of the state, and reports whether there were
+// any. It adds no region beyond those that a state may have.
 func (s *State) Merge(entries map[string]Entry) (changed bool) {
 	for name, e := range entries {
 		if own, known := s.Entries[name]; !e.newer(own) || !known && len(s.Entries) >= regionsMax {
