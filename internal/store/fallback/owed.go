@@ -40,11 +40,11 @@ type owedShard struct {
 // debt holds the units owed to one counter. If the units might be refunded, the entry remains after
 // they are charged, until its window ends.
 //
-// Units are identified by their receipts of the local store. The receipt of a later charge is never
-// smaller. A refund of units reduces the debt, or refunds the charge of the debt in the store.
-// There, all units of one window have the same receipt, so it does not matter to which request the
-// refunded units belong. After a charge with an unknown outcome, some units might not have been
-// charged, so no older unit is refunded.
+// Units are identified by their receipts of the local store. A later charge never has a smaller
+// receipt than an earlier one. A refund of units reduces the debt, or refunds the charge of the
+// debt in the store. There, all units of one window have the same receipt, so it does not matter to
+// which request the refunded units belong. After a charge with an unknown outcome, some units might
+// not have been charged, so no older unit is refunded.
 type debt struct {
 	units      int64
 	underway   int64 // units that a request is charging in the store
