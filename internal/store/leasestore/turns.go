@@ -149,8 +149,8 @@ func (t *turns) cut(l *line) {
 	}
 }
 
-// turns.prepend puts the requests of an earlier queue ahead of the others. The earlier queue must
-// not be used afterwards.
+// turns.prepend puts the requests of an earlier queue ahead of those of this queue. The earlier
+// queue must not be used afterwards.
 func (t *turns) prepend(earlier turns) {
 	if earlier.first == nil {
 		return
