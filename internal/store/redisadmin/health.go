@@ -16,8 +16,7 @@ import (
 type Health struct {
 	Summary string
 	Nodes   []NodeHealth
-	// for information: also what could not be determined, and the right or setting that would be
-	// needed
+	// for information; also what could not be determined, and the right or setting that it takes
 	Notes []string
 	Wrong []string // problems, each with a remedy
 }
