@@ -10,5 +10,5 @@
 // merges each counter, in one atomic step, with what has been counted meanwhile. The greater use
 // wins, so no client gets used units back. A restore that was interrupted can be repeated.
 //
-// A backup and a restore use bounded memory: they hold some hundred counters at once.
+// A backup and a restore use bounded memory: they hold a few hundred counters at once.
 package redisbackup
