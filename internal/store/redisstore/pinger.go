@@ -228,7 +228,7 @@ func (p *pinger) connect(n *node) error {
 		return nil
 	}
 	p.conn = n.dialer.lazy()
-	// The first PING has more time, because it sets up the connection.
+	// The first PING has more time than later ones, because it sets up the connection.
 	err := p.ask(connectTimeMin)
 	if err == nil {
 		if answered, wrong := p.answered(n, n.store.settings.pongPatience()); !answered {
