@@ -2,9 +2,9 @@
 
 //go:build unix
 
-// Package pipetest tests that programs reject a named pipe where they expect a file. Such a program
-// would block, because opening a pipe blocks until there is a writer. The package is not for
-// programs that read from pipes.
+// Package pipetest tests that programs reject a named pipe where they expect a file. A program that
+// opened the pipe instead would block until there is a writer. The package is not for programs that
+// read from pipes.
 package pipetest
 
 import (
