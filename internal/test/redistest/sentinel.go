@@ -76,10 +76,10 @@ func (s *Sentinel) runSentinels(master *Server) {
 	for _, sentinel := range s.Sentinels {
 		sentinel.await()
 		// By default, sentinels query servers every ten seconds, and publish to one another every
-		// two seconds. This command shortens the periods, but an older Redis does not have it. Even
-		// shorter periods would not work: sentinels treat an unexpected master as a stray one after
-		// four publish periods, and the leading sentinel, which pings once a second, elects only a
-		// replica that answered within the last five ping periods.
+		// two seconds. This command shortens the periods. An older Redis does not have it, so its
+		// error is ignored. Even shorter periods would not work: sentinels treat an unexpected
+		// master as a stray one after four publish periods, and the leading sentinel, which pings
+		// once a second, elects only a replica that answered within the last five ping periods.
 		_ = sentinel.client.Do(context.Background(), "sentinel", "debug", "info-period", 200, "publish-period", 800,
 			"ask-period", 100, "ping-period", 500).Err()
 	}
@@ -244,8 +244,8 @@ func (s *Sentinel) other(server *Server) *Server {
 	return s.Servers[0]
 }
 
-// AwaitFailover waits until the sentinels name the other server instead of from as the master, and
-// that server has the role of a master.
+// AwaitFailover waits until the sentinels name as the master the server that is not from, and that
+// server has the role of a master.
 func (s *Sentinel) AwaitFailover(from *Server) {
 	s.t.Helper()
 	to := s.other(from)
