@@ -13,7 +13,7 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// keptSlot returns a store's state for a check, advanced to now. If that state equals a new
+// keptSlot returns a store's state for a check, advanced to now. If that state equals that of a new
 // counter, it returns the zero Slot. Two stores have the same state if keptSlot returns equal slots
 // for them. An empty counter that is ahead of the clock differs from a new one, because it
 // continues at its own instant.

@@ -199,7 +199,7 @@ func askDecay(e *examiner) {
 		w.imposed(w.current(), 0, 4-i)
 	}
 	w.imposed(w.offend(1), 0, 1)
-	// under a longer window, violations count again that were not dropped yet
+	// under a longer window, violations that were not dropped yet count again
 	w.penalty.Window = corecounter.Hour
 	e.at(e.now + corecounter.Minute)
 	if n := w.offend(1).Violations; n < 2 || n > 7 {
