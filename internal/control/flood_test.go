@@ -110,7 +110,7 @@ func TestCallersWithoutATokenTakeNoTurns(t *testing.T) {
 		t.Errorf("the answers to 100 requests of people, by status: %v", statuses)
 	}
 	bob := r.person(t, "127.0.0.9", token, false)
-	bob.authorization = "bearer " + token // which the process has not seen before
+	bob.authorization = "bearer " + token // a header that the process has not verified before
 	eventually.Until(t, patience, "a token that was not used before is served", func() bool { return bob.statusOf("GET", "/v1/clients") == http.StatusOK })
 	stop()
 	attack.Wait()
