@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestThePaceFollowsTheAnswersOfRedis tests that pauses are half as long as the writing, double
-// while Redis answers later than it could, become shorter when it answers in time, and have bounds.
+// TestThePaceFollowsTheAnswersOfRedis tests that pauses are half as long as the writing, are
+// doubled while Redis answers late, become shorter when it answers in time, and have bounds.
 func TestThePaceFollowsTheAnswersOfRedis(t *testing.T) {
 	t.Parallel()
 	const wrote, soon, far = 8 * time.Millisecond, time.Millisecond, 100 * time.Millisecond

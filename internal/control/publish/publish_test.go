@@ -298,7 +298,7 @@ func TestARestoredRedisIsFilledAnew(t *testing.T) {
 	_, end = p.start()
 	p.awaitText("the row wins", "user:bob", blocked)
 	end()
-	// A backup has the same generation, and a history that ends earlier.
+	// As after a restored backup, the generation is the same, and the history ends earlier.
 	if err := client.Del(t.Context(), "rl1:~history:{~directory}").Err(); err != nil {
 		t.Fatal(err)
 	}

@@ -83,7 +83,7 @@ func TestARegionThatIsCutOff(t *testing.T) {
 }
 
 // TestThePublicationBeforeRegions tests that a control plane that gets regions continues with the
-// Redis that it had, without writing all records again, and fills the others.
+// Redis that it had, without writing all records again, and fills the Redis of each other region.
 func TestThePublicationBeforeRegions(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t)
