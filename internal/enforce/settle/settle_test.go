@@ -233,7 +233,7 @@ func TestAConditionComesFirst(t *testing.T) {
 		Settled:  {},
 		Repeated: {second: counter.Result{Denied: true}},
 		Failed:   {fails: errors.New("away")},
-		"local":  {second: counter.Result{Local: true}}, // other nodes would not know about this charge
+		"local":  {second: counter.Result{Local: true}}, // a failure, because other nodes do not know of this charge
 	} {
 		e := new(ends)
 		q := New(store, e.note)
