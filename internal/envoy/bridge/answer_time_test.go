@@ -89,7 +89,7 @@ func (notSent) Unsent() bool    { return true }
 
 // TestAFilterLearnsWhetherItMayAskAgain: a question that the store may have charged is answered
 // with StatusLate, because the filter would repeat it after StatusBusy. A filter of an earlier
-// release does not read StatusLate.
+// release does not read StatusLate, so it gets StatusBusy.
 func TestAFilterLearnsWhetherItMayAskAgain(t *testing.T) {
 	h := open(t, shop, nil)
 	for _, c := range []struct {
