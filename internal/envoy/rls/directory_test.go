@@ -123,8 +123,8 @@ func TestDescriptorsWithoutRecords(t *testing.T) {
 }
 
 // TestDescriptorsInAFlood: if the record of a descriptor's client cannot be read, because too many
-// clients wait, the descriptor is over the limit, even if no rule denies it. After an error, Envoy
-// would admit the request.
+// clients wait, the descriptor is over the limit, even if no rule denies it. The answer is not an
+// error, because after an error Envoy would admit the request.
 func TestDescriptorsInAFlood(t *testing.T) {
 	server := redistest.Start(t)
 	d := openDirectory(t, server)
