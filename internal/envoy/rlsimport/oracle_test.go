@@ -27,7 +27,7 @@ import (
 type importedService struct {
 	testing.TB
 	*rls.Service
-	// Without a deadline, the service would decide by on_error after 200 ms.
+	// ctx has a deadline, because without one the service would decide by on_error after 200 ms.
 	ctx   context.Context
 	text  string
 	notes policy.Problems
