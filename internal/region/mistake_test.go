@@ -44,8 +44,8 @@ func (m mistake) beforeStart(p *place) {
 	}
 }
 
-// forgetsEarly reports whether a share is forgotten although the others have not confirmed what was
-// applied: the region returned its units and does not wait for the rest of the exchange.
+// forgetsEarly reports whether a share is forgotten although the other regions have not confirmed
+// what was applied: the region returned its units and does not wait for the rest of the exchange.
 func (m mistake) forgetsEarly(p *place) bool {
 	return m == forgetsUnconfirmed && p.share.units == 0 && p.share.Moving() == 0
 }
