@@ -19,7 +19,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// equalShares are those of two regions.
+// equalShares are the shares of two regions with half of a limit each.
 var equalShares = [policy.RegionsMax]uint16{50, 50}
 
 // lender.flood returns a question about one of many counters that a client has made up.

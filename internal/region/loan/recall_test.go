@@ -20,7 +20,8 @@ func pair(t *testing.T) (busy, idle *lender) {
 	return pairApart(t, 0)
 }
 
-// pairApart returns such regions. The clock of the busy one is ahead of the other's.
+// pairApart returns two regions as pair does, but the clock of the busy one is ahead of the
+// other's.
 func pairApart(t *testing.T, ahead counter.Micros) (busy, idle *lender) {
 	t.Helper()
 	shares := [policy.RegionsMax]uint16{50, 50}

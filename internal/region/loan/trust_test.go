@@ -98,7 +98,8 @@ func (l *lender) takes(cost int64) bool {
 }
 
 // TestDifferentSharesLendNothing: while the shares change, a region whose shares are not yet those
-// of the asker lends the asker nothing. By the asker's limit, it would lend more than its own part.
+// of the asker lends the asker nothing. With the asker's limit, it would lend more than its own
+// part.
 func TestDifferentSharesLendNothing(t *testing.T) {
 	us := newLender(t, "100/1h fixed_window", [policy.RegionsMax]uint16{10, 30, 50}, 2)
 	var sum int64
