@@ -15,7 +15,7 @@ import (
 )
 
 // TestUpdate: a state is written if nobody else has changed it, if it is valid, and if the last
-// moment has not passed. Otherwise the value in Redis stays.
+// instant for the write has not passed. Otherwise the value in Redis stays.
 func TestUpdate(t *testing.T) {
 	redis, err := redisstore.New(redisstore.Options{URL: redistest.Start(t).URL()})
 	if err != nil {
