@@ -13,8 +13,8 @@
 // send batches and read published policies. All callers within a second share one read of a
 // published policy.
 //
-// A token is verified before the body is read. A caller without a valid token does not keep callers
-// with one from being served: a token that was not seen before is verified in a separate queue. In
+// A token is verified before the body is read. A caller without a valid token does not keep other
+// callers from being served: a token that was not seen before is verified in a separate queue. In
 // that queue, each address has a part of the places and a budget of invalid tokens.
 //
 // /healthz reports that the process is alive. /readyz reports whether the schema, the database and
