@@ -350,7 +350,8 @@ func (a *Archiver) load(ctx context.Context, m *month) (*status, error) {
 var errOther = errors.New("another process has changed the month meanwhile")
 
 // restartMonth begins to write a month again, from its first object, unless another process has
-// changed the month. The new objects have other names than the objects that were written before.
+// changed the month. The new objects get other names, so an object that was written before is not
+// overwritten.
 func (a *Archiver) restartMonth(ctx context.Context, m *month, s *status) error {
 	a.at("anew")
 	return a.locked(ctx, func(tx pgx.Tx) error {

@@ -37,8 +37,8 @@ func (a *Archiver) List(ctx context.Context) ([]Month, error) {
 	})
 }
 
-// Verify reads a whole month back from the bucket, with its manifest, and compares them with what
-// was written. The error is a [Wrong] if they differ.
+// Verify reads a whole month back from the bucket, with its manifest, and compares both with what
+// the database has recorded about them. The error is a [Wrong] if they differ from it.
 func (a *Archiver) Verify(ctx context.Context, partition string) (totals Totals, err error) {
 	m, err := monthOf(partition)
 	if err != nil {
