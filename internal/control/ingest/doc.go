@@ -5,9 +5,9 @@
 // # Promise
 //
 // A batch is in the tables once, or not at all, however often and from wherever it is sent: its
-// feed and number are recorded in the same transaction. Usage is added up by client and day, and by
-// minute, hour and day over all clients, in the same transaction. So the sums of all levels agree,
-// even if a batch comes late.
+// feed and number are recorded in the transaction that writes its lines. Usage is added up by
+// client and day, and by minute, hour and day over all clients, in the same transaction. So the
+// sums of all levels agree, even if a batch comes late.
 //
 // The times at which API keys were used are kept only for keys that are in the database, so a node
 // cannot add rows for other keys.

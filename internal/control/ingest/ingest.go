@@ -41,7 +41,7 @@ type Batch struct {
 	Number int64  // the numbers of a feed increase
 	Node   string
 	Lines  []feed.Line
-	// Unread and Altered are those of the batch's [Content].
+	// Unread and Altered are copied from the batch's [Content].
 	Unread, Altered int64
 }
 

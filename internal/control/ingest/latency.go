@@ -111,8 +111,8 @@ var foldMinute = "WITH others AS (SELECT client FROM client_minutes WHERE at = $
 	"SET " + plus("admitted") + ", " + plus("denied") + ", " + plus("units")
 
 // Fold adds up the usage of all but the [ClientsOfAMinute] most active clients of each minute that
-// has changed and is over. Usage that comes later changes the minute again. Fold returns the number
-// of minutes that it has folded.
+// has changed and is over. Usage that comes later changes the minute again, and a later call folds
+// it once more. Fold returns the number of minutes that it has folded.
 func (i *Ingester) Fold(ctx context.Context) (folded int, err error) {
 	now := time.Now
 	if i.Now != nil {

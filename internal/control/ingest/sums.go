@@ -15,7 +15,7 @@ import (
 	"github.com/penstock/penstock/internal/feed"
 )
 
-// name identifies a sum. Parts that a table does not have are "".
+// name identifies a sum. A part that the table of the sum does not have is "".
 type name struct {
 	granularity string
 	at          time.Time
