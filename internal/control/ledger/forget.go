@@ -56,7 +56,7 @@ func (l *Ledger) Forget(ctx context.Context, actor Actor, name policy.ClientName
 	err = l.write(ctx, func(w *writeTx) error {
 		client := name.String()
 		// The archive begins a month under this lock: either it reads the rows after this
-		// transaction, or its month is stale.
+		// transaction, or the transaction marks its month as stale.
 		if err := retain.Lock(ctx, w.tx); err != nil {
 			return err
 		}
@@ -65,8 +65,8 @@ func (l *Ledger) Forget(ctx context.Context, actor Actor, name policy.ClientName
 		if _, err := w.tx.Exec(ctx, "UPDATE archives SET stale = true WHERE state <> 'dropped'"); err != nil {
 			return err
 		}
-		// No batch may add to the rows between their move and their removal, and no notice may be
-		// made from the former usage.
+		// The tables are locked, because no batch may add to the rows between their move and their
+		// removal, and no notice may be made from the former usage.
 		if _, err := w.tx.Exec(ctx, "LOCK TABLE client_minutes, client_usage, client_usage_regions, client_denials, notices IN SHARE ROW EXCLUSIVE MODE"); err != nil {
 			return err
 		}
