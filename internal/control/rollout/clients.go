@@ -65,7 +65,7 @@ func unableNodes(policy string, reading *fleet.Reading) string {
 
 // checkCounters returns an error that names the rules whose counters belong to several clients and
 // differ between the policies. Clients that add or omit a key choose the policy that decides their
-// requests, so they would use the counters of both.
+// requests, so they could use up the counters of both policies.
 func checkCounters(now, candidate *ledger.Revision) error {
 	rules := lint.CountedTwice(now.Document, candidate.Document)
 	if len(rules) == 0 {
