@@ -29,8 +29,8 @@ var errObject = errors.New("is not one JSON object with every name once")
 
 // decodeObject reads a JSON object of at most valuesMax values. decodeObject is stricter than
 // encoding/json. decodeObject rejects duplicate names, invalid UTF-8, half of a surrogate pair and
-// data after the object, and names are case-sensitive. Two parsers can read such an object
-// differently, which attackers exploit. Numbers are decoded as json.Number.
+// data after the object, and names are case-sensitive. Two parsers can read an object with such a
+// fault differently, which attackers exploit. Numbers are decoded as json.Number.
 func decodeObject(data []byte, valuesMax int) (map[string]any, error) {
 	if !utf8.Valid(data) || !json.Valid(data) || hasHalfSurrogate(data) {
 		return nil, errObject

@@ -182,9 +182,9 @@ func (r *keyReader) entry(n *syntax.Node, path string) {
 	}
 }
 
-// ownerOf sets the owner of an entry and returns it. Several entries with one name are one client
-// whose key is being replaced. A later entry has the owner of the first one, and can omit the
-// owner's fields. If a later entry defines another owner, this is a problem.
+// ownerOf sets the owner of an entry and returns it. Several entries with the same name belong to
+// one client, whose key is being replaced. A later entry has the owner of the first one, and can
+// omit the owner's fields. If a later entry defines another owner, this is a problem.
 func (r *keyReader) ownerOf(k *Key, n *syntax.Node, values map[string]*syntax.Node, path string) *owner {
 	id := &k.Identity
 	first := r.owners[id.ID]

@@ -67,9 +67,9 @@ const (
 // send invalid ones.
 //
 // Addresses share the buckets of two rows. A secret hash chooses one bucket in each row. An address
-// is charged in both, and the smaller debt counts. With 1,000 attackers, one address in 70 shares
-// both of its buckets with some of them. A meter takes 384 KiB, whatever the number of addresses. A
-// meter is safe for concurrent use, and takes no lock.
+// is charged in both buckets, and the smaller of their debts counts. With 1,000 attackers, one
+// address in 70 shares both of its buckets with some of them. A meter takes 384 KiB, whatever the
+// number of addresses. A meter is safe for concurrent use, and takes no lock.
 type meter struct {
 	// one gate for clean addresses and one for the others, so that the latter do not delay the
 	// former
@@ -87,7 +87,7 @@ type sketch [meterRows][meterBuckets]bucket
 
 // newMeter returns a meter for a number of processors. Clean addresses use at most half of the
 // processors, and so do all other addresses together. But clean addresses have at least two slots.
-// With a single one, one interrupted verification would delay all of them.
+// With a single slot, one interrupted verification would delay all of them.
 func newMeter(processors int) *meter {
 	m := &meter{seed: maphash.MakeSeed(), processors: counter.Micros(processors)}
 	m.gates[0].slots = make(chan struct{}, max(2, processors/2))
