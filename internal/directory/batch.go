@@ -299,10 +299,10 @@ func (d *Directory) keep(names []policy.ClientName, texts [][]byte) {
 // lostFor is how long a record that the source has lost is used before it is read again.
 const lostFor = 10 * counter.Second
 
-// handleFailure handles a batch that could not be read. For a while, no request of this batch or of
-// a later one waits for the source. The failed read may have missed a change, so every remembered
-// record is read again later. If the source was only too busy for this batch, the other batches are
-// still read.
+// handleFailure handles a batch that could not be read. Unless the source was only too busy for
+// this batch, the waiting batches are dropped, and for a while no request waits for the source. If
+// a client of a failed batch is remembered, the read may have missed a change, so every remembered
+// record is read again later.
 func (d *Directory) handleFailure(b *batch, err error) {
 	d.figures.Failures.Add(1)
 	var waiting []*batch
