@@ -59,7 +59,8 @@ type Options struct {
 	// policy has none. A nil Directory means that no policy has one.
 	Directory func(rs *core.Ruleset) *directory.Directory
 	// Trial begins a trial of a request by a candidate policy, or returns nil if there is none. The
-	// trial's directory is that of Directory. A nil Trial means that there is no candidate.
+	// trial uses the directory that Directory returns. A nil Trial means that there is no
+	// candidate.
 	Trial func(denied bool) *shadow.Trial
 	// Store charges requests. The caller closes the store after the service.
 	Store counter.Store
