@@ -50,8 +50,8 @@ type Event struct {
 
 // Bounds of an event.
 const (
-	partBytesMax = 256 // the length of a value that a client chooses; no client identifier is longer
-	textBytesMax = 512 // the length of any text, such as a client with its kind
+	partBytesMax = 256 // the greatest length of a value that a client chooses; no client identifier is longer
+	textBytesMax = 512 // the greatest length of any text, such as a client with its kind
 	// LineBytesMax is the size of the longest line: six texts, each byte escaped as six bytes.
 	LineBytesMax = 24 << 10
 )
