@@ -319,8 +319,8 @@ func (a *Agent) serve(now counter.Micros, out *Output) {
 }
 
 // Agent.settle is called when all regions have answered. It denies the waiting requests. But if a
-// region has given units, it asks again: the units did not suffice because more requests arrived
-// meanwhile.
+// region has given units, the agent asks again: the units did not suffice because more requests
+// arrived meanwhile.
 func (a *Agent) settle(now counter.Micros, out *Output) {
 	if a.gained {
 		a.ask(now, out)
