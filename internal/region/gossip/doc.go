@@ -17,7 +17,7 @@
 // refunds. In one atomic script, the receiver charges the units that it has not yet charged for
 // that region and window. So messages may be lost, repeated, late and out of order, and two agents
 // of a region do no harm. What a region has told is not taken back: if units are refunded after
-// they were told, the others count them until the window ends.
+// they were told, the other regions count them until the window ends.
 //
 // A message is repeated until the other region has answered. An agent needs no state of its own:
 // the counters that have changed are kept, in order, in a bounded set in the region's Redis. One
