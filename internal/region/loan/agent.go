@@ -342,7 +342,8 @@ func (a *Agent) restore(ctx context.Context, own *Policy, q *Question, l Loan) (
 	return units, err
 }
 
-// giveBack returns to a region what could not be restored here, because fewer units were counted.
+// giveBack returns to a region what could not be restored here, because the counter here had
+// counted fewer units.
 func (a *Agent) giveBack(ctx context.Context, peer *Peer, q *Question, rest Loan) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()

@@ -34,8 +34,8 @@
 //
 // An agent keeps nothing that must survive it. Returned units are lost until their window ends if
 // the agent that lent them was restarted, or if they are returned to another agent of its region.
-// So are the units that a killed agent held, which are at most a twentieth of the limit if the
-// window is longer than a minute. If a region has two agents, they ask for more units than one
+// The units that a killed agent held are lost as well. They are at most a twentieth of the limit if
+// the window is longer than a minute. If a region has two agents, they ask for more units than one
 // would, but the promise holds.
 //
 // In a sliding window, lent units still count in the next window, at the lender, although requests

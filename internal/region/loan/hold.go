@@ -93,7 +93,7 @@ func (s *holds) of(q *Question) *hold {
 }
 
 // holds.add holds a loan, and reports whether there was room for it. If the limit or the shares
-// have changed, it returns what is held under the old ones, which cannot be used any more.
+// have changed, it returns the hold under the old ones, whose units cannot be used any more.
 func (s *holds) add(q *Question, window counter.Micros, peer *Peer, l Loan, most int64, now time.Time) (old *hold, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
