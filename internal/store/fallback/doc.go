@@ -30,8 +30,8 @@
 // one with few units.
 //
 // Stores of one process over the same counters have the same [Counts], so together they admit no
-// more than the limit, and each charges what the others owe. A process has several such stores
-// because a front opens another store when its settings change.
+// more than the limit, and each store charges what the other stores owe. A process has several such
+// stores because a front opens another store when its settings change.
 //
 // A store that has no memory for a call's new counters can still count the known ones. Its error
 // has a method NewCounter, and this process then counts only the new counters.

@@ -202,7 +202,7 @@ func spanOf(l *counter.Limit) time.Duration {
 	case l.Algorithm() == counter.TokenBucket:
 		span *= float64(l.Capacity()) / float64(l.Count())
 	case l.Calendar() != 0:
-		span *= 2 // because the window's actual length can be greater
+		span *= 2 // because a calendar window can be longer than Window says
 	}
 	return min(time.Duration(min(span, float64(tallySpanMax))), tallySpanMax)
 }
