@@ -27,8 +27,9 @@ const (
 
 	// asksMax is how many calls per second are sent to the store although a remembered denial
 	// denies them, because another of their checks has no remembered answer. That check might deny
-	// for longer, or have fewer units left. Further calls get the remembered answer, so that a
-	// client that names another counter in every request does not call the store each time.
+	// for longer than the remembered denial, or have fewer units left. Further calls get the
+	// remembered answer, so that a client that names another counter in every request does not call
+	// the store each time.
 	asksMax = 16
 
 	setWays = 4   // the number of answers in one set
