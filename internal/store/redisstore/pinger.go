@@ -211,7 +211,7 @@ func (p *pinger) restart() {
 }
 
 // worksSince reports whether the server has worked since an instant of the store's clock: it has
-// answered a batch that was sent later, or has answered a PING in time.
+// answered a batch that was sent after that instant, or has answered a PING in time.
 func (n *node) worksSince(sent time.Duration) bool {
 	return n.lastAnswered.Load() > int64(sent) || n.pinger.inTimeAt.Load() > int64(sent)
 }

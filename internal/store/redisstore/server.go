@@ -319,9 +319,9 @@ func (n *node) answered(sent time.Duration) {
 }
 
 // noteTimeout records that a batch timed out after the given time. noteTimeout reports whether the
-// server works: it has answered a batch that was sent later, or it has answered a PING in the
-// meantime and some batch recently. For starvedMax a late answer to a PING, or the lateness of this
-// process itself, is an excuse as well.
+// server works: it has answered a batch that was sent after this one, or it has answered a PING in
+// the meantime and some batch recently. For starvedMax a late answer to a PING, or the lateness of
+// this process itself, is an excuse as well.
 func (n *node) noteTimeout(sent, took time.Duration) (healthy bool) {
 	lastAnswered := n.lastAnswered.Load()
 	if lastAnswered > int64(sent) {

@@ -14,7 +14,7 @@ const silentMax = 5 * time.Second
 
 // starvedMax is how long a server may answer late before that counts as an outage. A burst of one
 // client can take the processor from a server on the same machine, or from this process, for about
-// a second. A server that has answered nothing in time for longer is too slow to be used.
+// a second. A server that has answered nothing in time for longer than that is too slow to be used.
 const starvedMax = 2 * time.Second
 
 // processLateMin is a part of the tolerance for this process. If a batch exceeds its patience by

@@ -249,7 +249,7 @@ func (s *Store) nodes() []*node {
 // Check returns an error unless Redis answers and is configured so that limits are enforced. The
 // store also checks this in the background and logs the result; Check is meant for health
 // endpoints. In a cluster or a ring one answering server is enough, because the metrics show
-// failures of the others, and restarting this process would not help.
+// failures of the other servers, and restarting this process would not help.
 func (s *Store) Check(ctx context.Context) error {
 	nodes := s.nodes()
 	if len(nodes) == 0 {
