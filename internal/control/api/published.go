@@ -111,7 +111,7 @@ type publishedTexts struct {
 	logger  *slog.Logger
 	now     func() time.Time
 	reading chan struct{} // holds a value for each read
-	failing []atomic.Bool // by region: the log says that it cannot be read
+	failing []atomic.Bool // by region: whether the log says that its Redis cannot be read
 
 	mu     sync.Mutex
 	latest map[string]*publishedRead // by policy
