@@ -31,9 +31,9 @@ func damage(t testing.TB, path string) {
 	}
 }
 
-// TestABucketThatLies tests that an object that changes before its partition is dropped is written
-// again, that an object that changes or vanishes later is detected, and that no such object is
-// restored.
+// TestABucketThatLies changes objects in the bucket. If an object changes before its partition is
+// dropped, it is written again. If it changes or vanishes later, this is detected, and the object
+// is not restored.
 func TestABucketThatLies(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -200,9 +200,9 @@ func forget(ctx context.Context, w *world, client string) error {
 	return err
 }
 
-// TestForgottenClientsAreNotInTheArchive tests that a client that is forgotten while a month is
-// written is not in the archive, and that a client that is forgotten while a month is restored is
-// removed from the archive.
+// TestForgottenClientsAreNotInTheArchive forgets one client while a month is written, which must
+// then not be in the archive, and another one while a month is restored, which must then be removed
+// from the archive.
 func TestForgottenClientsAreNotInTheArchive(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
