@@ -126,8 +126,9 @@ func TestKeysAreForgottenWhileTheyAreUsed(t *testing.T) {
 	}
 }
 
-// TestLinesOfKeysAreChecked tests that a line with a text that is no SHA-256 is left out, and that
-// a control plane that does not know the uses of keys adds up nothing from them.
+// TestLinesOfKeysAreChecked tests that a line is left out if one of its keys is not a SHA-256. It
+// also tests that a control plane that does not know the uses of keys adds up nothing from such
+// lines.
 func TestLinesOfKeysAreChecked(t *testing.T) {
 	t.Parallel()
 	lines := ""
