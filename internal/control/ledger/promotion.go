@@ -26,7 +26,7 @@ const (
 
 // Promotion says when a candidate will be published to all nodes automatically. This happens as
 // soon as each region that serves the policy has observed the candidate for the time that its
-// publication states, provided that the candidate has never exceeded its bound of denials.
+// publication states, provided that the candidate has never exceeded the limit on its denials.
 //
 // A region serves the policy if one of its nodes has enforced it since the candidate was published.
 // The time between two reports of its nodes with the candidate counts as observed if it is at most
