@@ -36,8 +36,8 @@ func (p *plane) listUnpublished() string {
 	return strings.Join(texts, "\n")
 }
 
-// TestRowsChangedByHandArePublished tests that what operators change by SQL reaches Redis and the
-// audit trail, and that rows that are not valid leave the record in Redis as it was, even if all
+// TestRowsChangedByHandArePublished tests that changes that operators make by SQL reach Redis and
+// the audit trail. Rows that are not valid must leave the record in Redis as it was, even if all
 // records are written again. The reason must then be listed.
 func TestRowsChangedByHandArePublished(t *testing.T) {
 	t.Parallel()
