@@ -71,8 +71,8 @@ const (
 // address in 70 shares both of its buckets with some of them. A meter takes 384 KiB, whatever the
 // number of addresses. A meter is safe for concurrent use, and takes no lock.
 type meter struct {
-	// one gate for clean addresses and one for the others, so that the latter do not delay the
-	// former
+	// one gate for clean addresses and one for all others, so that these do not delay clean
+	// addresses
 	gates      [2]gate
 	seed       maphash.Seed
 	processors counter.Micros
