@@ -179,9 +179,8 @@ func TestEarlierReleasesReadTheseRecords(t *testing.T) {
 	}
 }
 
-// TestRecordsOfEarlierReleases tests that records and keys that an earlier release wrote are in
-// force, except for parts that have ended, that the history can be read, and that records and keys
-// can be edited further.
+// TestRecordsOfEarlierReleases tests records and keys that an earlier release wrote. They are in
+// force, except for parts that have ended, and can be edited further, and the history can be read.
 func TestRecordsOfEarlierReleases(t *testing.T) {
 	for commit, recorded := range releasesOf(t) {
 		t.Run(commit, func(t *testing.T) {
