@@ -146,8 +146,8 @@ func (n *name) set(policy, client string) {
 	n.text = append(n.text, client[:min(len(client), NameBytesMax-n.policyBytes)]...)
 }
 
-// Top returns the n clients that are denied most, the most denied first. Top takes some 100 µs and
-// allocates, so it is not for the request path.
+// Top returns the n clients that are denied most, the most denied first. Top takes about 100 µs
+// and allocates, so it is not for the request path.
 func (s *Sketch) Top(n int) []Entry {
 	age := s.age()
 	entries := []Entry{}
