@@ -15,7 +15,8 @@ func numbered(n int) (hash [32]byte) {
 }
 
 // TestUsedKeysAreBounded tests that keys beyond the bound are not noted, even when keys are
-// returned, that the latest time of a key counts, and that a meter that is off notes nothing.
+// returned. It also tests that the latest time of a key counts, and that a meter notes nothing
+// while it is off.
 func TestUsedKeysAreBounded(t *testing.T) {
 	t.Parallel()
 	m := New()

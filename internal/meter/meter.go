@@ -11,8 +11,8 @@
 //
 // # Price
 //
-// Counting takes some 60 ns, and no allocation for a client that was counted since the last Take. A
-// sum takes about 200 bytes. A meter that is off counts nothing, and costs one load. A meter also
+// Counting takes about 60 ns, and no allocation for a client that was counted since the last Take.
+// A sum takes about 200 bytes. A meter that is off counts nothing, and costs one load. A meter also
 // counts how long decisions took, in at most [LatencyKeysMax] histograms, which can be added up.
 // And it notes which API keys were used, at most [UsedKeysMax] of them.
 //
@@ -39,7 +39,7 @@ type Key struct {
 	Policy, Rule string
 	Tier         string
 	Kind, Client string
-	// Known says that the client has a record in the directory. Known is no part of the identity.
+	// Known says that the client has a record in the directory. Known is not part of the identity.
 	Known bool
 }
 
