@@ -106,7 +106,7 @@ func (s *Sending) Spans() trace.TracerProvider {
 	return s.spans
 }
 
-// Close sends the last spans and metrics, as far as that is possible in two seconds.
+// Close sends the last spans and metrics, but gives up after two seconds.
 func (s *Sending) Close() error {
 	if s == nil {
 		return nil
