@@ -186,7 +186,7 @@ func (s *Sender) report(now time.Time) (report []byte, err error) {
 	return encode(s.options.Resource, families, s.began, now), nil
 }
 
-// Close sends a last report, as far as that is possible in two seconds.
+// Close sends a last report, but gives up after two seconds.
 func (s *Sender) Close() error {
 	s.end()
 	s.running.Wait()
