@@ -15,7 +15,7 @@
 //
 // # Price
 //
-// A policy of 10,000 rules takes some 100 KB, and is opened within about 100 ms.
+// A policy of 10,000 rules takes about 100 KB, and is opened within about 100 ms.
 //
 // # When not to use it
 //
