@@ -305,7 +305,8 @@ func (a *Agent) hear(now counter.Micros, m Message, out *Output) {
 	}
 }
 
-// Agent.serve admits waiting requests in their order, as far as the share suffices.
+// Agent.serve admits waiting requests in their order, until the share has too few units for the
+// next one.
 func (a *Agent) serve(now counter.Micros, out *Output) {
 	served := 0
 	for _, w := range a.waiting {
