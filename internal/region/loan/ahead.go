@@ -250,8 +250,8 @@ func mayHold(whole *counter.Limit, q *Question) (most int64) {
 }
 
 // Agent.ahead returns the question to send to other regions. The question also asks for the units
-// that the region will need until the window ends, as far as the agent may hold them. It returns
-// nil if the region has enough for now.
+// that the region will need until the window ends, up to the number that the agent may hold. It
+// returns nil if the region has enough for now.
 func (a *Agent) ahead(ctx context.Context, q *Question, s *stock, most int64) *regionstore.Question {
 	sent := *q
 	if most == 0 {

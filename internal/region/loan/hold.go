@@ -265,9 +265,10 @@ type stock struct {
 	lasts                  bool // there is no need to ask other regions
 }
 
-// restoreHeld restores what the agent holds of a question's counter, as far as it is usable and the
-// counter can take it. While requests wait, it does so in parts: see restoreParts. It does not wait
-// until further units become usable, because other regions may have some now.
+// restoreHeld restores what the agent holds of a question's counter, except units that are not
+// usable yet or that the counter cannot take. While requests wait, it does so in parts: see
+// restoreParts. It does not wait until further units become usable, because other regions may have
+// some now.
 func (a *Agent) restoreHeld(ctx context.Context, q *Question, r *round) (s stock) {
 	h := a.holds.of(q)
 	if h == nil {
