@@ -13,12 +13,12 @@
 // (Check.Lease) has the state machine of package lease. A request is admitted from held units, is
 // denied by the store's last answer, waits for the call that is under way, or makes one call for
 // itself and all waiting requests. So a thousand concurrent requests that find no held units cost
-// two calls. For a request under several limits, held units are reserved first. The limit that is
-// known to deny, or that admits the fewest requests, comes before the others, so that a burst of
-// one client over its own limit takes no units of a larger limit that all clients share. One call
-// then takes the remaining units, together with those of exact limits and log_only limits. If that
-// call is denied or fails, the reserved units are put back. A request never waits while other
-// requests wait for a call that it is about to make, so requests cannot deadlock.
+// two calls. For a request under several limits, held units are reserved first. A limit that is
+// known to deny comes first, or else the limit that admits the fewest requests. So a burst of one
+// client over its own limit takes no units of a larger limit that all clients share. One call then
+// takes the remaining units, together with those of exact limits and log_only limits. If that call
+// is denied or fails, the reserved units are put back. A request never waits while other requests
+// wait for a call that it is about to make, so requests cannot deadlock.
 //
 // No request waits for another request's call longer than Options.WaitMax. After that it fails with
 // [counter.ErrOverloaded], because a client can cause such a wait, for example by a burst on a busy
