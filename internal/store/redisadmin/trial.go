@@ -26,7 +26,7 @@ const (
 	busAhead = 10_000
 	// trialPatience bounds the time for the servers to start and to agree.
 	trialPatience = 30 * time.Second
-	// trialPause is the interval between two checks whether the servers have started and agree.
+	// trialPause is the interval between two checks of whether the servers have started and agree.
 	trialPause = 20 * time.Millisecond
 )
 
