@@ -27,8 +27,8 @@ const (
 	// gatherTime is how long a question waits for further requests of the same burst, so that it
 	// asks for the units of all.
 	gatherTime = 2 * time.Millisecond
-	// startTime is the interval between two checks whether the answers to a question can be heard
-	// already.
+	// startTime is the interval between two checks of whether the answers to a question can be
+	// heard already.
 	startTime = 10 * time.Millisecond
 	// movesMax bounds how often a line asks again because units are under way between other
 	// regions. If clients use up the limit in several regions, units can be under way for a long
