@@ -31,8 +31,7 @@ const (
 const busAhead = 10_000
 
 // Address returns an address 127.0.0.1:PORT on which no server listens. No other test gets this
-// port before the test has ended and its cleanups, as far as they were registered after the call,
-// have run.
+// port before the test has ended and the cleanups that it registered after the call have run.
 func Address(t testing.TB) string {
 	t.Helper()
 	return address(t, ports, 0)
