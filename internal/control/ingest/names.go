@@ -22,8 +22,8 @@ import (
 // before.
 //
 // A new client that gets rows takes a place of the minute and one of the day. Half of the places of
-// a day are available when the day begins, and the others become available evenly until it ends. So
-// a flood of made-up names does not take the places of the rest of the day.
+// a day are available when the day begins, and the other half becomes available evenly until the
+// day ends. So a flood of made-up names does not take the places of the rest of the day.
 type NamesMax struct{ Minute, Day int }
 
 // dayPlaces returns how many places of the day there are at an instant.
