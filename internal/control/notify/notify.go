@@ -186,7 +186,7 @@ type notice struct {
 }
 
 // dueNotices selects the notices that are due. dueNotices takes the first notice of each receiver,
-// then the second of each, so that a receiver with many notices does not delay the others.
+// then the second of each, so that a receiver with many notices does not delay other receivers.
 const dueNotices = `
 SELECT notice, threshold, client, policy, rule, url, to_char(month, 'YYYY-MM'), percent, attempts, used::text, units, made_at
 FROM (SELECT *, row_number() OVER (PARTITION BY url ORDER BY next_at, notice) AS place FROM notices WHERE next_at <= $1) n
