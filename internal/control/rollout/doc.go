@@ -19,7 +19,8 @@
 // A candidate that is to be promoted is published to all nodes when each region that serves the
 // policy has observed it for the required time: see [ledger.Promotion]. The reports of the nodes
 // are stored, so any process can continue where another one has stopped. Only one of several
-// processes publishes the candidate, because the others then find a later generation of the policy.
+// processes publishes the candidate, because the other processes then find a later generation of
+// the policy.
 //
 // # Price
 //
