@@ -19,7 +19,7 @@ type KeyAction string
 // The actions.
 const (
 	KeyCreate  KeyAction = "create"  // creates a key with a new name; with KeyEdit.Import, also a further key of an existing name
-	KeyRotate  KeyAction = "rotate"  // creates a key that replaces the others of its name, which stay valid until KeyEdit.Until
+	KeyRotate  KeyAction = "rotate"  // creates a key that replaces the other keys of its name, which stay valid until KeyEdit.Until
 	KeyRevoke  KeyAction = "revoke"  // revokes the keys of a name, or only the key with KeyEdit.Hash
 	KeyDisable KeyAction = "disable" // switches the keys of a name off
 	KeyEnable  KeyAction = "enable"  // switches the keys of a name on

@@ -257,8 +257,8 @@ func TestKeyPages(t *testing.T) {
 }
 
 // TestKeyEditsAtOnce tests that if many operators create keys of one name at once, one succeeds and
-// the keys of the others are invalid. The test also tests that a concurrent rotation does not undo
-// a revocation.
+// the keys of the other operators are invalid. The test also tests that a concurrent rotation does
+// not undo a revocation.
 func TestKeyEditsAtOnce(t *testing.T) {
 	sources(t, func(t *testing.T, source directory.Source) {
 		editor := directory.Editor{Source: source}
