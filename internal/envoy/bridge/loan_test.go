@@ -178,8 +178,8 @@ func TestALoanIsAwaitedWithinTheFiltersTime(t *testing.T) {
 	})
 }
 
-// TestACallerThatLeavesIsNotCharged: if a caller leaves, units that arrive later are left to
-// others.
+// TestACallerThatLeavesIsNotCharged: if a caller leaves, units that arrive later are left to other
+// requests.
 func TestACallerThatLeavesIsNotCharged(t *testing.T) {
 	withRegion(t, func(l *lendingBridge) {
 		ctx, leave := context.WithCancel(l.t.Context())
