@@ -125,8 +125,8 @@ func TestALoanIsAwaitedWithinEnvoysTime(t *testing.T) {
 	}
 }
 
-// TestACallerThatLeavesIsNotCharged: if a caller leaves, units that arrive later are left to
-// others.
+// TestACallerThatLeavesIsNotCharged: if a caller leaves, units that arrive later are left to other
+// requests.
 func TestACallerThatLeavesIsNotCharged(t *testing.T) {
 	withRegion(t, func(l *lendingService) {
 		ctx, leave := context.WithCancel(l.Context())

@@ -37,8 +37,9 @@ const (
 )
 
 // places counts the requests under way, in total and by client address. Requests of one address may
-// use half of the places. So a client leaves half of them to others, whatever its descriptors
-// contain. If Envoy sends no address, the same holds for requests with the same descriptors.
+// use half of the places. So a client leaves half of them to other clients, whatever its
+// descriptors contain. If Envoy sends no address, the same holds for requests with the same
+// descriptors.
 type places struct {
 	seed    maphash.Seed
 	all     atomic.Int64
