@@ -22,7 +22,7 @@ const (
 	boundary        // all requests around the ends of windows
 	hopping         // all requests to one node, which changes every 50 ms
 	idleBurst       // like hopping, with pauses of 50 ms in between
-	handoff         // one node uses nearly all of the limit and stops; then the others start
+	handoff         // one node uses nearly all of the limit and stops; then the other nodes start
 	shapes
 )
 
