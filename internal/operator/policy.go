@@ -152,7 +152,8 @@ func (p *Policy) tiers() []string {
 // usesTiers reports whether counters depend on the tier.
 func (p *Policy) usesTiers() bool { return len(p.tiers()) > 0 || p.countsBy("tier") }
 
-// Policy.mentions reports whether the policy treats clients of the tier differently from others.
+// Policy.mentions reports whether the policy treats clients of the tier differently from other
+// clients.
 func (p *Policy) mentions(tier string) bool {
 	d := p.Document
 	in := func(m *policyfile.Match) bool { return m != nil && slices.Contains(m.Tier, tier) }
