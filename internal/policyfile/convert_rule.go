@@ -55,8 +55,8 @@ func (c *converter) rule(path string, d *Rule) policy.Rule {
 	return r
 }
 
-// converter.limits reads limits. An invalid one becomes the zero Limit, so that the others keep
-// their indexes.
+// converter.limits reads limits. An invalid limit becomes the zero Limit, so that the other limits
+// keep their indexes.
 func (c *converter) limits(path string, texts Words) (limits []counter.Limit) {
 	for i, text := range texts {
 		limit, err := counter.ParseLimit(text)

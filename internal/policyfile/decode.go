@@ -196,8 +196,8 @@ func (d *decoder) list(n *syntax.Node, path string, into reflect.Value) {
 	}
 }
 
-// decoder.words decodes one word or a list. An invalid word becomes empty, so that the others keep
-// their indexes.
+// decoder.words decodes one word or a list. An invalid word becomes empty, so that the other words
+// keep their indexes.
 func (d *decoder) words(n *syntax.Node, path string, into *Words) {
 	items := []*syntax.Node{n}
 	if n.Kind == syntax.KindList {

@@ -18,8 +18,8 @@ import (
 // The ways to hold a rule's limits over all regions.
 const (
 	AcrossShare = "share" // each region has its part
-	AcrossLease = "lease" // each region has its part, and borrows units from the others
-	// AcrossGossip: each region has the whole limit, and tells the others what it has counted.
+	AcrossLease = "lease" // each region has its part, and borrows units from other regions
+	// AcrossGossip: each region has the whole limit, and tells other regions what it has counted.
 	AcrossGossip = "gossip"
 )
 
