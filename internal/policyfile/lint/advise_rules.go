@@ -19,7 +19,7 @@ import (
 const adviseRulesMax = 1000
 
 // compareRules warns of rules that never win their group, and of limits that are never reached
-// because of others.
+// because of other limits.
 func (a *adviser) compareRules() {
 	for i := range a.policy.Rules[:min(len(a.policy.Rules), adviseRulesMax)] {
 		rule := &a.policy.Rules[i]
