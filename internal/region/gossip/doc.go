@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package gossip tells regions what the others have counted, for rules with across: gossip.
+// Package gossip tells each region what the other regions have counted, for rules with across:
+// gossip.
 //
 // # Promise
 //

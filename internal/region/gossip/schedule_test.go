@@ -13,9 +13,9 @@ import (
 // TestRegionsCountTogether plays random scenes: messages are lost, repeated, late and out of order,
 // agents are restarted, and a Redis loses its data. Each decision must equal that of an oracle,
 // which decides by the region's own units and the greatest numbers that the region has heard. So at
-// each admission, all regions together exceed the limit by at most what the others have admitted
-// and this one has not heard of. After one more exchange without faults, each region knows the
-// units of all others.
+// each admission, all regions together exceed the limit by at most what the other regions have
+// admitted and this one has not heard of. After one more exchange without faults, each region knows
+// the units of all others.
 func TestRegionsCountTogether(t *testing.T) {
 	rng := seed.Random(t)
 	for _, limit := range []string{"20/10s fixed_window", "20/10s sliding_window"} {
