@@ -250,7 +250,7 @@ func (w *losses) tellAll() {
 }
 
 // losses.lose plays the loss of a region and its return. If the argument named unaware is true, the
-// region is only cut off from the others, and still admits requests while they use its part.
+// region is only cut off from the other regions, and still admits requests while they use its part.
 func (w *losses) lose(lost *site, unaware bool) {
 	steps := 25 * len(w.sites) * int(w.whole.Count())
 	w.run(w.rng.IntN(steps))
@@ -302,7 +302,7 @@ func TestALostRegionIsNeverOver(t *testing.T) {
 }
 
 // TestAnUnawareRegionExceedsByItsPart: a region that was written off by mistake runs on, and is cut
-// off from the others. Together they exceed a limit by at most the region's part.
+// off from the other regions. All regions together exceed a limit by at most the region's part.
 func TestAnUnawareRegionExceedsByItsPart(t *testing.T) {
 	rng := seed.Random(t)
 	var over int64

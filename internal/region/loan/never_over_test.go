@@ -312,7 +312,8 @@ func TestMistakesAreFound(t *testing.T) {
 	}
 }
 
-// TestTheWholeLimitIsUsable: one region that asks again and again gets all units of the others.
+// TestTheWholeLimitIsUsable: one region that asks again and again gets all units of the other
+// regions.
 func TestTheWholeLimitIsUsable(t *testing.T) {
 	rng := seed.Random(t)
 	for range racescale.Fewer(50) {

@@ -162,7 +162,7 @@ func (a *Agent) answerTold(text []byte) (message, error) {
 }
 
 // Agent.lenders returns the regions that can lend units: those that are not written off, and for
-// each of the others its steward, which lends its part.
+// each region that is, its steward, which lends its part.
 func (a *Agent) lenders() []*Peer {
 	entries, names := a.entries(), a.o.Policy().Names
 	all := make([]*Peer, 0, len(a.o.Peers)+len(entries))
