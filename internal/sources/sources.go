@@ -36,7 +36,7 @@ type Counts struct {
 // New returns counts of zero.
 func New() *Counts { return &Counts{seed: maphash.MakeSeed()} }
 
-// Source is the count of one source, and of others with the same hash.
+// Source is the count of one source, and of other sources with the same hash.
 type Source struct{ count *atomic.Int32 }
 
 // Of returns the source with the given number, such as an address.
