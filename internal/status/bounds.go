@@ -36,7 +36,7 @@ func NewBounds() *Bounds { return &Bounds{seed: maphash.MakeSeed()} }
 // Enter counts a request from an address. If the request is beyond a bound, the result ok is false,
 // and busy is true if too many requests are under way. Otherwise [Bounds.Leave] must follow.
 func (b *Bounds) Enter(addr netip.Addr, now time.Time) (ok, busy bool) {
-	// this comes first, so that one address cannot occupy the places of others
+	// this comes first, so that one address cannot occupy the places of other addresses
 	if !b.admits(addr, now) {
 		return false, false
 	}
