@@ -78,7 +78,8 @@ func (s *Store) overtake(p *part, w *waiter) (more time.Duration, over bool) {
 	h.counter.Overdue()
 	h.tries = min(h.tries+1, triesMax)
 	w.decided, w.verdict, w.err = true, lease.Ask, nil
-	// The request calls only for itself, so another request must make the call for the others.
+	// The request calls only for itself, so another request must make the call for the other
+	// waiting requests.
 	if w.ask(h, s.now(), nil); w.verdict != lease.Ask {
 		s.serve(h, nil, true)
 	}

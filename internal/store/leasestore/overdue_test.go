@@ -200,7 +200,7 @@ func testLateBehindACall(t *testing.T, inner queueingStore, others, outage bool)
 		}
 	}
 	all.Wait()
-	// a few requests have made the calls for the others
+	// a few requests have made the calls for all others
 	if a, b := overloaded.Load(), unavailable.Load(); outage && (b < 90 || a > 0) || !outage && a < 90 {
 		t.Errorf("%d requests were too many, %d met an outage", a, b)
 	}
