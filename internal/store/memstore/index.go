@@ -8,9 +8,9 @@ import (
 )
 
 // An index finds records by the hash of their key, by extendible hashing. A directory maps the
-// leading bits of the hash to segments. A full segment is split in two, and the others do not
-// change. So growth moves only the records of one segment, however large the store is. The bits of
-// a hash are used like this:
+// leading bits of the hash to segments. A full segment is split in two, and the other segments do
+// not change. So growth moves only the records of one segment, however large the store is. The bits
+// of a hash are used like this:
 //
 //	63 … 56  the shard          (see Store)
 //	55 …     the directory, up to depthMax bits
