@@ -41,7 +41,7 @@ const (
 // Trial is a cluster for experiments: three masters with one replica each, on this machine.
 type Trial struct {
 	Dir     string // the absolute path of the folder of its files
-	Port    int    // the port of the first node; the ports of the others follow
+	Port    int    // the port of the first node; the ports of the other nodes follow
 	Started int    // number of nodes that StartTrial started
 }
 
