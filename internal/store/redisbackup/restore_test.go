@@ -228,7 +228,7 @@ func TestABucketIsNeverFullerThanItsRate(t *testing.T) {
 	}
 	w.restore(newBackup(t, records...), false)
 	for _, p := range pairs {
-		merged := w.take(p.merged)[0].Remaining // the others are read later, so they can only have gained tokens
+		merged := w.take(p.merged)[0].Remaining // the other two are read later, so they can only have gained tokens
 		if stored, live := w.take(p.stored)[0].Remaining, w.take(p.live)[0].Remaining; merged > min(stored, live) {
 			t.Errorf("%s of %s: %d left, alone %d and %d", p.merged.Key, p.merged.Limit, merged, stored, live)
 		}
