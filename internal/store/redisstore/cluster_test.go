@@ -130,8 +130,9 @@ func spreadChecks(t *testing.T, s *Store, limit *counter.Limit) []counter.Check 
 	return checks
 }
 
-// allOrNothing tests that a call that one server denies is not charged on the others. It sends 4
-// calls, 2 of which are denied, and checks the number of pipelines, including those of the refunds.
+// allOrNothing tests that a call that one server denies is not charged on the other servers. It
+// sends 4 calls, 2 of which are denied, and checks the number of pipelines, including those of the
+// refunds.
 func allOrNothing(t *testing.T, s *Store, pipelines uint64) {
 	wide, narrow := limittest.New(t, "10/1d fixed_window"), limittest.New(t, "2/1d fixed_window")
 	checks := spreadChecks(t, s, wide)

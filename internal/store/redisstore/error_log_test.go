@@ -175,8 +175,8 @@ func TestRemediesBefore7(t *testing.T) {
 	}
 }
 
-// TestErrorsOfRights: the errors of an ACL are distinguished from others, even if they occur inside
-// a script of a Redis before 7.
+// TestErrorsOfRights: the errors of an ACL are distinguished from other errors, even if they occur
+// inside a script of a Redis before 7.
 func TestErrorsOfRights(t *testing.T) {
 	for _, c := range []struct {
 		err  error

@@ -54,9 +54,9 @@ return 1`
 	}
 }
 
-// TestExpiredMarksAreNotAllRead: a call after many marks have expired reads either these or the
-// others, whichever are fewer, and none if all have expired. It subtracts the units of all expired
-// marks, and deletes these marks.
+// TestExpiredMarksAreNotAllRead: a call after many marks have expired reads either these marks or
+// the remaining ones, whichever are fewer, and none if all have expired. It subtracts the units of
+// all expired marks, and deletes these marks.
 func TestExpiredMarksAreNotAllRead(t *testing.T) {
 	server := redistest.Start(t)
 	const start, marks = 1_700_000_000 * counter.Second, 5_000

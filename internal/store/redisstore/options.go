@@ -61,7 +61,7 @@ type Options struct {
 	// Mode is ModeSingle (the same as ""), ModeSentinel, ModeCluster or ModeRing.
 	Mode string
 	// Addrs are further servers of a cluster or a ring, or sentinels, as host:port. In a cluster a
-	// few reachable servers are enough to discover the others; list every sentinel, and every
+	// few reachable servers are enough to discover all others; list every sentinel, and every
 	// server of a ring. In a ring the address of a server determines which counters it holds, so
 	// every node must spell the addresses in the same way, in any order. Addrs is not valid with
 	// ModeSingle.

@@ -64,9 +64,9 @@ func (r *ring) homeBefore(slot int) (home int, moved bool) {
 
 // homeOf returns the index of the server that holds a slot in a ring: the address for which the
 // SHA-256 of "ADDRESS SLOT" is the greatest. The order of addresses therefore does not matter, a
-// new server takes only its share from the others, and removing one does not move the others'
-// counters. The function must never change, because with a different one every counter would start
-// again.
+// new server takes only its share from the other servers, and removing a server does not move the
+// counters of the other servers. The function must never change, because with a different one every
+// counter would start again.
 func homeOf(slot int, addrs []string) (home int) {
 	var most [sha256.Size]byte
 	text := make([]byte, 0, 64)

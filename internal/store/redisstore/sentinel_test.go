@@ -131,8 +131,8 @@ func TestSentinelsThatKnowOfFewerFailovers(t *testing.T) {
 
 // TestSentinelThatRemembersAnOldFailover: most sentinels have lost their state and watch another
 // master, while one sentinel still names the old master. As soon as the old master is no longer a
-// master, the store adopts the answer of the others. It does not adopt the old master again when
-// that returns.
+// master, the store adopts the answer of the other sentinels. It does not adopt the old master
+// again when that returns.
 func TestSentinelThatRemembersAnOldFailover(t *testing.T) {
 	a, b, c := newFake(t, passed), newFake(t, passed), newFake(t, passed)
 	options := Options{Mode: ModeSentinel, Master: "penstock", Timeout: TimeoutMax}
