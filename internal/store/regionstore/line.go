@@ -125,7 +125,7 @@ func (l *lines) listen() {
 // refusalBits is the number of bits of a refusal that identify the counter. The other bits hold the
 // millisecond until which no request waits for it. Of the counters that share a place, only the one
 // that was refused last is refused. So a client with many counters does not end the waits for
-// counters of others.
+// counters of other clients.
 const refusalBits = 16
 
 // lines.refusal returns the place of a counter's refusal, and the bits that identify it.

@@ -11,7 +11,7 @@
 // repeats it. For one counter there is at most one question in [askEvery]. The times of the last
 // questions are kept in a table of fixed size. If two counters share a place in the table, units
 // are requested less often for both. Questions of one address take at most half of the queue, so a
-// client with many counters leaves room for questions of others.
+// client with many counters leaves room for questions of other clients.
 //
 // A front whose requests have goroutines of their own can let a denied request wait for a loan,
 // with [Store.Await]. At most [WaitersMax] requests of a process wait, [LineMax] of them for one
