@@ -175,7 +175,7 @@ func TestAProcessThatWasFrozenBeforeTheDrop(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	// A slow process may notice earlier that it has lost its lock.
+	// If the process is slow, it may notice before this step that it has lost its lock.
 	if _, err := w.archiver.Round(t.Context(), w.now); !errors.Is(err, errOther) && (err == nil || !strings.Contains(err.Error(), "the lock of the archive is lost")) {
 		t.Errorf("a process that was overtaken: %v", err)
 	}
