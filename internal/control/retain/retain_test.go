@@ -117,7 +117,7 @@ func TestGrowCreatesOnlyWhatIsMissing(t *testing.T) {
 }
 
 // TestHoursOutliveShortUsage tests that sums of hours are kept for their time if usage and sums of
-// days are kept shorter, although both sums are in one table.
+// days are kept for a shorter time, although both sums are in one table.
 func TestHoursOutliveShortUsage(t *testing.T) {
 	t.Parallel()
 	pool := open(t)
