@@ -22,8 +22,8 @@ const (
 	generatedBytes  = 32
 	// generatedDigits is the number of base62 digits for 32 bytes.
 	generatedDigits = 43
-	// distinctMin is the number of different bytes that a key must have. A key with fewer different
-	// characters was probably not generated at random.
+	// distinctMin is the number of different bytes that a key must have. A key with fewer of them
+	// was probably not generated at random.
 	distinctMin = 8
 )
 
