@@ -372,8 +372,8 @@ func TestAControlPlaneThatIsAway(t *testing.T) {
 }
 
 // TestASourceFollowsTheAPI follows a control plane through everything that it can answer: only
-// policies that are signed and not older come into force, what is wrong is reported once, and the
-// last policy is kept for a start.
+// policies that are signed and not older than the last one come into force, what is wrong is
+// reported once, and the last policy is kept for a start.
 func TestASourceFollowsTheAPI(t *testing.T) {
 	t.Parallel()
 	p, folder := newPlane(t), t.TempDir()
