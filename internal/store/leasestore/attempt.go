@@ -251,8 +251,8 @@ func (a *attempt) hasTime() bool {
 // responseTime returns the recent response time of the inner store.
 func (s *Store) responseTime() time.Duration { return time.Duration(s.rtt.Load()) * time.Microsecond }
 
-// noteAnswer records the answer to a call and how long it took. A longer time takes effect at once,
-// and a shorter one gradually.
+// noteAnswer records the answer to a call and how long it took. A time that is longer than the
+// previous estimate takes effect at once, and a shorter one gradually.
 func (s *Store) noteAnswer(sent counter.Micros) {
 	s.answered(sent)
 	took, rtt := int64(s.now()-sent), s.rtt.Load()

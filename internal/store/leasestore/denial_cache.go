@@ -310,8 +310,8 @@ func (d *denials) learn(sent, received counter.Micros, checks []counter.Check, r
 			a.guard = d.guardOf(checks, results, i)
 		}
 		s, mu := d.lock(a.identity)
-		// an answer to a call that was sent earlier might not include the change that made the set
-		// forget its answers
+		// the answer to a call that was sent before the set forgot its answers might not include
+		// the change that made it forget them
 		if s.forgot < sent {
 			s.put(&a, received)
 		}
