@@ -172,7 +172,7 @@ var (
 
 // contextFailure returns the failure of a caller whose context is done. A context's deadline is a
 // timeout, but not an outage. Only the store's own timeout shows that Redis does not answer. A
-// caller with a shorter deadline might just be late because of a burst.
+// caller whose deadline is shorter than that might just be late because of a burst.
 func contextFailure(ctx context.Context) *Failure {
 	cause := context.Cause(ctx)
 	if errors.Is(cause, context.DeadlineExceeded) {

@@ -13,8 +13,9 @@ import (
 	"github.com/penstock/penstock/lua"
 )
 
-// batchMax is the greatest number of calls in one pipeline. Larger batches would not save more, and
-// each call waits for all earlier ones: Redis takes about a millisecond for 128 scripts.
+// batchMax is the greatest number of calls in one pipeline. Larger batches would save no more, and
+// each call waits for those ahead of it in its batch: Redis takes about a millisecond for 128
+// scripts.
 const batchMax = 128
 
 // A call may spend queueWaitMin in the queue, or queueTimeouts timeouts if that is longer; within

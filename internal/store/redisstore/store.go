@@ -60,8 +60,8 @@ var (
 )
 
 // New checks all the options and returns a store that is ready at once. The store connects in the
-// background, so Redis can start later. The error lists every problem of the options. The caller
-// must call [Store.Close].
+// background, so Redis may start after the store. The error lists every problem of the options. The
+// caller must call [Store.Close].
 func New(options Options) (*Store, error) {
 	settings, err := options.settings()
 	if err != nil {
