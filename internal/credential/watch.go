@@ -128,7 +128,7 @@ func (w *watchedFile) logReturn() {
 
 // watchedFile.read loads the file unless its content is unchanged.
 func (w *watchedFile) read(info os.FileInfo) (changed bool, err error) {
-	if !info.Mode().IsRegular() { // opening a pipe would block until there is a writer
+	if !info.Mode().IsRegular() { // a pipe must not be opened: that would block until there is a writer
 		return false, fmt.Errorf("%s is not a regular file", w.path)
 	}
 	file, err := os.Open(w.path)
