@@ -47,7 +47,7 @@ func (f file) Load() (*policyfile.Document, error) { return policyfile.Load(stri
 func (f file) Follow(changed func(*policyfile.Document, error)) (Follower, error) {
 	watcher, err := policyfile.Watch(string(f), changed)
 	if err != nil {
-		return nil, err // a nil *Watcher would be a non-nil Follower
+		return nil, err // not watcher, because a nil *Watcher would be a non-nil Follower
 	}
 	return watcher, nil
 }
