@@ -171,7 +171,7 @@ func (r *request) readEdit(edit any) error {
 		return badRequest(fmt.Errorf("the change cannot be read: %w", err))
 	case len(text) > BodyBytesMax:
 		return badRequest(fmt.Errorf("the change has more than %d bytes; make several changes", BodyBytesMax))
-	case !utf8.Valid(text): // the decoder would change the name
+	case !utf8.Valid(text): // otherwise the decoder would change the name
 		return badRequest(errors.New("the change is not UTF-8, so it is not JSON"))
 	}
 	decoder := json.NewDecoder(bytes.NewReader(text))
