@@ -43,7 +43,7 @@ func badExtension(path string) error {
 
 // readFile reads a file, at most one byte more than the size limit.
 func readFile(path string) ([]byte, error) {
-	// Opening a pipe would block until there is a writer.
+	// A pipe must not be opened, because that would block until there is a writer.
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("policy file %q is not a regular file", path)
 	}
