@@ -90,8 +90,8 @@ func (s *Store) serve(h *heldCounter, failure error, alone bool) {
 		case alone && h.first != nil:
 			w.verdict = 0
 		case failure == nil && time.Until(w.deadline) < s.responseTime():
-			// The answer would come too late, and the units that it grants for others would be
-			// lost.
+			// The request makes no call: the answer would come too late for it, and the units that
+			// it grants for other requests would be lost.
 			w.err = s.late(h, w)
 		default:
 			w.ask(h, now, failure)
