@@ -398,7 +398,7 @@ func (n *node) close() {
 		n.dialer.close() // unblocks the lanes and the watch
 		n.running.Wait()
 		for range n.store.settings.lanes {
-			<-n.idle // a caller might still be sending its own call
+			<-n.idle // waits, because a caller might still be sending its own call
 		}
 		_ = n.client.Close()
 		_ = n.values.Close()

@@ -133,7 +133,7 @@ func (s *Store) take(ctx context.Context, deadline time.Time, checks []counter.C
 			if failure == nil || s.settings.fixed() {
 				return failure
 			}
-			deadline = time.Now().Add(s.settings.timeout) // the call might have waited in the queue
+			deadline = time.Now().Add(s.settings.timeout) // a new one, because the call might have waited in the queue
 			begun = &part{place: place, checks: checks, results: results, node: n, failure: failure}
 		}
 	}
