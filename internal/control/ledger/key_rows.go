@@ -64,7 +64,7 @@ func scanKey(row pgx.CollectableRow) (k Key, err error) {
 	return k, nil
 }
 
-// instantOf returns the zero time for nil.
+// instantOf returns the instant that t points to, or the zero time for nil.
 func instantOf(t *time.Time) time.Time {
 	if t == nil {
 		return time.Time{}
