@@ -23,7 +23,7 @@ type lockedPublisher struct {
 	c *pgx.Conn // the connection that holds the lock
 	// unsure is true if the next changes may already be in Redis without having been announced.
 	unsure bool
-	// recorded is the reason for an interruption that is in the database; nil if it is not known
+	// recorded is the reason for an interruption as the database has it; nil if it is not known
 	// what the database has.
 	recorded *string
 	// invalid holds what is not published because its rows are not valid, with the reasons. It is
