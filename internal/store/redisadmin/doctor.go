@@ -54,7 +54,7 @@ func (d *Deployment) Doctor(ctx context.Context) []Finding {
 	return append(all, d.examineTopology(ctx)...)
 }
 
-// PrintFindings writes findings as text. PrintFindings reports whether none of them is wrong.
+// PrintFindings writes findings as text. PrintFindings reports whether none of them has LevelWrong.
 func PrintFindings(out io.Writer, findings []Finding) (ok bool, err error) {
 	where, text := "", new(strings.Builder)
 	ok = true
