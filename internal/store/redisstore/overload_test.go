@@ -46,8 +46,8 @@ func TestCallersInAHurryDoNotOpenTheBreaker(t *testing.T) {
 }
 
 // TestCallsThatWaitedTooLongAreNotSent passes calls to a lane. Some were queued for less and some
-// for more than the maximum, while the server was silent for less or for more than one and a half
-// timeouts. In one case, the deadline of the caller has passed.
+// for more than the maximum, while the server was silent for less or for more than 1.5 times the
+// timeout. In one case, the deadline of the caller has passed.
 func TestCallsThatWaitedTooLongAreNotSent(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, Options{URL: server.URL(), Timeout: 100 * time.Millisecond, Lanes: 1})

@@ -341,8 +341,8 @@ func (n *node) noteTimeout(sent, took time.Duration) (healthy bool) {
 	return false
 }
 
-// node.hung reports whether the server has answered nothing, not even a PING, for one and a half
-// timeouts while the call waited, so that one batch and its successor timed out. A single late
+// node.hung reports whether the server has answered nothing, not even a PING, for 1.5 times the
+// timeout while the call waited, so that one batch and its successor timed out. A single late
 // answer makes only one batch fail. If this process itself is late, a timeout takes longer (see
 // readDeadline), so the duration of the latest timeout is used.
 func (n *node) hung(c *call) bool {
