@@ -12,7 +12,7 @@ import (
 
 // ListChangesOptions are the optional parameters of [Client.ListChanges].
 type ListChangesOptions struct {
-	// Before: the next of the page before
+	// Before: the value of next in the answer with the previous page
 	Before int64
 	Limit  int64
 }

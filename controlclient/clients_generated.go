@@ -13,7 +13,7 @@ import (
 
 // ListClientsOptions are the optional parameters of [Client.ListClients].
 type ListClientsOptions struct {
-	// After: the next of the page before
+	// After: the value of next in the answer with the previous page
 	After string
 	Limit int64
 	Kind  string
@@ -87,7 +87,7 @@ func (c *Client) PutClient(ctx context.Context, client string, when Condition, b
 
 // ListClientChangesOptions are the optional parameters of [Client.ListClientChanges].
 type ListClientChangesOptions struct {
-	// Before: the next of the page before
+	// Before: the value of next in the answer with the previous page
 	Before int64
 	Limit  int64
 }

@@ -14,7 +14,7 @@ import (
 type ListEventsOptions struct {
 	// From: the beginning
 	From time.Time
-	// To: the end, which is not included; now if it is left out
+	// To: the end of the span, exclusive; default: now
 	To time.Time
 	// Client: KIND:ID
 	Client string
@@ -23,7 +23,7 @@ type ListEventsOptions struct {
 	Kind string
 	// Region: of the node
 	Region string
-	// After: the next of the page before
+	// After: the value of next in the answer with the previous page
 	After string
 	Limit int64
 }

@@ -14,7 +14,7 @@ import (
 type ListKeysOptions struct {
 	// Client: only keys that identify this client: user:ID or api_key:NAME
 	Client string
-	// After: the next of the page before
+	// After: the value of next in the answer with the previous page
 	After string
 	Limit int64
 }
@@ -66,7 +66,7 @@ func (c *Client) GetKeys(ctx context.Context, key string) (*NamedKeysAnswer, err
 
 // ListKeyChangesOptions are the optional parameters of [Client.ListKeyChanges].
 type ListKeyChangesOptions struct {
-	// Before: the next of the page before
+	// Before: the value of next in the answer with the previous page
 	Before int64
 	Limit  int64
 }

@@ -14,11 +14,11 @@ import (
 type ListMetricsOptions struct {
 	// From: the beginning
 	From time.Time
-	// To: the end, which is not included; now if it is left out
+	// To: the end of the span, exclusive; default: now
 	To time.Time
 	// Granularity: one of minute, hour, day
 	Granularity string
-	// After: the next of the page before
+	// After: the value of next in the answer with the previous page
 	After string
 	Limit int64
 }
@@ -55,11 +55,11 @@ func (c *Client) AllMetrics(ctx context.Context, o ListMetricsOptions) iter.Seq2
 type ListActiveClientsOptions struct {
 	// From: the beginning
 	From time.Time
-	// To: the end, which is not included; now if it is left out
+	// To: the end of the span, exclusive; default: now
 	To time.Time
 	// Client: KIND:ID
 	Client string
-	// After: the next of the page before
+	// After: the value of next in the answer with the previous page
 	After string
 	Limit int64
 }
@@ -97,7 +97,7 @@ func (c *Client) AllActiveClients(ctx context.Context, o ListActiveClientsOption
 type ListEndpointsOptions struct {
 	// From: the beginning
 	From time.Time
-	// To: the end, which is not included; now if it is left out
+	// To: the end of the span, exclusive; default: now
 	To time.Time
 	// Granularity: one of minute, hour, day
 	Granularity string
@@ -105,7 +105,7 @@ type ListEndpointsOptions struct {
 	Rule        string
 	// Region: of the nodes
 	Region string
-	// After: the next of the page before
+	// After: the value of next in the answer with the previous page
 	After string
 	Limit int64
 }

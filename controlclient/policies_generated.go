@@ -13,7 +13,7 @@ import (
 
 // ListPoliciesOptions are the optional parameters of [Client.ListPolicies].
 type ListPoliciesOptions struct {
-	// After: the next of the page before
+	// After: the value of next in the answer with the previous page
 	After string
 	Limit int64
 }
@@ -125,7 +125,7 @@ func (c *Client) GetPublishedPolicy(ctx context.Context, policy string, known ET
 
 // ListRevisionsOptions are the optional parameters of [Client.ListRevisions].
 type ListRevisionsOptions struct {
-	// Before: the next of the page before
+	// Before: the value of next in the answer with the previous page
 	Before int64
 	Limit  int64
 }

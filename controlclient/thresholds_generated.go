@@ -12,7 +12,7 @@ import (
 
 // ListThresholdsOptions are the optional parameters of [Client.ListThresholds].
 type ListThresholdsOptions struct {
-	// After: the next of the page before
+	// After: the value of next in the answer with the previous page
 	After string
 	Limit int64
 }
@@ -66,7 +66,7 @@ func (c *Client) PutThreshold(ctx context.Context, threshold string, body PutThr
 
 // ListNoticesOptions are the optional parameters of [Client.ListNotices].
 type ListNoticesOptions struct {
-	// After: the next of the page before
+	// After: the value of next in the answer with the previous page
 	After string
 	Limit int64
 }

@@ -13,7 +13,7 @@ import (
 type TopViolatorsOptions struct {
 	// From: the beginning
 	From time.Time
-	// To: the end, which is not included; now if it is left out
+	// To: the end of the span, exclusive; default: now
 	To     time.Time
 	Policy string
 	Rule   string

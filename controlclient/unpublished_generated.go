@@ -12,7 +12,7 @@ import (
 
 // ListUnpublishedOptions are the optional parameters of [Client.ListUnpublished].
 type ListUnpublishedOptions struct {
-	// After: the next of the page before
+	// After: the value of next in the answer with the previous page
 	After string
 	Limit int64
 }

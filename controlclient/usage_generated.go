@@ -21,7 +21,7 @@ type ListUsageOptions struct {
 	Region string
 	// By: a row for each region; usage of nodes without a region is left out; one of region
 	By string
-	// After: the next of the page before
+	// After: the value of next in the answer with the previous page
 	After string
 	Limit int64
 }

@@ -45,13 +45,14 @@ func (p *Plan) Delayed() {
 }
 
 // Abandon makes a denial with a Delay final. The front calls Abandon if the request does not wait
-// or stops waiting. The next requests can then use the shard turns of rules that charged nothing.
+// or stops waiting. The next requests can then use the shards whose turn this request took in rules
+// that charged nothing.
 func (p *Plan) Abandon() { p.releaseShardTurns() }
 
 // Plan.delay returns how long a denied request must wait until all checks pass. The result is 0 if
-// the denial is final: a rule without throttle denies, or the wait exceeds the max_delay of a
-// throttle rule in play, even of one that has room. It would be useless to wait for one limit only
-// to be denied by another.
+// the denial is final: a rule without throttle denies, or the wait exceeds the max_delay of any
+// throttle rule that applies, also of one that has room. It would be useless to wait for one limit
+// only to be denied by another.
 func (p *Plan) delay() counter.Micros {
 	longest, shortest := counter.Micros(0), policy.DelayMax
 	for i := range p.results {

@@ -127,8 +127,8 @@ func (r *accountRule) owedCharge(a testAnswer) (units int64, unreadable bool) {
 	return c.Default, true
 }
 
-// TestSettlementKeepsTheAccount: after any traffic, each counter has exactly the units that the
-// rule above prescribes.
+// TestSettlementKeepsTheAccount: after any traffic, each counter has exactly the units that
+// owedCharge prescribes for its requests.
 func TestSettlementKeepsTheAccount(t *testing.T) {
 	rng := seed.Random(t)
 	for range 150 {

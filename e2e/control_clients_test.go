@@ -15,7 +15,8 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// usersTried is the number of clients with which a share of the clients is tested.
+// usersTried is the number of users whose limits are read to see which of them get a candidate for
+// a share of the clients.
 const usersTried = 24
 
 // policyPlane.reported waits until exactly the given number of nodes have reported themselves in

@@ -178,7 +178,7 @@ func TestEnvoyBursts(t *testing.T) {
 	}
 	t.Run("without a bridge", func(t *testing.T) {
 		b.kill()
-		for n := range 5 { // the first requests of a client may reach several workers
+		for n := range 5 { // repeated, because the first requests of a client may reach several workers
 			name := fmt.Sprint("alone-", n)
 			got := sendBurst(t, s.address, name, 4, 250)
 			if n := up.of(name); n != limit || got[http.StatusTooManyRequests] != 1000-limit {

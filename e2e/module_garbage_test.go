@@ -16,9 +16,10 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// TestModuleMakesNoGarbage tests that the module allocates no memory of Go for a request that it
-// decides at once. The test sends 12,000 such requests, and counts the garbage collections. With
-// GOGC=25, two small allocations for each request would cause several collections.
+// TestModuleMakesNoGarbage tests that the module allocates nothing on the heap of Go for a request
+// that it decides without a call. The test sends 12,000 such requests, and counts the garbage
+// collections. With GOGC=25, two small allocations for each request would cause several
+// collections.
 func TestModuleMakesNoGarbage(t *testing.T) {
 	t.Parallel()
 	const connections, each = 16, 750

@@ -81,7 +81,7 @@ func policyToFill(path, name string) (*policyfile.Document, error) {
 		if err != nil {
 			return nil, err
 		}
-		text, err := json.Marshal(loaded) // the copy lacks positions, as do rules that are added to it
+		text, err := json.Marshal(loaded) // drops the positions in the file, which rules that are added later do not have either
 		if err == nil {
 			err = json.Unmarshal(text, d)
 		}

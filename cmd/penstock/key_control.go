@@ -14,8 +14,8 @@ import (
 
 // This file reads and changes the API keys of a control plane.
 
-// keyPath returns the path of the keys of a name. A name that consists of dots would be a dot
-// segment of the path.
+// keyPath returns the path of the keys of a name. If a name consists only of dots, they are
+// escaped, because "." and ".." would be dot segments of the path.
 func keyPath(name string) string {
 	if strings.Trim(name, ".") == "" {
 		return "/v1/keys/" + strings.ReplaceAll(name, ".", "%2E")

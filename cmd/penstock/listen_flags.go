@@ -12,7 +12,7 @@ import (
 	"strconv"
 )
 
-// certificates are the paths of PEM files.
+// certificates holds the paths of PEM files.
 type certificates struct{ cert, key, clientCA string }
 
 // certificates.config returns the TLS configuration, or nil for no TLS.

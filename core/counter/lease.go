@@ -5,10 +5,10 @@ package counter
 // A lease is a set of units that are charged now and used later, within an age that the caller
 // states. Refunded units are credited to the window in which they were charged.
 //
-// A unit of a fixed, sliding or calendar window must be used before the window in which it was
-// charged ends. The caller ensures this. So the usage of a window never exceeds the charges of that
-// window, and the sliding estimate of the usage never exceeds the estimate of the charges. These
-// counters only record the end of the last lease.
+// A unit of a fixed, sliding or calendar window must be used before the end of the window in which
+// it was charged. The caller ensures this. So the usage of a window never exceeds the charges of
+// that window, and the sliding estimate of the usage never exceeds the estimate of the charges.
+// These counters only record the end of the last lease.
 //
 // A token bucket guarantees at most burst + rate·T in any span T. A leased unit can be used until
 // an age A after it left the bucket, and the bucket refills in the meantime. Two rules preserve the

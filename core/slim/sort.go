@@ -58,8 +58,8 @@ func siftDown(heap []int32, at int, less func(a, b int32) bool) {
 	}
 }
 
-// Sorted returns the list sorted by the function compare; equal elements keep their order.
-// [slices.SortStableFunc] is compiled for each type. Price: 50 KB.
+// Sorted returns the list sorted by the function compare; equal elements keep their order. It
+// stands in for [slices.SortStableFunc], which is compiled for each type. Price: 50 KB.
 func Sorted[T any](list []T, compare func(a, b *T) int) []T {
 	if len(list) < 2 {
 		return list

@@ -19,7 +19,7 @@ import (
 )
 
 // ReadEntries returns the entries of a keys file, one for each hash, in the order of their names.
-// The hashes have the form of a keys file. The error is [policy.Problems] if the content is wrong.
+// The hashes are written as in a keys file. The error is [policy.Problems] if the content is wrong.
 func ReadEntries(path string) ([]Entry, error) {
 	format, ok := syntax.FormatOf(path)
 	if !ok {

@@ -40,8 +40,8 @@ func (a *Call) Fill(check *counter.Check) {
 // given cost, or in advance if cost is 0. [Counter.Granted] or [Counter.Failed] must follow. The
 // instant now must not be later than the sending of the call. Ask returns false if a call is under
 // way already, if the cost exceeds the limit's capacity, or while requests alternate between two
-// limits. After false, the request sends its own check unchanged, and the result is not passed to
-// the Counter.
+// limits. If Ask returns false, the request sends its own check unchanged, and the caller does not
+// pass the result to the Counter.
 func (c *Counter) Ask(now counter.Micros, l *counter.Limit, cost int64) (a Call, ok bool) {
 	if l.Count() != c.count || l.Capacity() != c.capacity {
 		c.setLimit(now, l)

@@ -46,8 +46,8 @@ func (c *Counter) Denies(now counter.Micros, l *counter.Limit, cost int64) bool 
 	return l.Count() == c.count && l.Capacity() == c.capacity && c.denies(now, cost)
 }
 
-// Allows reports whether a [Counter] may take the given amount of a limit in advance. A server uses
-// Allows to check the requests of its clients.
+// Allows reports whether a [Counter] may take the given amount of a limit in advance. The bridge
+// uses Allows to check the amounts that filters ask for.
 func Allows(l *counter.Limit, extra, shareMille int64, age counter.Micros) bool {
 	c := Counter{count: l.Count(), capacity: l.Capacity(), window: l.Window(), algorithm: l.Algorithm(), rtt: rttMax}
 	return extra >= 0 && extra <= c.capacity/holdPart && shareMille >= 0 && shareMille <= 1000 && age >= 0 && age <= c.age()

@@ -44,8 +44,8 @@ func listenUnix(path string, mode fs.FileMode) (net.Listener, error) {
 	return listener, nil
 }
 
-// listenNarrowly restricts the socket's mode before the socket has a name. Between listening and a
-// later chmod, any user whom the umask permits could connect.
+// listenNarrowly restricts the socket's mode before the socket has a name. If a chmod after Listen
+// restricted it, any user whom the umask permits could connect in between.
 func listenNarrowly(path string, mode fs.FileMode) (net.Listener, error) {
 	narrow := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
 		if failed := c.Control(func(fd uintptr) { err = syscall.Fchmod(int(fd), uint32(mode.Perm())) }); failed != nil {

@@ -36,7 +36,8 @@ func BucketOf(micros int64) int {
 	return min(4*(power-1)+int(micros>>(power-2)&3), Buckets-1)
 }
 
-// BucketBounds returns the least number of microseconds in a bucket, and the least beyond it.
+// BucketBounds returns the bounds of a bucket in microseconds: from is its least value, and to is
+// the first value beyond it.
 func BucketBounds(bucket int) (from, to int64) {
 	if bucket < 4 {
 		return int64(bucket), int64(bucket) + 1

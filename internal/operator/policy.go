@@ -93,7 +93,8 @@ func (p *Policy) countsBy(kind string) bool {
 	})
 }
 
-// valueKind returns the kind that the values of a dimension have in keys.
+// valueKind returns the kind under which the values of a dimension stand in counter keys:
+// "header.x-user" for "header:X-User".
 func valueKind(dimension string) string {
 	if name, ok := strings.CutPrefix(dimension, "header:"); ok {
 		return "header." + strings.ToLower(name)

@@ -227,7 +227,8 @@ func (c *Client) tokensIn(p *Policy, f *Profile) {
 	}
 }
 
-// withWords returns an identity with the properties that the words state.
+// withWords returns a copy of id in which the user, tier and tenant of the [Words], if given,
+// replace those of id.
 func (c *Client) withWords(id *policy.Identity) *policy.Identity {
 	who := *id
 	who.User, who.Tier, who.Tenant = cmp.Or(c.who.User, who.User), cmp.Or(c.who.Tier, who.Tier), cmp.Or(c.who.Tenant, who.Tenant)

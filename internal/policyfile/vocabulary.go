@@ -61,7 +61,8 @@ var homes = []struct {
 	{reflect.TypeFor[Document](), "the policy itself, beside rules"},
 }
 
-// innerHomes are searched after the homes, for fields that belong in only one of them.
+// innerHomes are searched if none of the homes has the field. If two of innerHomes have it, no home
+// is suggested.
 var innerHomes = []struct {
 	in   reflect.Type
 	name string

@@ -263,10 +263,10 @@ func AppendHash(dst []byte, value string) []byte {
 	return slim.AppendHex(dst, sum[:])
 }
 
-// HeaderLabel returns the kind of an identity from a request header.
+// HeaderLabel returns the kind of identities that come from the named request header.
 func HeaderLabel(name string) string { return "header." + slim.LowerASCII(name) }
 
-// CookieLabel returns the kind of an identity from a cookie.
+// CookieLabel returns the kind of identities that come from the named cookie.
 func CookieLabel(name string) string { return "cookie." + name }
 
 // AttrLabel returns the kind of an identity from an attribute.

@@ -160,7 +160,7 @@ func BenchmarkSlowestPath(b *testing.B) {
 	for _, length := range []int{1 << 10, 8<<10 - 2, 60 << 10, 1 << 20} {
 		var paths []timedPath
 		eachSlowPath(length, func(text string) {
-			// longer paths are not read
+			// paths longer than PathBytesMax are not read, so a sample of them is enough
 			if length <= policy.PathBytesMax || len(paths) == 0 || len(text)%97 == 0 {
 				paths = append(paths, timedPath{text, leastTime(4, func() { decide(text) })})
 			}

@@ -92,9 +92,10 @@ func (s readingSet) dots() int {
 }
 
 // canRead reports whether the path can be read in this combination of ways, with a result that may
-// differ from that of other combinations. Dropping escaped parameters includes dropping the
-// others. Empty segments matter only where dot segments are resolved. Some servers that read
-// backslashes resolve dot segments. Others, such as those that use url.parse of Node.js, do not.
+// differ from that of other combinations. A reading that drops escaped parameters also drops
+// unescaped ones. Empty segments matter only where dot segments are resolved. Some servers that
+// read backslashes resolve dot segments. Others, such as those that use url.parse of Node.js, do
+// not.
 func (s readingSet) canRead(possible readingSet) bool {
 	const both = readParameters | readEncodedParameters
 	return s&^possible == 0 && (s&both != readEncodedParameters || possible&both != both) &&

@@ -97,8 +97,8 @@ func (v *Verifier) checkLimitList(at string, limits []counter.Limit) {
 }
 
 // checkLimitNames checks that none of the rule's limits has the name of another rule or limit. A
-// name that occurs twice in one rule belongs either to a duplicate limit, which is reported as
-// such, or to limits of two tiers.
+// name that occurs twice in one rule is not reported here: it belongs to a duplicate limit, which
+// is reported as such, or to limits of two tiers.
 func (v *Verifier) checkLimitNames(names map[string]string, at string, r *policy.Rule) {
 	check := func(at string, limits []counter.Limit) {
 		for i := range limits {

@@ -14,7 +14,7 @@ import (
 
 // ChangesQuery selects a page of changes.
 type ChangesQuery struct {
-	Before int64 `query:"before" minimum:"1" doc:"the next of the page before"`
+	Before int64 `query:"before" minimum:"1" doc:"the value of next in the answer with the previous page"`
 	Limit  int   `query:"limit" default:"100" minimum:"1" maximum:"1000"`
 }
 

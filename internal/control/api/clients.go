@@ -91,7 +91,7 @@ type clientsAnswer struct {
 }
 
 type clientsQuery struct {
-	After   string `query:"after" maxLength:"600" doc:"the next of the page before"`
+	After   string `query:"after" maxLength:"600" doc:"the value of next in the answer with the previous page"`
 	Limit   int    `query:"limit" default:"100" minimum:"1" maximum:"1000"`
 	Kind    string `query:"kind" maxLength:"300" example:"user"`
 	Tier    string `query:"tier" maxLength:"255"`

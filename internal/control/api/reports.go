@@ -18,7 +18,7 @@ import (
 
 // Page is the part of a query that selects a page of a report.
 type Page struct {
-	After string `query:"after" maxLength:"4096" doc:"the next of the page before"`
+	After string `query:"after" maxLength:"4096" doc:"the value of next in the answer with the previous page"`
 	Limit int    `query:"limit" default:"100" minimum:"1" maximum:"1000"`
 }
 
@@ -51,7 +51,7 @@ func afterOf(key any) string {
 // Span is the span of time in a query.
 type Span struct {
 	From time.Time `query:"from" doc:"the beginning"`
-	To   time.Time `query:"to" doc:"the end, which is not included; now if it is left out"`
+	To   time.Time `query:"to" doc:"the end of the span, exclusive; default: now"`
 }
 
 // Span.bounds returns the beginning and the end of the span. A span without an end ends a minute

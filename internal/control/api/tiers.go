@@ -29,7 +29,7 @@ type tiersAnswer struct {
 }
 
 type pageQuery struct {
-	After string `query:"after" maxLength:"255" doc:"the next of the page before"`
+	After string `query:"after" maxLength:"255" doc:"the value of next in the answer with the previous page"`
 	Limit int    `query:"limit" default:"100" minimum:"1" maximum:"1000"`
 }
 

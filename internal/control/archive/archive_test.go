@@ -332,7 +332,8 @@ func TestKilledAtEachStep(t *testing.T) {
 	}
 }
 
-// stepsOfArchive are the steps of a month. Some of them occur once for each of its two objects.
+// stepsOfArchive are the steps of archiving a month. A month has two objects, so some steps occur
+// twice.
 var stepsOfArchive = []string{"object", "put", "record", "put", "record", "object", "written", "verify", "manifest", "clean", "verified", "drop", "commit"}
 
 // runKilled runs a process that is killed at a step of an archive, or of the restore of a month.

@@ -29,8 +29,8 @@ type row interface {
 // text is read as "" and is not part of the digest.
 type later string
 
-// laterRetry and laterLatency are numbers that files of earlier releases do not have, and that may
-// be absent. An absent number is not part of the digest.
+// laterRetry and laterLatency are optional numbers, which files of earlier releases do not have. An
+// absent number is not part of the digest.
 type (
 	laterRetry   int64
 	laterLatency int64

@@ -18,8 +18,8 @@ import (
 
 // NamesMax bounds the clients without a record that get rows of their own from one process. The
 // usage of further clients is in the row with an empty client. Minute bounds the new clients of a
-// minute. Day bounds the new clients of a day and, separately, the clients with usage of the day
-// before.
+// minute. Day bounds the new clients of a day and, separately, the returning clients: those that
+// had usage on the day before.
 //
 // A new client that gets rows takes a place of the minute and one of the day. Half of the places of
 // a day are available when the day begins, and the other half becomes available evenly until the

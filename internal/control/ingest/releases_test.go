@@ -42,8 +42,8 @@ const releasesFolder = "testdata/releases"
 // recordedAt is after all lines of the recorded batches.
 var recordedAt = time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
 
-// recordedTables are the tables of a recording. Columns with random or local values are left out of
-// a recording.
+// recordedTables are the tables of a recording. Columns whose values differ from run to run are
+// left out of a recording.
 var recordedTables = []string{"rate_limit_events", "client_usage", "client_denials", "rate_limit_metrics", "rate_limit_latencies", "client_minutes"}
 
 // recorded has the rows of tables that a release stored, with the columns that it knew.

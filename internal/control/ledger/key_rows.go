@@ -140,8 +140,8 @@ func KeysAfter(ctx context.Context, c *pgx.Conn, hash string, n int) ([]Key, err
 	return keysOf(ctx, c, "WHERE hash > $1 ORDER BY hash LIMIT $2", sumOf(hash), n)
 }
 
-// sumOf returns the bytes of a SHA-256. For a text that is not in hexadecimal, the result is empty
-// and equals that of no key.
+// sumOf returns the bytes of a SHA-256. If the text is not hexadecimal, the result is empty, which
+// matches no key.
 func sumOf(hash string) []byte {
 	sum, err := hex.DecodeString(hash)
 	if err != nil {

@@ -85,7 +85,7 @@ func NewCaller(secrets [][]byte, allowed []netip.Prefix) *Caller {
 // plainKey is the context key of calls without TLS.
 type plainKey struct{}
 
-// errNetwork is the error for a receiver in a network that may not be called.
+// errNetwork is the error for a receiver whose address may not be called.
 var errNetwork = errors.New("the receiver may not be called")
 
 // mayCall returns an error if an address to which a name has been resolved may not be called.

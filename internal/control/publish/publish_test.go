@@ -311,7 +311,7 @@ func TestARestoredRedisIsFilledAnew(t *testing.T) {
 }
 
 // TestTheRightsThatAreDocumentedAreEnough tests that a publisher works with an ACL user that has
-// only the rights that redisdir names.
+// only the store's rights and those that redisdir names.
 func TestTheRightsThatAreDocumentedAreEnough(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t)

@@ -68,7 +68,8 @@ func (r *Reports) Endpoints(ctx context.Context, q EndpointQuery) ([]Endpoint, e
 	})
 }
 
-// The function named at inserts a share of the decisions into an expression of SQL.
+// The function named at completes the SQL expression of a percentile: it replaces each %s by the
+// share.
 func at(expression, share string) string {
 	return "(" + strings.ReplaceAll(expression, "%s", share) + ")::float8"
 }

@@ -11,10 +11,10 @@
 // Redis is compared with the rows: a text that is missing, forged or older than the rows is
 // replaced.
 //
-// While a candidate with a bound of denials is in force on a share of the nodes, the totals of
-// these nodes are read every two seconds. If the share of denials among the requests since the
-// candidate came into force exceeds the bound, the candidate is withdrawn, which is a publication
-// like any other. See [Share].
+// While a candidate with a limit on its denials is in force on a share of the nodes, the requests
+// and denials that these nodes report are read every two seconds. If the share of denials among the
+// requests since the candidate came into force exceeds the bound, the candidate is withdrawn, which
+// is a publication like any other. See [Share].
 //
 // A candidate that is to be promoted is published to all nodes when each region that serves the
 // policy has observed it for the required time: see [ledger.Promotion]. The reports of the nodes

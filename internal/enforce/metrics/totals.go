@@ -31,7 +31,7 @@ func Denies(o core.Outcome) bool { return denying[o] }
 // Admits reports whether a request with this outcome of a rule is admitted by the rule.
 func Admits(o core.Outcome) bool { return admitting[o] }
 
-// Totals returns the requests by rule. Totals takes a millisecond for some thousand series.
+// Totals returns the requests by rule. Totals takes a millisecond for a few thousand series.
 func (m *Metrics) Totals() []Total {
 	registry := prometheus.NewPedanticRegistry()
 	if registry.Register(m.Requests) != nil {

@@ -17,9 +17,9 @@ const waitersMaxDefault = 1 << 17
 
 // At most the fraction 1/sourcePart of WaitersMax may be requests of one source. Otherwise a client
 // with a few counters could fill all queues, and requests of other clients would be denied instead
-// of delayed. With the default of a bridge, a source can have 2,048 waiting requests. So it leaves
-// room in the queue of a filter, too, which holds up to 4,096. There are sourceCounts counts, which
-// the sources share.
+// of delayed. A bridge sets WaitersMax to 16,384 by default, so a source can have 2,048 waiting
+// requests there. These leave room in the queue of a filter, too, which holds up to 4,096. There
+// are sourceCounts counts, which the sources share.
 const (
 	sourcePart   = 8
 	sourceCounts = 1024

@@ -188,8 +188,9 @@ func TestALateResponseIsCharged(t *testing.T) {
 	h.awaitUsed(35)
 }
 
-// TestRedeemed: each number of each process is redeemed once, and expired numbers are forgotten. At
-// the bound, new segments are rejected, and known segments still work.
+// TestRedeemed: each number of each process is redeemed once, and expired numbers are forgotten.
+// When segmentsMax segments of receipts are in use, a receipt that needs a new segment is rejected,
+// and receipts of known segments can still be redeemed.
 func TestRedeemed(t *testing.T) {
 	var r redeemedReceipts
 	of := func(p byte, n uint64) receiptID { return receiptID{process{p}, n} }

@@ -21,8 +21,8 @@ import (
 const typeURL = "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig"
 
 // envoysMax is the greatest number of connected Envoys, at 20 KB each. Any further Envoy is
-// answered RESOURCE_EXHAUSTED and retries. Until then, that Envoy's filter fetches the policy from
-// the bridge if its configuration has none.
+// answered RESOURCE_EXHAUSTED and retries. Until a retry succeeds, the filter of such an Envoy
+// fetches the policy from the bridge if its configuration has none.
 const envoysMax = 4096
 
 // rejectionBytesMax bounds the logged part of an Envoy's reason for rejecting a version.

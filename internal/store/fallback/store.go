@@ -83,7 +83,7 @@ type localCall struct {
 	checks  []counter.Check
 	results []counter.Result
 	text    []byte // keys of unsharded counters and of tallies
-	// for each check appended to the caller's checks: the index of the caller's check
+	// for each appended check: the index of the caller's check that it belongs to
 	parts  []int
 	one    [1]counter.Check // the checks of a call about one counter
 	result [1]counter.Result

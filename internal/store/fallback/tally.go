@@ -267,7 +267,8 @@ func tallyCheck(c *counter.Check, r *counter.Result, admitted bool) (local count
 	return local, false
 }
 
-// Store.agree completes a call that the tallies admit. The method returns false if they deny it.
+// Store.agree completes a call that the store has admitted. The method returns false if the tallies
+// deny the call and insist does not overrule them.
 func (s *Store) agree(t *localCall, checks []counter.Check, results []counter.Result) bool {
 	if anyDenied(t.checks, t.results) && !s.insist(t, checks, results) {
 		return false

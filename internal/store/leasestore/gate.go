@@ -357,7 +357,7 @@ func (sh *gateShard) open(id identity, l *counter.Limit) *gate {
 // gatesKept is how many unused gates a shard keeps.
 const gatesKept = 64
 
-// gateShard.close frees a gate that has no calls and no queue. The caller holds the lock.
+// gateShard.close frees a gate that has no calls, no pins and no queue. The caller holds the lock.
 func (sh *gateShard) close(g *gate) {
 	if g.calls > 0 || g.pins > 0 || g.queue.waiting > 0 {
 		return

@@ -101,8 +101,8 @@ func (d *Deployment) findCluster(ctx context.Context, first *Node) error {
 	return nil
 }
 
-// findBySlots discovers a cluster with only the rights of the store. CLUSTER SLOTS does not list
-// nodes that are down.
+// findBySlots discovers a cluster by CLUSTER SLOTS, which needs no rights beyond those of the
+// store. It does not list nodes that are down.
 func (d *Deployment) findBySlots(ctx context.Context, first *Node) error {
 	ranges, err := first.send(ctx, "cluster", "slots").Slice()
 	if err != nil {

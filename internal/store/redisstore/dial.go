@@ -49,8 +49,9 @@ type lazyConn struct {
 	closed        bool
 }
 
-// plainConn is a lazyConn without TLS. The pool may check its socket for a close by the server.
-// With TLS it must not, because unread bytes can belong to the TLS protocol.
+// plainConn is a lazyConn without TLS. The pool may look at its socket to see whether the server
+// has closed the connection. With TLS the pool must not do this, because unread bytes can belong to
+// the TLS protocol.
 type plainConn struct{ *lazyConn }
 
 var (

@@ -30,7 +30,7 @@ return 1`
 	for _, test := range []struct {
 		name        string
 		count, cost int64
-		leaves      counter.Micros // the time of the last mark that must expire
+		leaves      counter.Micros // the index of the last entry that must expire, which is also its time in milliseconds after start
 		reads       int64
 	}{
 		{name: "the sum is lost", count: marks, cost: 1, reads: 3},

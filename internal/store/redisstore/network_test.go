@@ -19,7 +19,7 @@ func TestSlowAnswersUnderLoad(t *testing.T) {
 	p := newProxy(t, server)
 	f := start(t, open(t, Options{URL: p.url()}), 32)
 	f.awaitAnswers(t)
-	p.set(120*time.Millisecond, false) // this delay exceeds every deadline
+	p.set(120*time.Millisecond, false) // longer than the timeout of calls and of PINGs
 	f.failures(t, 2000)
 	p.set(0, false)
 	f.calm(t, time.Now())

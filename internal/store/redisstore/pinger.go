@@ -162,8 +162,8 @@ func (n *node) noteNoAnswer(epoch uint64, asked time.Duration) {
 	n.breaker.trip(epoch)
 }
 
-// node.conclude records a verdict. The timeouts that waited for the verdict count for the breaker
-// if the server did not answer.
+// node.conclude records a verdict. If the server did not answer in time, the timeouts that waited
+// for the verdict are reported to the breaker as failures.
 func (n *node) conclude(verdict uint32) {
 	p := &n.pinger
 	p.mu.Lock()

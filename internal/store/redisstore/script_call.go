@@ -121,9 +121,9 @@ func newViolations(ctx context.Context, pinned counter.Micros, check *counter.Ch
 	return c
 }
 
-// takeCmd.args returns the command's arguments. They are substrings of text, which contains the
-// keys and then, from the index named plan on, the plan. The arguments are pointers to strings,
-// which convert to an interface without another allocation.
+// takeCmd.args returns the command's arguments. The keys and the plan are substrings of text, in
+// which the plan begins at the index named plan. The arguments are pointers to strings, which
+// convert to an interface without another allocation.
 func (c *takeCmd) args(text string, plan, keys int, checks []counter.Check) []any {
 	names, args := c.keysRoom[:0], c.argsRoom[:0]
 	if keys+1 > len(c.keysRoom) {

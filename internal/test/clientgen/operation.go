@@ -55,8 +55,8 @@ func (c *call) argument(name, kind string) {
 // setters holds, by the type of a parameter, the name of the request's method that sets it.
 var setters = map[string]string{"string": "text", "int64": "number", "bool": "truth", "time.Time": "instant"}
 
-// call.parameters adds the parameters: first those of the path, then the required ones, the
-// optional ones, and the condition.
+// call.parameters adds the arguments of the generated method: first the parameters of the path,
+// then the required ones, the optional ones, and the condition (If-Match or If-None-Match).
 func (c *call) parameters() error {
 	if err := c.pathParameters(); err != nil {
 		return err

@@ -24,8 +24,8 @@ import (
 	"github.com/penstock/penstock/internal/usage"
 )
 
-// noon is the instant of the corpus. The clock begins there when the corpus runs with package core.
-// The day is a Saturday, and the 81st day of a period of 90 days.
+// noon is the instant at which each story of the corpus begins if the test sets the clock, as it
+// does with package core. The day is a Saturday, and the 81st day of a period of 90 days.
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 // coreFront is core with a store in memory. Its clock advances when a request waits.

@@ -122,8 +122,8 @@ func unguard(checks []corecounter.Check, change func(*corecounter.Check)) {
 	}
 }
 
-// countNever reduces a cost that can never be admitted to one that can, so that its denial becomes
-// a violation.
+// countNever reduces a cost above the limit's capacity to the capacity, so that the denial of the
+// check becomes a violation.
 func countNever(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 	return changeEachCheck(func(_ *Model, c *corecounter.Check) {
 		if c.Guard != 0 && c.Op == corecounter.OpTake {
