@@ -4,6 +4,8 @@ package e2e
 
 import (
 	"net/http"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,7 +18,7 @@ import (
 func routeOf(prefix, settings string) string {
 	return `{match: {prefix: ` + prefix + `}, route: {cluster: upstream}, typed_per_filter_config: {penstock: {
     "@type": type.googleapis.com/envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilterPerRoute,
-    dynamic_module_config: {name: penstock, do_not_close: true}, per_route_config_name: penstock,
+    dynamic_module_config: {name: penstock, do_not_close: true},
     filter_config: {"@type": type.googleapis.com/google.protobuf.StringValue, value: ` + strconv.Quote(settings) + `}}}},`
 }
 
@@ -26,20 +28,35 @@ func routeWithout(prefix string) string {
     "@type": type.googleapis.com/envoy.config.route.v3.FilterConfig, disabled: true}}},`
 }
 
+// routeOfGuide returns the route of docs/guides/envoy.md that has its own settings, with the given
+// policy and Redis.
+func routeOfGuide(t *testing.T, policy string, redis *redistest.Server) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "batch.yaml")
+	if err := os.WriteFile(file, []byte(policy), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return strings.NewReplacer("/etc/envoy/batch.yaml", file, "redis://localhost:6379", redis.URL(), "50ms", "5s").
+		Replace(guideBlock(t, "- match: { prefix: /batch }")) + ","
+}
+
 // TestModuleRoutes tests that a route can have a policy other than the filter's, and that it can
-// share the filter's counters, have its own counters, or have no limits.
+// share the filter's counters, have its own counters, or have no limits. Envoy must not warn that a
+// field is deprecated.
 func TestModuleRoutes(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	one := strings.Replace(threeADay, "3/31d", "1/31d", 1)
 	s := &site{filter: moduleFilter(threeADay + inRedis(redis)), routes: routeOf("/one", strings.Replace(one, "shop", "one", 1)+inRedis(redis)) +
-		routeOf("/same", threeADay+inRedis(redis)) + routeOf("/apart", threeADay+"store: {type: memory}\n") + routeWithout("/free")}
-	startEnvoyIn(t, []string{modulePath(t)}, "", nil, s)
+		routeOf("/same", threeADay+inRedis(redis)) + routeOf("/apart", threeADay+"store: {type: memory}\n") + routeWithout("/free") +
+		routeOfGuide(t, strings.Replace(one, "shop", "batch", 1), redis)}
+	e := startEnvoyIn(t, []string{modulePath(t)}, "", nil, s)
 	for _, c := range []struct {
 		path, limit string
 		want        []int
 	}{
 		{"/one", "1", []int{200, 429}},
+		{"/batch", "1", []int{200, 429}},
 		{"/same", "3", []int{200, 200}},
 		{"/", "3", []int{200, 429}}, // two units of this counter are used up
 		{"/same", "3", []int{429}},
@@ -51,6 +68,9 @@ func TestModuleRoutes(t *testing.T) {
 				t.Errorf("%s, request %d: status %d, %v, want %d with the limit %q", c.path, n+1, a.status, a.header, want, c.limit)
 			}
 		}
+	}
+	if log := e.log.String(); strings.Contains(log, "Deprecated field") {
+		t.Errorf("Envoy warns: %s", log)
 	}
 }
 
