@@ -63,7 +63,7 @@ var imports = map[string][]string{
 	"internal/policyfile/lint":      {"core", "core/counter", "core/policy", "internal/policyfile", "internal/policyfile/syntax"},
 	"internal/policyfile/syntax":    {"core/policy"},
 	"internal/store/redisadmin":     {"core/counter", "internal/store/redisstore"},
-	"internal/store/redisbackup":    {"core/counter", "internal/store/redisadmin", "lua"},
+	"internal/store/redisbackup":    {"core/counter", "internal/store/redisadmin", "internal/store/redisstore", "lua"},
 	"internal/directory":            {"core", "core/counter", "core/policy", "internal/survive"},
 	"internal/directory/redisdir":   {"core/policy", "internal/directory", "internal/store/redisstore"},
 	"internal/control": {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/penstock/penstock/internal/store/redisstore"
 	"github.com/penstock/penstock/internal/test/redistest"
 	"github.com/penstock/penstock/internal/test/s3test"
 )
@@ -66,6 +67,28 @@ func TestRedisBackup(t *testing.T) {
 	}
 	if mode, err := os.Stat(to); err != nil || mode.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", mode, err)
+	}
+}
+
+// TestRedisRestoreNamesItsRights: a restore as a user with the rights of the store alone fails, and
+// names the rights that the user lacks.
+func TestRedisRestoreNamesItsRights(t *testing.T) {
+	s := redistest.StartTCP(t)
+	charge(t, s, "/search", 1)
+	text, said, err := run(t, "", "redis", "backup", "-", "--redis", "redis://"+s.Addr)
+	if err != nil {
+		t.Fatalf("%v: %s", err, said)
+	}
+	command := []any{"ACL", "SETUSER", "limiter", "on", ">secret"}
+	for right := range strings.FieldsSeq(redisstore.LeastPrivilege) {
+		command = append(command, right)
+	}
+	if err := s.Client().Do(t.Context(), command...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = run(t, "", "redis", "restore", file(t, "copy.txt", text), "--redis", "redis://limiter:secret@"+s.Addr)
+	if err == nil || !strings.Contains(err.Error(), "a restore needs +type +exists +pttl +persist +zscore") {
+		t.Errorf("error %v", err)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/penstock/penstock/internal/store/redisadmin"
+	"github.com/penstock/penstock/internal/store/redisstore"
 	"github.com/penstock/penstock/lua"
 )
 
@@ -28,6 +29,8 @@ const (
 	recordsPerCall = 32
 	// recordsPerPipeline is the number of records that are sent to a server at once.
 	recordsPerPipeline = 256
+	// rights are the rights that a restore needs beyond those of the store.
+	rights = "+type +exists +pttl +persist +zscore"
 )
 
 // outcome is the result of restoring a record, as the script replies.
@@ -145,7 +148,7 @@ func (r *restore) send(ctx context.Context, n *redisadmin.Node, q *queue) error 
 	for _, cmd := range calls {
 		replies, err := cmd.Int64Slice()
 		if err != nil {
-			return fmt.Errorf("%w; some counters are restored: repeat the restore", explain(n, err))
+			return fmt.Errorf("%w; some counters may be restored: repeat the restore", explain(n, err))
 		}
 		for _, reply := range replies {
 			if i == len(q.records) || reply < int64(kept) || reply > int64(unreadable) {
@@ -166,6 +169,9 @@ func (r *restore) send(ctx context.Context, n *redisadmin.Node, q *queue) error 
 func explain(n *redisadmin.Node, err error) error {
 	if _, moved := redis.IsMovedError(err); moved || redis.HasErrorPrefix(err, "ASK") || redis.HasErrorPrefix(err, "TRYAGAIN") {
 		return fmt.Errorf("slots of the cluster move (%w): wait until penstock redis health shows no move", err)
+	}
+	if redisstore.LacksRights(err) {
+		return fmt.Errorf("%w; beyond the rights of the store, a restore needs %s", n.Explain(err), rights)
 	}
 	return n.Explain(err)
 }

@@ -36,7 +36,7 @@ func (s *Store) SetValues(ctx context.Context, keys []string, values [][]byte) e
 func (s *Store) setOn(ctx context.Context, n *node, of []int, keys []string, values [][]byte) error {
 	if s.cluster == nil && !n.setsSingly.Load() {
 		err := setTogether(ctx, n.values, of, keys, values)
-		if err == nil || !lacksRights(err) && !lacksCommand(err) {
+		if err == nil || !LacksRights(err) && !lacksCommand(err) {
 			return err
 		}
 		n.setsSingly.Store(true)

@@ -176,7 +176,7 @@ func TestRemediesBefore7(t *testing.T) {
 }
 
 // TestErrorsOfRights: the errors of an ACL are distinguished from other errors, even if they occur
-// inside a script of a Redis before 7.
+// inside a script of a Redis before 7.2.
 func TestErrorsOfRights(t *testing.T) {
 	for _, c := range []struct {
 		err  error
@@ -185,10 +185,12 @@ func TestErrorsOfRights(t *testing.T) {
 		{serverError("NOPERM this user has no permissions"), true},
 		{errorBefore7(deniedCommandBefore7), true},
 		{errorBefore7(deniedKeyBefore7), true},
+		{serverError("ERR " + deniedCommandBefore7 + " script: 2b58b113, on @user_script:1."), true},
+		{serverError("ERR user_script:12: The user executing the script can't"), false},
 		{errorBefore7("-OOM command not allowed when used memory > 'maxmemory'."), false},
 		{errors.New("connection refused"), false},
 	} {
-		if got := lacksRights(c.err); got != c.want {
+		if got := LacksRights(c.err); got != c.want {
 			t.Errorf("%q: %t, want %t", c.err, got, c.want)
 		}
 	}

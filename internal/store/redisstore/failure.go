@@ -213,7 +213,7 @@ func addRemedy(err error) error {
 	switch {
 	case redis.IsAuthError(err):
 		return fmt.Errorf("%w (check username and password)", err)
-	case lacksRights(err):
+	case LacksRights(err):
 		return fmt.Errorf("%w (the ACL user needs more rights, see the documentation for the least)", err)
 	case redis.IsReadOnlyError(err):
 		return fmt.Errorf("%w (the address is a replica's: give the primary's)", err)
@@ -223,9 +223,11 @@ func addRemedy(err error) error {
 	return err
 }
 
-// lacksRights reports whether an ACL denied the command, or a command of the script.
-func lacksRights(err error) bool {
-	return redis.IsPermissionError(err) || strings.HasPrefix(errorReplyIn(err.Error()), "NOPERM ")
+// LacksRights reports whether an ACL denied the command, or a command of the script. In Redis 7.0,
+// the error of a command in a script has the code ERR instead of NOPERM.
+func LacksRights(err error) bool {
+	text := errorReplyIn(err.Error())
+	return redis.IsPermissionError(err) || strings.HasPrefix(text, "NOPERM ") || strings.HasPrefix(text, "ERR "+deniedInScript)
 }
 
 // lacksCommand reports whether the server has no such command, for example because the server's
@@ -264,7 +266,7 @@ func errorReplyIn(text string) string {
 	return text
 }
 
-// deniedInScript is how the error of a Redis before 7 begins when its ACL denies a command, a key
+// deniedInScript is how the error of a Redis before 7.2 begins when its ACL denies a command, a key
 // or a channel inside a script.
 const deniedInScript = "The user executing the script can't "
 

@@ -126,7 +126,7 @@ func (n *node) finishTrial(epoch uint64, err error) {
 	switch {
 	case err == nil:
 		n.breaker.report(epoch, false)
-	case n.ctx.Err() == nil && !lacksRights(err) && failureOf(err).storeWide():
+	case n.ctx.Err() == nil && !LacksRights(err) && failureOf(err).storeWide():
 		n.breaker.report(epoch, true)
 	default:
 		n.breaker.release()
