@@ -21,8 +21,8 @@ const PlacesAll = 10_000
 //
 // The client is the user, if the policy finds one, and otherwise the client that the policy
 // identifies. So all API keys of a user have the same place. A request without a client has the
-// place of its address. A request without an address has the last place, which only a share of all
-// places contains.
+// place of its address. A request without an address has the last place, which is only in a share
+// that has all places.
 //
 // If the owner of an API key has to be read first, Unresolved names the key. The place is then
 // final only after the key has been read.

@@ -131,7 +131,7 @@ func TestHits(t *testing.T) {
 			t.Helper()
 			got := c.unitsLeft(t, rs, name, "1")
 			if name == "l" && strings.Contains(what, "back") {
-				left = 0 // a sliding log finds charges only by their receipts
+				left = 0 // a sliding log finds charges only by their receipts, so it refunds nothing
 			}
 			if passed != want || got != left {
 				t.Errorf("%s: %s: passed %t, want %t; %d left, want %d", name, what, passed, want, got, left)

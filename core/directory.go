@@ -38,8 +38,8 @@ func (p *Plan) UseDirectory(d policy.Directory) {
 }
 
 // Unresolved returns the clients and the API keys (of [policy.KindKey]) that the directory has not
-// looked up yet, or nil. The caller has the directory read their records, calls Retry, and adds the
-// same request again. The owner of a key becomes known only then, so the owner's records may be
+// looked up yet, or nil. The caller makes the directory read their records, calls Retry, and adds
+// the same request again. The owner of a key becomes known only then, so the owner's records may be
 // unresolved in turn. If the caller does not do this, the plan treats these clients as clients
 // without records, and these keys as invalid. The names are valid until Retry or Reset.
 func (p *Plan) Unresolved() []policy.ClientName { return p.records.unresolved }

@@ -103,7 +103,7 @@ func TestSettlement(t *testing.T) {
 		if s.Source() == 0 || s.Source() != plan.Source() {
 			t.Errorf("%s: source %d, want %d", c.what, s.Source(), plan.Source())
 		}
-		plan.Reset() // the settlement owns its memory
+		plan.Reset() // the settlement owns its memory, so it must not change
 		plan.Add(rs, get("203.0.113.77", "/somewhere/else"))
 		_, unreadable := store.settle(t, &s, c.answer)
 		if got := store.unitsUsed(ofKey("r")); got != c.want || unreadable != c.unreadable {

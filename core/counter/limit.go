@@ -228,8 +228,8 @@ func (l *Limit) ReceiptAt(at Micros, b *Bounds) Micros {
 // [FillMax].
 func (l *Limit) Fillable(count int64) int64 { return mulDiv(int64(FillMax), count, int64(l.window)) }
 
-// Resized returns the limit with another count. The argument burst replaces the burst of a token
-// bucket; other algorithms ignore it.
+// Resized returns the limit with a different count. The argument burst replaces the burst of a
+// token bucket; other algorithms ignore it.
 func (l *Limit) Resized(count, burst int64) (Limit, error) {
 	if l.calendar != 0 {
 		return NewCalendarLimit(count, l.calendar)

@@ -59,7 +59,7 @@ func (l *Limit) recordDip(s *Slot, beyond int64) {
 	}
 	var kept [DipsMax + 1]Dip
 	n := 0
-	if !s.State.hasDips() { // the bucket was full after any earlier refundable charge
+	if !s.State.hasDips() { // a dip of 0: the bucket was full after any earlier refundable charge
 		kept[0], n = Dip{At: s.now}, 1
 	}
 	for _, d := range s.State.Dips {

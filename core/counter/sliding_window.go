@@ -3,7 +3,7 @@
 package counter
 
 // Fixed and sliding windows share their state: the start of an aligned window and the units charged
-// in it. A sliding window adds the units of the window before, weighted by the fraction of that
+// in it. A sliding window adds the units of the previous window, weighted by the fraction of that
 // window that is covered by a span of one window ending now.
 
 // Limit.weightedPrevious returns ⌊previous × (window − elapsed) / window⌋.

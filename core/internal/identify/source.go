@@ -71,7 +71,7 @@ func firstOf(r *match.Request, sources []source) (value string) {
 // has no labels.
 func hostLabel(host string, label int) string {
 	if host == "" || host[0] == '[' || onlyDigits(host[strings.LastIndexByte(host, '.')+1:]) {
-		return "" // an IPv4 address ends in a number, unlike any top-level domain
+		return "" // an IPv4 address, because no top-level domain is a number
 	}
 	for ; label > 1; label-- {
 		dot := strings.IndexByte(host, '.')

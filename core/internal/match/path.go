@@ -294,7 +294,7 @@ func appendSegment(dst []byte, text string) []byte { return append(append(dst, '
 //
 //go:noinline
 func appendReplaced(dst []byte, s, old string, other byte) []byte {
-	dst = growBytes(dst, len(s)) // the result is never longer
+	dst = growBytes(dst, len(s)) // the result is never longer than s
 	n := len(dst)
 	out := dst[:n+len(s)]
 	for i := 0; i < len(s); i++ {
@@ -356,7 +356,7 @@ func dropSegment(dst []byte, base int) []byte {
 // appendDecoded appends the decoded bytes of a path or segment, and returns their classes. Bytes of
 // the classes in kept remain encoded, with upper case digits.
 func appendDecoded(dst []byte, s string, kept byteClass) (decoded []byte, seen byteClass) {
-	dst = growBytes(dst, len(s)) // the result is never longer
+	dst = growBytes(dst, len(s)) // the result is never longer than s
 	n := len(dst)
 	out := dst[:n+len(s)]
 	stray := n - 3 // the position in the output of a "%" that does not start an escape
