@@ -101,7 +101,7 @@ func (a *answer) write(w http.ResponseWriter, r *http.Request) {
 		a.writeGRPC(w)
 		return
 	}
-	header["Content-Type"] = []string{a.contentType} // handlers may replace elements of the slice
+	header["Content-Type"] = []string{a.contentType} // a new slice, because handlers may replace its elements
 	// The server adds Content-Length. A Content-Length that is set here would be wrong after an
 	// outer handler, such as intercept, replaces the body. For HEAD, the server cannot compute the
 	// length of a long body, because the body is not sent.

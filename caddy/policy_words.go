@@ -129,7 +129,7 @@ func fillFromApp(d *policyfile.Document, from *PolicyWords) {
 	if d.Identify == nil {
 		d.Identify = from.Identify
 	}
-	if d.TrustedProxies == nil && d.TrustedHops == nil { // these two settings are alternatives
+	if d.TrustedProxies == nil && d.TrustedHops == nil { // alternatives: either of them replaces both of the app's
 		d.TrustedProxies, d.TrustedHops = from.TrustedProxies, from.TrustedHops
 	}
 	if d.User == nil {

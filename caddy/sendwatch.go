@@ -57,7 +57,7 @@ func (w *sendWatch) mayHaveSent() bool {
 		return true
 	}
 	if latency, failed := w.marks(); latency != w.latency || failed != w.failed {
-		return true // another reverse_proxy has handled the request, too
+		return true // another reverse_proxy has handled the request, too, and may have sent it
 	}
 	if w.reported.Load() {
 		return false

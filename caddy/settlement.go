@@ -141,7 +141,7 @@ func (s *settlement) recordBegin(w *responder, status int) bool {
 	header := w.ResponseWriter.Header()
 	s.begun, s.status, s.header = true, status, header
 	if w.clientAborts(s.ctx) {
-		s.status, s.cut = 0, true // the response may be a result of the disconnect
+		s.status, s.cut = 0, true // the status does not count, because the response may be a result of the disconnect
 	}
 	awaits := s.hasBody() && len(header["Content-Length"]) == 0 && s.Awaits(s)
 	if !awaits {
@@ -194,7 +194,7 @@ func (s *settlement) endResponse(w *responder, err error, panics bool) {
 	header := w.ResponseWriter.Header()
 	s.later = header
 	if s.begun && (w.failed || s.ctx.Err() != nil && (err != nil || panics)) {
-		s.cut = s.tap == nil || s.tap.Cut() // without a tap, the settlement waits for trailers
+		s.cut = s.tap == nil || s.tap.Cut() // without a tap, the settlement waits for trailers, which did not come
 	}
 	switch {
 	case s.begun:
