@@ -45,7 +45,7 @@ func (f *storeFlags) open(now counter.Micros) (*lookedAt, error) {
 	return &lookedAt{Store: store, name: store.String(), redis: store, Close: store.Close}, nil
 }
 
-// otherMode returns the remedy for an error of a server that runs in another mode than the given
+// otherMode returns the remedy for an error of a server that runs in a mode other than the given
 // one.
 func otherMode(err error) string {
 	switch text := err.Error(); {
