@@ -24,7 +24,7 @@ func (f *Filter) callEnded(fl *flight, r Reply) {
 		f.countLate(fl)
 	}
 	switch {
-	case r.Status == 400 && fl.leasing: // this is not the bridge that announced leases
+	case r.Status == 400 && fl.leasing: // this bridge does not know leases: another one has announced them
 		f.resendWithoutLeases(fl)
 	case !fl.over, r.Status == 200: // any other status was counted when the call was given up
 		f.noteReply(r)

@@ -20,7 +20,7 @@ func (s *Stream) decideUnasked(why Counter) Action {
 	switch {
 	case s.isRemembered():
 		return s.denyRemembered(f.elapsedTime())
-	case why == CounterBusy || why == CounterFull || why == CounterUnknown: // the bridge answers
+	case why == CounterBusy || why == CounterFull || why == CounterUnknown: // no outage: the bridge answers
 		if a.dated {
 			a.plan.DenyUnread()
 		}

@@ -17,7 +17,7 @@ func (f *Filter) fillBatch() {
 	if len(f.leases.extras) > 0 {
 		next := f.leases.extras[0]
 		version = next.version
-		// a report about a former policy could wait for ever behind other questions
+		// a report about a former policy could wait forever behind other questions
 		asks = asks && !next.isReport()
 	}
 	if asks {

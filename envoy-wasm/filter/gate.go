@@ -25,9 +25,9 @@ const (
 	// the source may wait for a counter: it is denied with 429. So at least half of a counter's
 	// queue remains for other sources.
 	gateSourceMax = gateQueueMax / 2
-	// A source with fewer than gateAheadMax waiting requests, in all queues, is ahead of others in
-	// the queue of a counter. If all clients share a counter, a client with thousands of requests
-	// then does not delay the few requests of another client.
+	// A source with fewer than gateAheadMax waiting requests, in all queues, is ahead of other
+	// sources in the queue of a counter. If all clients share a counter, a client with thousands of
+	// requests then does not delay the few requests of another client.
 	gateAheadMax = 16
 )
 

@@ -273,7 +273,7 @@ func anyDenied(results []counter.Result) bool {
 }
 
 // Filter.lease processes the results of an answer for the counters of an item. If the answer has
-// verdicts on the credentials, the results can be for another client than the wanted units.
+// verdicts on the credentials, the results can be for a client other than that of the wanted units.
 func (f *Filter) lease(r *batchItem, got *wire.Answer, ok bool, sent counter.Micros) {
 	defer f.guard() // the request gets its answer even if the following code panics
 	n := max(1, r.checks)

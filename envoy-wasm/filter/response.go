@@ -163,7 +163,7 @@ func (s *Stream) settleOnce() {
 	}
 	for i := range checks {
 		if h := s.f.leases.holdLease(&checks[i], false); h != nil && checks[i].Op == counter.OpRefund {
-			h.counter.Forget(false) // the settlement might have made room
+			h.counter.Forget(false) // drop the remembered denial, because the settlement might have made room
 		}
 	}
 	s.f.enqueueSettlement(d)
