@@ -150,7 +150,8 @@ func (c *Counter) use(now counter.Micros, s *slot, cost int64) {
 // Serve decides the first waiting request after a call has returned. The verdict Wait means that
 // another call is under way, and the request keeps its place. After any other verdict the request
 // no longer waits, and the caller must call Serve again for the next waiting request. If the
-// verdict is Ask, this request must make the call, or otherwise another waiting request must.
+// verdict is Ask, this request must make the call. If it does not, another waiting request must
+// make it.
 func (c *Counter) Serve(now counter.Micros, l *counter.Limit, cost int64) (Verdict, Held) {
 	if l.Count() != c.count || l.Capacity() != c.capacity {
 		c.setLimit(now, l)

@@ -53,8 +53,8 @@ func (c *Counter) Tick(now counter.Micros, backs []Refund) []Refund {
 	before := len(backs)
 	backs = c.flush(backs)
 	for i := range backs[before:] {
-		// The store did not know of these units when it computed the wait of its last denial, so
-		// that denial is now repeated only until the refund has arrived.
+		// The wait of the store's last denial did not count on these units, so the denial ends
+		// sooner.
 		if backs[before+i].Age == unleased {
 			c.deniedUntil = min(c.deniedUntil, now+c.rtt)
 		}
