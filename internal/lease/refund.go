@@ -53,8 +53,7 @@ func (c *Counter) Tick(now counter.Micros, backs []Refund) []Refund {
 	before := len(backs)
 	backs = c.flush(backs)
 	for i := range backs[before:] {
-		// The wait of the store's last denial did not count on these units, so the denial ends
-		// sooner.
+		// The store's last denial did not count on these units, so it ends sooner.
 		if backs[before+i].Age == unleased {
 			c.deniedUntil = min(c.deniedUntil, now+c.rtt)
 		}
