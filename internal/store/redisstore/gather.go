@@ -94,8 +94,11 @@ func stricter(r, other *counter.Result) {
 
 // The function named denies reports whether the result of a check denies the call.
 func denies(c *counter.Check, r *counter.Result) bool {
-	return r.Denied && !c.Shadow && chargesIfAllowed(c)
+	return r.Denied && mayDeny(c)
 }
+
+// The function mayDeny reports whether a check can deny the call.
+func mayDeny(c *counter.Check) bool { return chargesIfAllowed(c) && !c.Shadow }
 
 // chargesIfAllowed reports whether a check charges only if the call is allowed.
 func chargesIfAllowed(c *counter.Check) bool { return c.Op == counter.OpTake || c.Op == counter.OpUpTo }

@@ -101,7 +101,7 @@ func TestStoreExamOnARing(t *testing.T) {
 func TestServersOfARingTogether(t *testing.T) {
 	t.Parallel()
 	s := openRing(t, startRing(t, 3), Options{Timeout: TimeoutMax})
-	t.Run("all or nothing", func(t *testing.T) { allOrNothing(t, s, 4*3+2*2) })
+	t.Run("all or nothing", func(t *testing.T) { allOrNothing(t, s, 3*3+2+1+2) })
 	t.Run("as one store would", func(t *testing.T) { compareWithModel(t, s) })
 	t.Run("a violation elsewhere", func(t *testing.T) { violationElsewhere(t, s) })
 	t.Run("many calls", func(t *testing.T) { manyCallsOfACluster(t, s) })

@@ -19,6 +19,11 @@ type part struct {
 	results []counter.Result
 	kept    bool // sent even if the caller leaves
 
+	held   bool   // sent after other parts of the call
+	reads  bool   // charges nothing, because another part has denied the call
+	record record // what is remembered of the part's counters
+	width  int64  // see narrowest
+
 	node    *node // the server to which to send the part; nil means the server that has the counters
 	asking  bool
 	call    *call    // in flight
@@ -107,6 +112,7 @@ func (s *Store) newSplitCall(checks []counter.Check, results []counter.Result) *
 			}
 		}
 	}
+	s.holdBack(t)
 	return t
 }
 
@@ -171,7 +177,9 @@ func (t *splitCall) divide(p *part) {
 			place = p.places[i]
 		}
 		single := &part{place: p.place, places: []int{place}, kept: p.kept, failure: p.failure, apart: p.failure}
-		single.fill(t.checks)
+		if single.fill(t.checks); p.reads {
+			single.chargeNothing()
+		}
 		t.parts = append(t.parts, single)
 	}
 }
@@ -187,10 +195,11 @@ func (s *Store) nodeOf(place int) *node {
 	return s.only.Load()
 }
 
-// sendUntilDone sends the pending parts of the calls until each part was answered or its failure is
-// final, but at the latest until the deadline. sendUntilDone sends all parts before it waits for
-// the first. sendUntilDone resends a part only after an answer that proves that the part was not
-// executed. Time in queues does not count, so the returned deadline is later by that amount.
+// sendUntilDone sends the pending parts of the calls, except those held back, until each part was
+// answered or its failure is final, but at the latest until the deadline. sendUntilDone sends all
+// parts before it waits for the first. sendUntilDone resends a part only after an answer that
+// proves that the part was not executed. Time in queues does not count, so the returned deadline is
+// later by that amount.
 func (s *Store) sendUntilDone(ctx context.Context, deadline time.Time, splitCalls []*splitCall) time.Time {
 	s.awaitDiscovery(ctx, deadline)
 	for sent := 1; ; sent++ {
@@ -198,7 +207,7 @@ func (s *Store) sendUntilDone(ctx context.Context, deadline time.Time, splitCall
 		pause, waited, again := time.Duration(0), time.Duration(0), false
 		for _, t := range splitCalls {
 			for _, p := range t.parts {
-				if p.done {
+				if p.done || p.held {
 					continue
 				}
 				waited = max(waited, s.awaitPart(ctx, p))
@@ -303,7 +312,7 @@ func (s *Store) sendAll(ctx context.Context, deadline time.Time, splitCalls []*s
 	var open []nodeBatch // the last batch of each server
 	for _, t := range splitCalls {
 		for _, p := range t.parts {
-			if p.done || p.failure != nil || !s.prepare(ctx, p) {
+			if p.done || p.held || p.failure != nil || !s.prepare(ctx, p) {
 				continue
 			}
 			at := slices.IndexFunc(open, func(b nodeBatch) bool { return b.node == p.node })

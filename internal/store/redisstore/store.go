@@ -29,8 +29,9 @@ type Store struct {
 
 	// the server, except in a cluster or a ring; nil until sentinels have named it
 	only    atomic.Pointer[node]
-	cluster *cluster // nil in the other modes
-	ring    *ring    // nil in the other modes
+	cluster *cluster       // nil in the other modes
+	ring    *ring          // nil in the other modes
+	recent  *recentDenials // nil unless there is a cluster or a ring
 	// failover epoch of the master, or epoch of the cluster; only the discovery goroutine writes it
 	epoch atomic.Int64
 	// the answer of a sentinel that still counts failovers which most sentinels have forgotten; the
@@ -73,6 +74,9 @@ func New(options Options) (*Store, error) {
 		calls:         &sync.Pool{New: newCall},
 		rediscoverNow: make(chan struct{}, 1),
 		discovered:    make(chan struct{}),
+	}
+	if settings.mode == ModeCluster || settings.mode == ModeRing {
+		s.recent = newRecentDenials()
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.start()
@@ -144,7 +148,7 @@ func (s *Store) take(ctx context.Context, deadline time.Time, checks []counter.C
 		t = s.newSplitCall(checks, results)
 	}
 	splitCalls := []*splitCall{t}
-	deadline = s.sendUntilDone(ctx, deadline, splitCalls)
+	deadline = s.sendInSteps(ctx, deadline, splitCalls)
 	var failure *Failure
 	s.mergeAll(ctx, deadline, splitCalls, func(_ int, f *Failure) { failure = f })
 	return failure
@@ -196,7 +200,7 @@ func (s *Store) takeOn(ctx context.Context, asked *node, calls []counter.Call) {
 // Store.finish sends the split calls and stores each outcome: splitCalls[i] belongs to
 // calls[of[i]].
 func (s *Store) finish(ctx context.Context, deadline time.Time, calls []counter.Call, splitCalls []*splitCall, of []int) {
-	deadline = s.sendUntilDone(ctx, deadline, splitCalls)
+	deadline = s.sendInSteps(ctx, deadline, splitCalls)
 	s.mergeAll(ctx, deadline, splitCalls, func(i int, f *Failure) { setFailure(&calls[of[i]], f) })
 }
 

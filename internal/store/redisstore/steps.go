@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redisstore
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/penstock/penstock/core/counter"
+)
+
+// The parts of a call are sent at the same time. So a call that one part denies is charged at the
+// other servers until its refunds arrive. A client that sends many requests above its own limit
+// could thereby fill a counter that it shares with others, whose requests would be denied.
+// Therefore a part with a counter that has denied calls recently is sent ahead of the others. They
+// are sent when it has passed. If it denies the call, they are sent too, but charge nothing.
+
+// sendInSteps sends the calls like [Store.sendUntilDone], and then the parts that were held back.
+func (s *Store) sendInSteps(ctx context.Context, deadline time.Time, splitCalls []*splitCall) time.Time {
+	for again := true; again; {
+		deadline = s.sendUntilDone(ctx, deadline, splitCalls)
+		again = false
+		for _, t := range splitCalls {
+			again = s.nextStep(t) || again
+		}
+	}
+	return deadline
+}
+
+// nextStep is invoked when the parts of a call that were not held back are done. nextStep reports
+// whether there are more to send. After a failure there are none.
+func (s *Store) nextStep(t *splitCall) (again bool) {
+	if len(t.parts) == 1 {
+		return false
+	}
+	held, denied, failed := false, false, false
+	for _, p := range t.parts {
+		switch {
+		case p.held:
+			held = true
+		case p.failure != nil:
+			failed = true
+		case !p.divided:
+			denied = s.recent.learn(s.clock(), p) || denied
+		}
+	}
+	switch {
+	case !held || failed:
+		return false
+	case !denied:
+		t.release()
+		return true
+	}
+	for _, p := range t.parts {
+		if p.held {
+			p.held = false
+			p.chargeNothing()
+		}
+	}
+	return true
+}
+
+// holdBack holds back the parts of a call that must be sent after others.
+func (s *Store) holdBack(t *splitCall) {
+	now, known := s.clock(), false
+	for _, p := range t.parts {
+		p.record, p.width = s.recent.recordOf(now, p), p.narrowest()
+		known = known || p.record != clean
+	}
+	if !known {
+		return
+	}
+	for _, p := range t.parts {
+		p.held = true
+	}
+	t.release()
+}
+
+// splitCall.release selects the parts to send next: one whose counters have denied calls recently,
+// or else all the rest. The part that admits the fewest calls comes first, because the limits of a
+// single client are usually smaller than those that clients share. A part that admits the most
+// calls need not come first, unless it still denies.
+func (t *splitCall) release() {
+	var first *part
+	widest := int64(0)
+	for _, p := range t.parts {
+		if !p.held {
+			continue
+		}
+		widest = max(widest, p.width)
+		if first == nil || p.record > first.record || p.record == first.record && p.width < first.width {
+			first = p
+		}
+	}
+	alone := first.record == stillDenies || first.record == hasDenied && first.width < widest
+	for _, p := range t.parts {
+		p.held = p.held && alone && p != first
+	}
+}
+
+// part.narrowest returns how many calls the narrowest of the part's counters admits, at most.
+func (p *part) narrowest() int64 {
+	fewest := int64(math.MaxInt64)
+	for i := range p.checks {
+		if c := &p.checks[i]; c.Limit != nil && mayDeny(c) {
+			fewest = min(fewest, c.Limit.Capacity()/max(1, c.Cost))
+		}
+	}
+	return fewest
+}
+
+// part.chargeNothing changes the part of a denied call so that it only reads its counters. The
+// results are the same as if all checks had been denied in one step.
+func (p *part) chargeNothing() {
+	p.reads = true
+	for i := range p.checks {
+		c := &p.checks[i]
+		if c.Limit == nil || !chargesIfAllowed(c) {
+			continue
+		}
+		if c.Op == counter.OpUpTo {
+			c.Cost, c.Min, c.Max, c.ShareMille, c.Age = c.Min, 0, 0, 0, 0
+		}
+		c.Op, c.Refundable = counter.OpLook, false
+	}
+}
