@@ -42,8 +42,8 @@ type RegionPart struct {
 
 // Part returns the region's part of n units, for n between 0 and counter.CountMax. The parts of
 // all regions add up to n. Each part is n × share / sum of the shares, rounded down. The
-// remaining units go to the regions with the largest remainders; of equal remainders, the first
-// region's comes first.
+// remaining units go to the regions with the largest remainders; if remainders are equal, the
+// earlier region comes first.
 func (d Division) Part(n int64) int64 {
 	if !d.Divides() {
 		return n
