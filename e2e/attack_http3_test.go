@@ -218,7 +218,8 @@ func rawFrames(a *attackRun) {
 }
 
 // rawUnfinished aborts requests in every way that HTTP/3 permits. It resets the stream, closes the
-// connection, sends a body of another length than announced, or does not read the answer.
+// connection, sends a body whose length differs from the announced one, or does not read the
+// answer.
 func rawUnfinished(a *attackRun) {
 	for range 4 {
 		for _, length := range [][]string{{"content-length", "10"}, nil} {
