@@ -38,6 +38,6 @@ func (c *Client) PutBatch(ctx context.Context, feed string, number int64, o PutB
 type BatchAnswer struct {
 	// Repeated: the batch was in the database before
 	Repeated bool `json:"repeated"`
-	// Unread: lines that no node would send, which were left out
+	// Unread: lines that were left out, because no node would send them
 	Unread int64 `json:"unread,omitempty"`
 }

@@ -82,9 +82,10 @@ type Change struct {
 // VerifiedAnswer is the JSON object that the OpenAPI document of the API describes in the
 // schema VerifiedAnswerBody.
 type VerifiedAnswer struct {
-	// Changes: how many are as they were written
+	// Changes: how many changes are as they were written
 	Changes int64 `json:"changes"`
-	// Hash: of the last of them; keep it elsewhere to notice a chain that was made anew
+	// Hash: the hash of the last change; keep it in another place, to notice if the history
+	// was written anew
 	Hash string `json:"hash"`
 	// Problem: the first change that is not as it was written
 	Problem string `json:"problem,omitempty"`

@@ -323,7 +323,7 @@ type RemainingAnswer struct {
 	Profiles []Profile `json:"profiles"`
 	// Record: the client's own; absent if it has none
 	Record *Record `json:"record,omitempty"`
-	// Records: of the client, its networks and its API key
+	// Records: the records of the client, of its networks and of its API key
 	Records []FoundRecord `json:"records"`
 	Region  string        `json:"region,omitempty"`
 }

@@ -28,8 +28,8 @@ type ListEventsOptions struct {
 	Limit int64
 }
 
-// ListEvents calls GET /v1/events: List the events that policies report; a day if no span
-// is said. Needs the role viewer or one above.
+// ListEvents calls GET /v1/events: List the events that policies report; for a day if no
+// span is given. Needs the role viewer or one above.
 func (c *Client) ListEvents(ctx context.Context, o ListEventsOptions) (*EventsAnswer, error) {
 	r := newRequest("GET")
 	r.path = "/v1/events"

@@ -124,8 +124,8 @@ type Key struct {
 	CreatedBy string    `json:"created_by"`
 	// Hash: the SHA-256 of the key, in hexadecimal
 	Hash string `json:"hash"`
-	// LastUsedAt: when a node last saw a request with the key, while it was valid; it may have
-	// been used in the ten minutes after; absent if no node has reported a use
+	// LastUsedAt: when a node last noted a request with the key, while it was valid; the last
+	// use may be up to ten minutes later; absent if no node has reported a use
 	LastUsedAt time.Time `json:"last_used_at,omitzero"`
 	Record     KeyRecord `json:"record"`
 	// Revision: the number of the latest change
@@ -162,8 +162,8 @@ type Revocation struct {
 // CreateKey is the JSON object that the OpenAPI document of the API describes in the schema
 // CreateKeyBody.
 type CreateKey struct {
-	// Hash: the SHA-256 of the new key, in 64 lower-case hexadecimal digits; absent to have
-	// the key made
+	// Hash: the SHA-256 of the new key, in 64 lower-case hexadecimal digits; if it is absent,
+	// a key is made
 	Hash string `json:"hash,omitempty"`
 	// Import: the name may have keys already, and this one may be there with the same record;
 	// needs hash
@@ -198,14 +198,14 @@ type EditKeys struct {
 	// Action: forget removes keys that are revoked or have expired; one of rotate, revoke,
 	// disable, enable, forget
 	Action string `json:"action"`
-	// ExpiresAt: for rotate: the end of the new key; absent for that of the key that it
-	// replaces
+	// ExpiresAt: for rotate: when the new key expires; default: when the key that it replaces
+	// would expire
 	ExpiresAt time.Time `json:"expires_at,omitzero"`
 	// Hash: for revoke: the beginning of the SHA-256 of the only key to revoke; for rotate:
-	// that of the new key, absent to have it made
+	// the SHA-256 of the new key; if it is absent, a key is made
 	Hash string `json:"hash,omitempty"`
 	// Reason: why, for the history
 	Reason string `json:"reason"`
-	// Until: for rotate: the end of the other keys; absent for now
+	// Until: for rotate: when the other keys of the name expire; default: now
 	Until time.Time `json:"until,omitzero"`
 }

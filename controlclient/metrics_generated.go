@@ -23,8 +23,8 @@ type ListMetricsOptions struct {
 	Limit int64
 }
 
-// ListMetrics calls GET /v1/metrics: List sums over all clients; a day if no span is said.
-// Needs the role viewer or one above.
+// ListMetrics calls GET /v1/metrics: List sums over all clients; for a day if no span is
+// given. Needs the role viewer or one above.
 func (c *Client) ListMetrics(ctx context.Context, o ListMetricsOptions) (*MetricsAnswer, error) {
 	r := newRequest("GET")
 	r.path = "/v1/metrics"
@@ -65,8 +65,8 @@ type ListActiveClientsOptions struct {
 }
 
 // ListActiveClients calls GET /v1/metrics/clients: List what the 1,000 most active clients
-// of each minute used, and all others together; a day if no span is said. Needs the role
-// viewer or one above.
+// of each minute used, and all others together; for a day if no span is given. Needs the
+// role viewer or one above.
 func (c *Client) ListActiveClients(ctx context.Context, o ListActiveClientsOptions) (*ActiveAnswer, error) {
 	r := newRequest("GET")
 	r.path = "/v1/metrics/clients"
@@ -111,7 +111,8 @@ type ListEndpointsOptions struct {
 }
 
 // ListEndpoints calls GET /v1/metrics/endpoints: List the decisions of each path pattern
-// and how long they took; a day if no span is said. Needs the role viewer or one above.
+// and how long they took; for a day if no span is given. Needs the role viewer or one
+// above.
 func (c *Client) ListEndpoints(ctx context.Context, o ListEndpointsOptions) (*EndpointsAnswer, error) {
 	r := newRequest("GET")
 	r.path = "/v1/metrics/endpoints"
@@ -209,7 +210,7 @@ type Endpoint struct {
 	Denied int64 `json:"denied"`
 	// Endpoint: a path pattern of the rule; empty for a rule without a path
 	Endpoint string `json:"endpoint"`
-	// P50Us: half of the decisions took at most so many microseconds
+	// P50Us: half of the decisions took at most this number of microseconds
 	P50Us  float64 `json:"p50_us"`
 	P95Us  float64 `json:"p95_us"`
 	P99Us  float64 `json:"p99_us"`

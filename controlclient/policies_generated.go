@@ -59,8 +59,8 @@ func (c *Client) GetPolicy(ctx context.Context, policy string, o GetPolicyOption
 	return call[PolicyAnswer](ctx, c, r)
 }
 
-// PutPolicy calls PUT /v1/policies/{policy}: Write a revision of a policy, which is not
-// published yet. Needs the role editor or one above.
+// PutPolicy calls PUT /v1/policies/{policy}: Write a revision of a policy, without
+// publishing it. Needs the role editor or one above.
 func (c *Client) PutPolicy(ctx context.Context, policy string, when Condition, body PutPolicy) (*Revision, ETag, error) {
 	r := newRequest("PUT")
 	r.path = "/v1/policies/"
@@ -157,8 +157,7 @@ func (c *Client) AllRevisions(ctx context.Context, policy string, o ListRevision
 }
 
 // RollBackPolicy calls POST /v1/policies/{policy}/rollback: Write a revision with the
-// content of an earlier one, which is not published yet. Needs the role editor or one
-// above.
+// content of an earlier one, without publishing it. Needs the role editor or one above.
 func (c *Client) RollBackPolicy(ctx context.Context, policy string, when Condition, body RollBack) (*Revision, ETag, error) {
 	r := newRequest("POST")
 	r.path = "/v1/policies/"
@@ -182,7 +181,7 @@ type Policy struct {
 	// Head: the latest revision
 	Head   int64  `json:"head"`
 	Policy string `json:"policy"`
-	// Promotion: of a candidate that is published to all by itself
+	// Promotion: of a candidate that is to be published to all nodes automatically
 	Promotion   *Promotion  `json:"promotion,omitempty"`
 	Publication Publication `json:"publication"`
 }
@@ -190,11 +189,13 @@ type Policy struct {
 // Promotion is the JSON object that the OpenAPI document of the API describes in the schema
 // Promotion.
 type Promotion struct {
-	// At: when it is published to all, if nodes go on reporting and it stays within its bound
+	// At: when the candidate is published to all nodes, if nodes go on reporting and its
+	// denials stay within the bound
 	At time.Time `json:"at,omitzero"`
-	// ObservedSeconds: how long the region that has observed it least has done so
+	// ObservedSeconds: how long the candidate was observed in the region that has observed it
+	// for the shortest time
 	ObservedSeconds int64 `json:"observed_seconds"`
-	// Obstacle: why that instant is not known
+	// Obstacle: why the time of the publication is not known
 	Obstacle string `json:"obstacle,omitempty"`
 }
 
@@ -205,12 +206,12 @@ type Publication struct {
 	Candidate int64 `json:"candidate,omitempty"`
 	// ClientSharePercent: of the clients on all nodes, for the step share
 	ClientSharePercent float64 `json:"client_share_percent,omitempty"`
-	// DenialsMaxPercent: a greater share of denials by the candidate withdraws it
+	// DenialsMaxPercent: the candidate is withdrawn if it denies a greater share of requests
 	DenialsMaxPercent float64 `json:"denials_max_percent,omitempty"`
 	// Generation: rises with each publication; 0 before the first
 	Generation int64 `json:"generation"`
-	// PromoteAfterSeconds: the candidate is published to all by itself when it has been
-	// observed for so long within its bound
+	// PromoteAfterSeconds: the candidate is published to all nodes automatically when it has
+	// been observed for this time within its bound on denials
 	PromoteAfterSeconds int64 `json:"promote_after_seconds,omitempty"`
 	// Revision: in force on all nodes and for all clients, or for those that do not have the
 	// candidate; 0 before the first publication
@@ -306,7 +307,7 @@ type ExplainRequest struct {
 	Region string `json:"region,omitempty"`
 	// Remote: the address of the connection; default: the client's
 	Remote string `json:"remote,omitempty"`
-	// Revision: default: the one in force on all nodes, or the latest if none is
+	// Revision: default: the revision in force on all nodes, or the latest if none is in force
 	Revision int64 `json:"revision,omitempty"`
 	// Tenant: of the client, by its token or key
 	Tenant string `json:"tenant,omitempty"`
@@ -423,13 +424,14 @@ type PublishPolicy struct {
 	// ClientSharePercent: of the clients on all nodes, for the step share in place of
 	// share_percent; 422 names nodes that cannot decide by the client
 	ClientSharePercent float64 `json:"client_share_percent,omitempty"`
-	// DenialsMaxPercent: for the step share: withdraw the candidate if it denies more
+	// DenialsMaxPercent: for the step share: withdraw the candidate if it denies a greater
+	// share of requests
 	DenialsMaxPercent float64 `json:"denials_max_percent,omitempty"`
 	// Generation: that must be present; else the answer is 412
 	Generation int64 `json:"generation,omitempty"`
 	// PromoteAfterSeconds: for the step share with denials_max_percent, from 60 to 2678400:
-	// publish the candidate to all by itself when each region that serves it has observed it
-	// for so long within its bound
+	// publish the candidate to all nodes automatically when each region that serves the policy
+	// has observed it for this time within its bound on denials
 	PromoteAfterSeconds int64 `json:"promote_after_seconds,omitempty"`
 	// Reason: why, for the history
 	Reason string `json:"reason"`

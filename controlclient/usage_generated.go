@@ -11,7 +11,7 @@ import (
 
 // ListUsageOptions are the optional parameters of [Client.ListUsage].
 type ListUsageOptions struct {
-	// Month: of UTC, as 2026-11; the present one if it is left out
+	// Month: a month of UTC, as 2026-11; default: the present month
 	Month string
 	// Client: KIND:ID
 	Client string
@@ -76,7 +76,7 @@ type Usage struct {
 	// Denied: requests
 	Denied int64  `json:"denied"`
 	Policy string `json:"policy"`
-	// Region: by region: that of the nodes
+	// Region: with by=region: the region of the nodes
 	Region string `json:"region,omitempty"`
 	// Rule: empty for the policy itself: blocks, credentials and penalties
 	Rule string `json:"rule"`

@@ -28,7 +28,7 @@ func (b *putBatch) Resolve(huma.Context) []error { return checkStorable("Penstoc
 type batchAnswer struct {
 	Body struct {
 		Repeated bool  `json:"repeated" doc:"the batch was in the database before"`
-		Unread   int64 `json:"unread,omitempty" doc:"lines that no node would send, which were left out"`
+		Unread   int64 `json:"unread,omitempty" doc:"lines that were left out, because no node would send them"`
 	}
 }
 

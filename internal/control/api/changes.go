@@ -33,8 +33,8 @@ type changesAnswer struct {
 type verifiedAnswer struct {
 	Body struct {
 		Whole   bool   `json:"whole"`
-		Changes int64  `json:"changes" doc:"how many are as they were written"`
-		Hash    string `json:"hash" doc:"of the last of them; keep it elsewhere to notice a chain that was made anew"`
+		Changes int64  `json:"changes" doc:"how many changes are as they were written"`
+		Hash    string `json:"hash" doc:"the hash of the last change; keep it in another place, to notice if the history was written anew"`
 		Problem string `json:"problem,omitempty" doc:"the first change that is not as it was written"`
 	}
 }

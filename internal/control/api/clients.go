@@ -23,7 +23,7 @@ type ClientPath struct {
 
 // Conditions are the header fields of a conditional write.
 type Conditions struct {
-	IfMatch     string `header:"If-Match" doc:"the ETag of the revision that was read; the write is answered 412 if there is another by now"`
+	IfMatch     string `header:"If-Match" doc:"the ETag of the revision that was read; the write is answered 412 if there is a later one by now"`
 	IfNoneMatch string `header:"If-None-Match" doc:"* if there must be no record yet"`
 }
 

@@ -41,7 +41,7 @@ const recordsWait = 5 * time.Second
 type explainRequest struct {
 	PolicyPath
 	Body struct {
-		Revision int64               `json:"revision,omitempty" minimum:"1" doc:"default: the one in force on all nodes, or the latest if none is"`
+		Revision int64               `json:"revision,omitempty" minimum:"1" doc:"default: the revision in force on all nodes, or the latest if none is in force"`
 		Region   string              `json:"region,omitempty" maxLength:"64" doc:"whose limits and counters are meant, if there are regions"`
 		Method   string              `json:"method,omitempty" maxLength:"32" default:"GET"`
 		Path     string              `json:"path" maxLength:"8192" pattern:"^/" doc:"with its query, if there is one"`

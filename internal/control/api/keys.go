@@ -51,7 +51,7 @@ type editedKeysAnswer struct {
 type createKey struct {
 	Body struct {
 		Record directory.KeyRecord `json:"record" doc:"as it is in Redis; the client is user:ID or api_key:NAME"`
-		Hash   string              `json:"hash,omitempty" maxLength:"64" doc:"the SHA-256 of the new key, in 64 lower-case hexadecimal digits; absent to have the key made"`
+		Hash   string              `json:"hash,omitempty" maxLength:"64" doc:"the SHA-256 of the new key, in 64 lower-case hexadecimal digits; if it is absent, a key is made"`
 		Import bool                `json:"import,omitempty" doc:"the name may have keys already, and this one may be there with the same record; needs hash"`
 		Reason string              `json:"reason" doc:"why, for the history"`
 	}
@@ -62,9 +62,9 @@ type editKeys struct {
 	Body struct {
 		Action    directory.KeyAction `json:"action" enum:"rotate,revoke,disable,enable,forget" doc:"forget removes keys that are revoked or have expired"`
 		Reason    string              `json:"reason" doc:"why, for the history"`
-		Hash      string              `json:"hash,omitempty" maxLength:"64" doc:"for revoke: the beginning of the SHA-256 of the only key to revoke; for rotate: that of the new key, absent to have it made"`
-		ExpiresAt time.Time           `json:"expires_at,omitempty" doc:"for rotate: the end of the new key; absent for that of the key that it replaces"`
-		Until     time.Time           `json:"until,omitempty" doc:"for rotate: the end of the other keys; absent for now"`
+		Hash      string              `json:"hash,omitempty" maxLength:"64" doc:"for revoke: the beginning of the SHA-256 of the only key to revoke; for rotate: the SHA-256 of the new key; if it is absent, a key is made"`
+		ExpiresAt time.Time           `json:"expires_at,omitempty" doc:"for rotate: when the new key expires; default: when the key that it replaces would expire"`
+		Until     time.Time           `json:"until,omitempty" doc:"for rotate: when the other keys of the name expire; default: now"`
 	}
 }
 

@@ -53,9 +53,9 @@ type activeAnswer struct {
 // metricOperations registers the operations that read latencies and the most active clients.
 func (a *API) metricOperations() {
 	huma.Register(a.huma, operation(http.MethodGet, "/v1/metrics/endpoints", "list-endpoints",
-		"List the decisions of each path pattern and how long they took; a day if no span is said", ledger.Viewer), a.endpoints)
+		"List the decisions of each path pattern and how long they took; for a day if no span is given", ledger.Viewer), a.endpoints)
 	huma.Register(a.huma, operation(http.MethodGet, "/v1/metrics/clients", "list-active-clients",
-		"List what the 1,000 most active clients of each minute used, and all others together; a day if no span is said", ledger.Viewer), a.active)
+		"List what the 1,000 most active clients of each minute used, and all others together; for a day if no span is given", ledger.Viewer), a.active)
 }
 
 func (a *API) endpoints(ctx context.Context, in *endpointQuery) (*endpointsAnswer, error) {

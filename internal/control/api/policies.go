@@ -98,8 +98,8 @@ type publishPolicy struct {
 		Share    float64     `json:"share_percent,omitempty" minimum:"0.01" maximum:"99.99" doc:"of the nodes, for the step share"`
 		// ClientShare is given in place of Share.
 		ClientShare  float64 `json:"client_share_percent,omitempty" minimum:"0.01" maximum:"99.99" doc:"of the clients on all nodes, for the step share in place of share_percent; 422 names nodes that cannot decide by the client"`
-		DenialsMax   float64 `json:"denials_max_percent,omitempty" minimum:"0.01" maximum:"99.99" doc:"for the step share: withdraw the candidate if it denies more"`
-		PromoteAfter int64   `json:"promote_after_seconds,omitempty" doc:"for the step share with denials_max_percent, from 60 to 2678400: publish the candidate to all by itself when each region that serves it has observed it for so long within its bound"`
+		DenialsMax   float64 `json:"denials_max_percent,omitempty" minimum:"0.01" maximum:"99.99" doc:"for the step share: withdraw the candidate if it denies a greater share of requests"`
+		PromoteAfter int64   `json:"promote_after_seconds,omitempty" doc:"for the step share with denials_max_percent, from 60 to 2678400: publish the candidate to all nodes automatically when each region that serves the policy has observed it for this time within its bound on denials"`
 		Generation   int64   `json:"generation,omitempty" minimum:"1" doc:"that must be present; else the answer is 412"`
 		Reason       string  `json:"reason" doc:"why, for the history"`
 	}
@@ -144,10 +144,10 @@ func (a *API) policyOperations() {
 	huma.Register(a.huma, operation(http.MethodGet, policyPathText, "get-policy", "Get a revision of a policy", ledger.Viewer, 404), a.getPolicy)
 	huma.Register(a.huma, operation(http.MethodGet, policyPathText+"/revisions", "list-revisions", "List the revisions of a policy", ledger.Viewer), a.listRevisions)
 	huma.Register(a.huma, operation(http.MethodGet, policyPathText+"/diff", "diff-policy", "Compare two revisions of a policy", ledger.Viewer, 404), a.diffPolicy)
-	put := operation(http.MethodPut, policyPathText, "put-policy", "Write a revision of a policy, which is not published yet", ledger.Editor, 412, 428)
+	put := operation(http.MethodPut, policyPathText, "put-policy", "Write a revision of a policy, without publishing it", ledger.Editor, 412, 428)
 	put.MaxBodyBytes = policyBodyBytesMax
 	huma.Register(a.huma, put, a.putPolicy)
-	huma.Register(a.huma, operation(http.MethodPost, policyPathText+"/rollback", "roll-back-policy", "Write a revision with the content of an earlier one, which is not published yet",
+	huma.Register(a.huma, operation(http.MethodPost, policyPathText+"/rollback", "roll-back-policy", "Write a revision with the content of an earlier one, without publishing it",
 		ledger.Editor, 404, 412), a.rollBack)
 	huma.Register(a.huma, operation(http.MethodPost, policyPathText+"/publication", "publish-policy", "Publish a revision to nodes, or withdraw the candidate", ledger.Editor, 404, 412),
 		a.publishPolicy)

@@ -44,7 +44,7 @@ type remainingAnswer struct {
 		Penalties []operator.Penalty `json:"penalties"`
 		Profiles  []operator.Profile `json:"profiles" doc:"what is known of the client under each policy"`
 		Record    *directory.Record  `json:"record,omitempty" doc:"the client's own; absent if it has none"`
-		Records   []foundRecord      `json:"records" doc:"of the client, its networks and its API key"`
+		Records   []foundRecord      `json:"records" doc:"the records of the client, of its networks and of its API key"`
 	}
 }
 

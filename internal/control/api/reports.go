@@ -67,7 +67,7 @@ func (s Span) bounds(usual time.Duration) (from, to time.Time) {
 }
 
 type usageQuery struct {
-	Month  string `query:"month" pattern:"^[0-9]{4}-(0[1-9]|1[0-2])$" doc:"of UTC, as 2026-11; the present one if it is left out"`
+	Month  string `query:"month" pattern:"^[0-9]{4}-(0[1-9]|1[0-2])$" doc:"a month of UTC, as 2026-11; default: the present month"`
 	Client string `query:"client" maxLength:"512" doc:"KIND:ID"`
 	Policy string `query:"policy" maxLength:"255"`
 	Rule   string `query:"rule" maxLength:"255"`
@@ -149,10 +149,10 @@ const day = 24 * time.Hour
 func (a *API) reportOperations() {
 	huma.Register(a.huma, operation(http.MethodGet, "/v1/usage", "list-usage", "List what clients used in a month, for billing", ledger.Viewer), a.usage)
 	huma.Register(a.huma, operation(http.MethodGet, "/v1/top", "top-violators", "List the clients that were denied most", ledger.Viewer), a.top)
-	huma.Register(a.huma, operation(http.MethodGet, "/v1/events", "list-events", "List the events that policies report; a day if no span is said", ledger.Viewer), a.events)
+	huma.Register(a.huma, operation(http.MethodGet, "/v1/events", "list-events", "List the events that policies report; for a day if no span is given", ledger.Viewer), a.events)
 	huma.Register(a.huma, operation(http.MethodPost, clientPathText+"/forgetting", "forget-usage",
 		"Remove the name of a client from events, usage and denials, and its notices; sums stay", ledger.Admin), a.forget)
-	huma.Register(a.huma, operation(http.MethodGet, "/v1/metrics", "list-metrics", "List sums over all clients; a day if no span is said", ledger.Viewer), a.metrics)
+	huma.Register(a.huma, operation(http.MethodGet, "/v1/metrics", "list-metrics", "List sums over all clients; for a day if no span is given", ledger.Viewer), a.metrics)
 }
 
 type forgetClient struct {

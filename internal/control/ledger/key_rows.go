@@ -23,7 +23,7 @@ type Key struct {
 	Revision  int64                `json:"revision" doc:"the number of the latest change"`
 	UpdatedAt time.Time            `json:"updated_at"`
 	// Only the methods of [Ledger] fill in LastUsedAt.
-	LastUsedAt *time.Time `json:"last_used_at,omitempty" doc:"when a node last saw a request with the key, while it was valid; it may have been used in the ten minutes after; absent if no node has reported a use"`
+	LastUsedAt *time.Time `json:"last_used_at,omitempty" doc:"when a node last noted a request with the key, while it was valid; the last use may be up to ten minutes later; absent if no node has reported a use"`
 }
 
 // KeyPlace is the place of a key in the order of names.

@@ -21,7 +21,7 @@ type Policy struct {
 	Head        int64  `json:"head" doc:"the latest revision"`
 	Publication `json:"publication"`
 	// Only [Ledger.Promotion] fills in Promotion.
-	Promotion *Promotion `json:"promotion,omitempty" doc:"of a candidate that is published to all by itself"`
+	Promotion *Promotion `json:"promotion,omitempty" doc:"of a candidate that is to be published to all nodes automatically"`
 
 	promoteHead int64 // the latest revision when the candidate was published; 0 without a promotion
 }
@@ -35,10 +35,10 @@ type Publication struct {
 	Share      Parts `json:"share_percent,omitempty" doc:"of the nodes, for the step share"`
 	// A publication has a share of the nodes or a share of the clients, never both.
 	ClientShare Parts `json:"client_share_percent,omitempty" doc:"of the clients on all nodes, for the step share"`
-	DenialsMax  Parts `json:"denials_max_percent,omitempty" doc:"a greater share of denials by the candidate withdraws it"`
+	DenialsMax  Parts `json:"denials_max_percent,omitempty" doc:"the candidate is withdrawn if it denies a greater share of requests"`
 	// PromoteAfterSeconds is 0 for a candidate that remains a candidate until an operator takes the
 	// next step.
-	PromoteAfterSeconds int64 `json:"promote_after_seconds,omitempty" doc:"the candidate is published to all by itself when it has been observed for so long within its bound"`
+	PromoteAfterSeconds int64 `json:"promote_after_seconds,omitempty" doc:"the candidate is published to all nodes automatically when it has been observed for this time within its bound on denials"`
 }
 
 // Step is a step of a publication.

@@ -33,10 +33,10 @@ const (
 // 30 seconds. A candidate is not promoted if an operator has taken another step, if it has decided
 // fewer than [RequestsMin] requests, or if the policy has a later revision.
 type Promotion struct {
-	ObservedSeconds int64 `json:"observed_seconds" doc:"how long the region that has observed it least has done so"`
+	ObservedSeconds int64 `json:"observed_seconds" doc:"how long the candidate was observed in the region that has observed it for the shortest time"`
 	// At is nil if there is an obstacle.
-	At       *time.Time `json:"at,omitempty" doc:"when it is published to all, if nodes go on reporting and it stays within its bound"`
-	Obstacle string     `json:"obstacle,omitempty" doc:"why that instant is not known"`
+	At       *time.Time `json:"at,omitempty" doc:"when the candidate is published to all nodes, if nodes go on reporting and its denials stay within the bound"`
+	Obstacle string     `json:"obstacle,omitempty" doc:"why the time of the publication is not known"`
 
 	due      bool
 	requests uint64

@@ -25,7 +25,7 @@ type Endpoint struct {
 	EndpointKey
 	Admitted int64   `json:"admitted" doc:"requests"`
 	Denied   int64   `json:"denied" doc:"requests"`
-	P50      float64 `json:"p50_us" doc:"half of the decisions took at most so many microseconds"`
+	P50      float64 `json:"p50_us" doc:"half of the decisions took at most this number of microseconds"`
 	P95      float64 `json:"p95_us"`
 	P99      float64 `json:"p99_us"`
 }

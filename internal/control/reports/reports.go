@@ -35,7 +35,7 @@ type UsageKey struct {
 	Policy string `json:"policy"`
 	Rule   string `json:"rule" doc:"empty for the policy itself: blocks, credentials and penalties"`
 	Tier   string `json:"tier"`
-	Region string `json:"region,omitempty" doc:"by region: that of the nodes"`
+	Region string `json:"region,omitempty" doc:"with by=region: the region of the nodes"`
 }
 
 // Usage is what a client used in a span of days.
