@@ -89,7 +89,7 @@ func randomAnswer(rng *rand.Rand) testAnswer {
 	return a
 }
 
-// owedCharge returns the charge that the rule above prescribes.
+// owedCharge returns the charge that the rule of settlements prescribes.
 func (r *accountRule) owedCharge(a testAnswer) (units int64, unreadable bool) {
 	in := func(list []policy.Statuses) bool {
 		for _, s := range list {
