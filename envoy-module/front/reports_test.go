@@ -178,9 +178,9 @@ func TestARejectedConfigurationChangesNoReports(t *testing.T) {
 	}
 }
 
-// TestAnotherSizeOfAnOpenSpool tests configurations that set another size for a spool that is open.
-// The log says that the spool keeps its first size. A configuration that writes out the default
-// sets no other size.
+// TestAnotherSizeOfAnOpenSpool tests configurations that set a different size for a spool that is
+// open. The log says that the spool keeps its first size. A configuration that writes out the
+// default sets no different size.
 func TestAnotherSizeOfAnOpenSpool(t *testing.T) {
 	settings, said := spoolSettings(t), new(eventually.Journal)
 	r := newReports(said.Logger())
