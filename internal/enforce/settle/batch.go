@@ -4,6 +4,7 @@ package settle
 
 import (
 	"context"
+	"time"
 
 	"github.com/penstock/penstock/core/counter"
 )
@@ -42,9 +43,9 @@ func (b *batch) addWaiting() bool {
 // batch.settle ends the jobs: it sends their conditions to the store, and then the checks that are
 // due.
 func (b *batch) settle() {
-	b.sendChecks(condition)
+	b.sendChecks(condition, false)
 	b.conclude(conditionEnd)
-	b.sendChecks(Job.Due)
+	b.sendChecks(Job.Due, true)
 	b.conclude(correctionEnd)
 	for i := range b.jobs {
 		b.end(&b.jobs[i])
@@ -93,8 +94,9 @@ func correctionEnd(c *counter.Call) End {
 }
 
 // sendChecks sends the checks of the unfinished jobs to the store. The parameter named of is the
-// function that returns a job's checks.
-func (b *batch) sendChecks(of func(Job) []counter.Check) {
+// function that returns a job's checks. The parameter apart reports whether a job's checks may be
+// divided among several calls.
+func (b *batch) sendChecks(of func(Job) []counter.Check, apart bool) {
 	b.calls, b.from = b.calls[:0], b.from[:0]
 	total := 0
 	for i := range b.jobs {
@@ -102,9 +104,15 @@ func (b *batch) sendChecks(of func(Job) []counter.Check) {
 		if p.end != "" {
 			continue
 		}
-		if checks := b.checks(p, of); len(checks) > 0 {
-			b.calls, b.from = append(b.calls, counter.Call{Checks: checks}), append(b.from, i)
-			total += len(checks)
+		checks := b.checks(p, of)
+		total += len(checks)
+		for len(checks) > 0 {
+			n := len(checks)
+			if apart {
+				n = timelyFirst(checks)
+			}
+			b.calls, b.from = append(b.calls, counter.Call{Checks: checks[:n:n]}), append(b.from, i)
+			checks = checks[n:]
 		}
 	}
 	if cap(b.results) < total {
@@ -117,6 +125,27 @@ func (b *batch) sendChecks(of func(Job) []counter.Check) {
 		b.calls[i].Results, rest = rest[:n:n], rest[n:]
 	}
 	b.callStore()
+}
+
+// timelyFirst moves the checks whose calendar period is not over to the front, and returns how many
+// checks can be sent in the first call. For any other check, the store may answer
+// [counter.ErrStale], and then it executes no check of the call, so such a check is sent alone. If
+// no period is over, timelyFirst does not change the order.
+func timelyFirst(checks []counter.Check) int {
+	timely, now := 0, counter.Micros(0)
+	for i := range checks {
+		if bounds := checks[i].Bounds; bounds != nil {
+			if now == 0 {
+				now = counter.Micros(time.Now().UnixMicro())
+			}
+			if now >= bounds[2] { // the end of the period of the request
+				continue
+			}
+		}
+		checks[timely], checks[i] = checks[i], checks[timely]
+		timely++
+	}
+	return max(timely, 1)
 }
 
 // batch.checks returns a job's checks. If the job panics, only that job ends.
@@ -143,11 +172,13 @@ func (b *batch) callStore() {
 	}
 }
 
-// batch.conclude converts the answers into the ends of the jobs that were sent.
+// batch.conclude converts the answers into the ends of the jobs that were sent. If a job was sent
+// in several calls, it has failed if one of them failed.
 func (b *batch) conclude(of func(*counter.Call) End) {
 	for i := range b.calls {
-		if p := &b.jobs[b.from[i]]; p.end == "" {
-			p.end = of(&b.calls[i])
+		switch p, end := &b.jobs[b.from[i]], of(&b.calls[i]); {
+		case p.end == "", p.end == Settled, p.end == Owed && end == Failed:
+			p.end = end
 		}
 	}
 }

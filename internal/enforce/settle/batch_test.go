@@ -5,9 +5,11 @@ package settle
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/penstock/penstock/core/counter"
 )
@@ -142,5 +144,75 @@ func TestAPanicOfTheStoreEndsItsJobs(t *testing.T) {
 	}
 	if !q.Stop(Deadline) || e.of(Panicked)+e.of(Dropped) != 10*workersCount*batchMax || e.of(Panicked) == 0 {
 		t.Error(e.count)
+	}
+}
+
+// The type calendarStore is a store that executes no check of a call with stale boundaries.
+type calendarStore struct {
+	mu   sync.Mutex
+	done map[string]int64 // the corrected units, by key
+}
+
+func (s *calendarStore) Take(_ context.Context, checks []counter.Check, _ []counter.Result) error {
+	if err := counter.Stale(counter.Micros(time.Now().UnixMicro()), checks); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range checks {
+		s.done[string(checks[i].Key)] += checks[i].Cost
+	}
+	return nil
+}
+
+func (s *calendarStore) TakeAll(ctx context.Context, calls []counter.Call) {
+	for i := range calls {
+		calls[i].Err = s.Take(ctx, calls[i].Checks, calls[i].Results)
+	}
+}
+
+// The type correction is a job with several checks.
+type correction struct {
+	job
+	checks []counter.Check
+}
+
+func (c *correction) Due() []counter.Check { return c.checks }
+
+// daysAgo returns the boundaries of a request that arrived n days ago, under a limit by day.
+func daysAgo(n int) *counter.Bounds {
+	var b counter.Bounds
+	for i := range b {
+		b[i] = counter.Micros(time.Now().AddDate(0, 0, i-1-n).Add(-12 * time.Hour).UnixMicro())
+	}
+	return &b
+}
+
+// TestALateResponseSettlesTheOtherLimits: a response that arrives more than a period late does not
+// change the counter of that period, and the counters of the other limits are corrected.
+func TestALateResponseSettlesTheOtherLimits(t *testing.T) {
+	for name, store := range map[string]func(*calendarStore) counter.Store{
+		"one call after the other": func(s *calendarStore) counter.Store { return struct{ counter.Store }{s} },
+		"calls together":           func(s *calendarStore) counter.Store { return s },
+	} {
+		s, e := &calendarStore{done: map[string]int64{}}, new(ends)
+		q := New(store(s), e.note)
+		const each = 50
+		for range each {
+			q.Send(&correction{checks: []counter.Check{{Key: []byte("two days ago"), Bounds: daysAgo(2), Cost: 1},
+				{Key: []byte("no calendar"), Cost: 1}, {Key: []byte("today"), Bounds: daysAgo(0), Cost: 1},
+				{Key: []byte("four days ago"), Bounds: daysAgo(4), Cost: 1}, {Key: []byte("yesterday"), Bounds: daysAgo(1), Cost: 1}}})
+			q.Send(&correction{checks: []counter.Check{{Key: []byte("alone"), Bounds: daysAgo(3), Cost: 1}}})
+			q.Send(&correction{checks: []counter.Check{{Key: []byte("late"), Bounds: daysAgo(1), Cost: 1}, {Key: []byte("later"), Bounds: daysAgo(1), Cost: 1}}})
+		}
+		if !q.Stop(Deadline) {
+			t.Fatal("not drained")
+		}
+		if want := map[string]int64{"no calendar": each, "today": each, "yesterday": each, "late": each, "later": each}; !maps.Equal(s.done, want) {
+			t.Errorf("%s: corrected are %v, want %v", name, s.done, want)
+		}
+		if e.of(Failed) != 2*each || e.of(Settled) != each {
+			t.Errorf("%s: the ends are %v", name, e.count)
+		}
 	}
 }

@@ -41,7 +41,7 @@ const (
 )
 
 // End is how a job ended, by its name in metrics. For all but Settled and Owed, the reservation
-// remains as the charge.
+// remains as the charge, under at least one of the job's limits.
 type End string
 
 // The ends of a job.
