@@ -14,10 +14,10 @@ import (
 // another rule of their group would beat. The client is identified as in Add. If the client's
 // credential is denied, there are no checks.
 //
-// The checks come in pages of at most [counter.ChecksMax] checks. During an iteration, the plan's
-// checks are those of the current page. The plan is reset before each page. Decide must not be
-// called on the plan. There is always a first page, even if it is empty, so that the plan contains
-// the client. See AllCountersOf for the order.
+// The checks come in pages of at most [counter.ChecksMax] checks. During an iteration, the plan has
+// the checks of the current page. The plan is reset before each page. Decide must not be called on
+// the plan. There is always a first page, even if it is empty, so that the plan contains the
+// client. See AllCountersOf for the order.
 func (p *Plan) AllCounters(rs *Ruleset, a policy.Attributes) iter.Seq[[]counter.Check] {
 	return p.pages(func(from int) (next int) {
 		p.who.Request.Read(a)
@@ -32,10 +32,10 @@ func (p *Plan) AllCounters(rs *Ruleset, a policy.Attributes) iter.Seq[[]counter.
 // values that rules count by, for example its host.
 //
 // Each check asks how the store would answer a request for 1 unit. If the policy has penalties, the
-// first check is that of the client's penalty. The checks of rules with limits follow, in the order
-// of the policy and for all shards. A page can end between two shards of a rule; the next page
-// begins with the remaining ones. A rule is omitted if the request lacks a dimension of the rule
-// and no substitute is defined. Counter describes the counter of a check.
+// first check is for the client's penalty. The checks of rules with limits follow, in the order of
+// the policy and for all shards. A page can end between two shards of a rule; the next page begins
+// with the remaining ones. A rule is omitted if the request lacks a dimension of the rule and no
+// substitute is defined. Counter describes the counter of a check.
 func (p *Plan) AllCountersOf(rs *Ruleset, who policy.Identity, a policy.Attributes) iter.Seq[[]counter.Check] {
 	return p.pages(func(from int) (next int) {
 		p.who.Request.Read(a)
@@ -51,7 +51,7 @@ func (p *Plan) AllCountersOf(rs *Ruleset, who policy.Identity, a policy.Attribut
 }
 
 // Plan.pages returns the pages of the plan. Before each page it resets the plan and calls add,
-// which takes the position of the page and returns that of the next page, or 0 after the last.
+// which takes the position of a page and returns the position of the next, or 0 after the last.
 func (p *Plan) pages(add func(from int) (next int)) iter.Seq[[]counter.Check] {
 	return func(yield func([]counter.Check) bool) {
 		for from, more := 0, true; more; more = from != 0 {
@@ -158,7 +158,7 @@ type Counter struct {
 	Shards int
 }
 
-// Counter describes the counter of the plan's i-th check. Counter allocates if the limit is that of
+// Counter describes the counter of the plan's i-th check. Counter allocates if the limit belongs to
 // a tier.
 func (p *Plan) Counter(check int) Counter {
 	use := p.asked[check].use

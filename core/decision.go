@@ -62,10 +62,10 @@ const (
 // for the store.
 const overloadWait = counter.Second
 
-// Decision states what happens to a request, and why. The zero Decision is that of a request to
-// which no rule applies. A Decision has everything that an audit record needs except the latency,
-// which the front measures. The strings of Client are valid until the plan is reset; everything
-// else stays valid.
+// Decision states what happens to a request, and why. The zero Decision is for a request to which
+// no rule applies. A Decision has everything that an audit record needs except the latency, which
+// the front measures. The strings of Client are valid until the plan is reset; everything else
+// stays valid.
 type Decision struct {
 	Outcome Outcome
 	// Status is the HTTP status of a denial; 0 if the request is admitted.
@@ -81,9 +81,9 @@ type Decision struct {
 	// Remaining is the number of units left of the limit, and Used the number of used units.
 	Remaining, Used int64
 	// RetryAfter is how long the client should wait. After that time, the same request would pass
-	// every limit. If a rule that denies has retry_after or retry_jitter, RetryAfter can be longer.
-	// It is 0 if the request is admitted, and also if the time is unknown. It is Never if the cost
-	// of the request exceeds a limit.
+	// every limit. If a rule that denies has retry_after or retry_jitter, RetryAfter can be longer
+	// than that. It is 0 if the request is admitted, and also if the time is unknown. It is Never
+	// if the cost of the request exceeds a limit.
 	RetryAfter counter.Micros
 	// Delay, if not 0, is how long the request may wait before the same checks should be tried
 	// again. Delay is set if only throttle rules deny. After the delay, the front sends the checks

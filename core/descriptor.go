@@ -119,7 +119,7 @@ func (p *Plan) divide(d *Descriptor, uses, checks int) {
 	d.parts[1] = int32(len(p.parts))
 }
 
-// keepOrMerge merges a check into the one of p.checks[:before] that has the same key, and returns
+// keepOrMerge merges a check into the check of p.checks[:before] that has the same key, and returns
 // false. If there is none, it moves the check to the index given by the last argument and returns
 // true.
 func (p *Plan) keepOrMerge(d *Descriptor, check, before, to int) bool {

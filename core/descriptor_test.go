@@ -68,8 +68,8 @@ func compiled(t *testing.T, p policy.Policy) *Ruleset {
 	return rs
 }
 
-// TestDescriptorsAreAllOrNothing: if one descriptor is over its limit, the others are not charged.
-// Each descriptor reports its own limit.
+// TestDescriptorsAreAllOrNothing: if one descriptor is over its limit, no other descriptor is
+// charged. Each descriptor reports its own limit.
 func TestDescriptorsAreAllOrNothing(t *testing.T) {
 	rs := compiled(t, policy.Policy{Rules: []policy.Rule{perAttr("a", "2/1m fixed_window", t), perAttr("b", "9/1m fixed_window", t)}})
 	c := newCounters()

@@ -77,7 +77,7 @@ func (r *records) reset() {
 	r.forget()
 }
 
-// records.forget drops the records that were found for the policy added before.
+// records.forget drops the records that were found for the previous policy.
 func (r *records) forget() {
 	r.blocked, r.exempt, r.known, r.overridden = false, false, false, 0
 	clear(r.overrides[:])

@@ -155,7 +155,7 @@ func TestUnresolved(t *testing.T) {
 	}
 }
 
-// TestKnown: a client is known by its own record and by that of its user. A tenant's record makes
+// TestKnown: a client is known by its own record and by its user's record. A tenant's record makes
 // no client known, because a client can make up names within a tenant.
 func TestKnown(t *testing.T) {
 	who := policy.Identity{Kind: "api_key", ID: "k", APIKey: "k", User: "ann", Tenant: "t"}

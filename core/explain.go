@@ -71,8 +71,8 @@ type RuleExplanation struct {
 	// Limited holds the limits of Checks as clients see them, and Used the units used of each. If
 	// the rule has shards, Limited holds the limits over all shards, and each check is for one
 	// shard. If Looked was called, the fields Used, Remaining and Reset cover all shards together.
-	// Otherwise these fields are those of the check's shard, with Used and Remaining multiplied by
-	// the number of shards.
+	// Otherwise these fields describe the check's shard, with Used and Remaining multiplied by the
+	// number of shards.
 	Limited []*counter.Limit
 	Used    []int64
 	Shards  int // the number of shards of each counter; 0 for none

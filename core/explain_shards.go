@@ -39,7 +39,7 @@ func (p *Plan) Looks() (looks []counter.Check) {
 
 // Looked stores the answers to the checks of Looks, in place of answers to Checks. After Looked,
 // call Decide; Explain then covers all shards. A rule with shards then decides by the shard that
-// admits the request soonest. Checks and Results are those of that shard.
+// admits the request soonest. Checks and Results then describe that shard.
 func (p *Plan) Looked(results []counter.Result) {
 	if len(results) == 0 {
 		return

@@ -34,9 +34,9 @@ func (c *mapStore) explainBeforehand(t *testing.T, rs *Ruleset, a policy.Attribu
 	return plan.Explain()[0], decision
 }
 
-// TestExplainLooksAtAllShards: the sums in the explanation of a limit equal those of the client's
-// counters, read one by one. The process that explains need not be the one that charged. Nothing is
-// charged.
+// TestExplainLooksAtAllShards: the sums in the explanation of a limit equal the sums of the
+// client's counters, read one by one. The process that explains need not be the one that charged.
+// Nothing is charged.
 func TestExplainLooksAtAllShards(t *testing.T) {
 	rng := seed.Random(t)
 	for range 200 {

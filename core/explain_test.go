@@ -213,7 +213,7 @@ func TestExplainWithoutTheStore(t *testing.T) {
 }
 
 // TestExplainReadings: if servers read a path in two ways, rules that match only one reading are in
-// play together with the winner of the other.
+// play together with the winner of the other reading.
 func TestExplainReadings(t *testing.T) {
 	l := limittest.All(t, "10/1m")
 	rs := mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{

@@ -150,7 +150,8 @@ func TestGrantsDoNotAllocate(t *testing.T) {
 }
 
 // TestGrantsLeaveShardsAlone: a grant for a rule with shards changes neither that rule's limits nor
-// those of other rules. Only a record that was not written by the commands can have such a grant.
+// the limits of other rules. Only a record that was not written by the commands can have such a
+// grant.
 func TestGrantsLeaveShardsAlone(t *testing.T) {
 	rs := mustCompile(t, policy.Policy{Name: "n", Identify: []policy.Identify{{Kind: policy.IdentifyHeader, Name: "X-User", Unverified: true}},
 		Rules: []policy.Rule{{Name: "api", Shards: 2, Limits: limittest.All(t, "10/1h fixed_window")}}})

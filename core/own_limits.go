@@ -18,9 +18,9 @@ type ownLimits struct {
 	sets  *policy.Overrides
 	named map[string]*limitSet
 	every *policy.LimitSet // the limits of "*"; nil if there are none
-	// known caches compiled limits per rule name: those of "*", and those of rules
-	// with shards or regions. It refers to rules only by name, so that a client does not keep an
-	// old policy in memory.
+	// known caches compiled limits per rule name: the limits of "*", and the limits of rules with
+	// shards or regions. It refers to rules only by name, so that a client does not keep an old
+	// policy in memory.
 	known [overrideSlots]atomic.Pointer[namedSet]
 }
 

@@ -52,8 +52,8 @@ func TestOverridesInHeaders(t *testing.T) {
 	wantKeys(t, plan, "rl1:n:rule-0:{user:u}:1s:sw", "rl1:n:rule-1:{user:u}:60s:sw", "rl1:n:rule-1:{user:u}:3600s:tb")
 }
 
-// TestOverridesAllocate: after the first request, a decision by a client's own limits or by those
-// of a tier allocates nothing.
+// TestOverridesAllocate: after the first request, a decision by a client's own limits or by the
+// limits of a tier allocates nothing.
 func TestOverridesAllocate(t *testing.T) {
 	for _, named := range []bool{false, true} {
 		rs, request := starPolicy(t, 16, named)

@@ -51,7 +51,7 @@ func ReadSettlement(s *Settlement, rs *Ruleset, data []byte) error {
 }
 
 // codeSettling encodes or decodes a rule and its charges. The function appends the decoded charges
-// to those of earlier rules.
+// to the charges of earlier rules.
 func codeSettling(c *codec.Coder, r *settlingRule, s *Settlement) {
 	codec.Number(c, &r.index)
 	n := r.charges[1] - r.charges[0]

@@ -93,7 +93,7 @@ type Check struct {
 	// ends. A grant of Cost or less is not a lease: it is used at once, and its unused units are
 	// refunded with an Age of 1.
 	//
-	// With OpRefund, Age is that of the lease whose units are refunded. A sliding log leases
+	// With OpRefund, Age is the age of the lease whose units are refunded. A sliding log leases
 	// nothing, because it would stop counting a leased unit too early.
 	Age Micros
 	// Bounds are the boundaries of a calendar window. The boundaries are nil for any other limit.
@@ -106,7 +106,7 @@ type Check struct {
 	Penalty *Penalty
 	// Guard is the number of the penalty check, counted from 1, that records a denial by this check
 	// as a violation. Guard is 0 if a denial is not a violation. Violation, between 1 and
-	// ViolationMax, identifies this counter among those of the client.
+	// ViolationMax, identifies this counter among the client's counters.
 	Guard     int
 	Violation int64
 }

@@ -3,7 +3,7 @@
 package counter
 
 // State is what a store keeps for one counter. A sliding log also keeps [Mark]s. The zero State is
-// that of a counter that does not exist.
+// the state of a counter that does not exist.
 //
 //	fixed_window    At: window's start  Used: units charged in it  Aux: 0
 //	sliding_window  At: window's start  Used: units charged in it  Aux: units of the window before

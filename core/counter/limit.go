@@ -118,8 +118,8 @@ func decimal(n int64) string { return strconv.FormatInt(n, 10) }
 // parts. If the numbers are too large, reduce makes the tick coarser. That rounds the window up and
 // the rate down, so a bucket never grants more than count per window. A full bucket loses up to the
 // refill of one tick, so a coarser tick must refill less than a thousandth of the burst. If a tick
-// would refill more, the method rounds the rate instead. In both cases the rate is exact to one
-// part in a thousand.
+// would refill more than that, the method rounds the rate instead. In both cases the rate is exact
+// to one part in a thousand.
 func (l *Limit) reduce() error {
 	if mulDiv(l.burst, int64(l.window), l.count) > int64(FillMax) {
 		return slim.NewError("burst " + decimal(l.burst) + " takes longer than " + FillMax.String() + " to fill at " +

@@ -140,7 +140,7 @@ func holdValid(t *testing.T, taken, denied map[string][]Check) {
 	}
 }
 
-// TestReplay replays each check of a call and compares the result with that of Decide.
+// TestReplay replays each check of a call and compares the result with the result of Decide.
 func TestReplay(t *testing.T) {
 	var checks []Check
 	for i, a := range []Algorithm{FixedWindow, SlidingWindow, TokenBucket} {

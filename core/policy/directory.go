@@ -23,7 +23,7 @@ type Directory interface {
 }
 
 // KeyDirectory knows API keys. The [Directory] of a plan may implement it. A KeyDirectory's methods
-// answer without waiting, as those of Directory do.
+// answer without waiting, as Directory's methods do.
 type KeyDirectory interface {
 	// FindKey returns the owner of the API key with the given SHA-256, and the key's state at an
 	// instant, as [Verifier] does. The result ok is false if the directory does not know yet
@@ -40,14 +40,14 @@ const KindKey = "~key"
 type ClientRecord struct {
 	// Tier and Tenant apply if neither the client's credential nor the policy names one.
 	Tier, Tenant string
-	// Overrides are the client's own limits. The limits of a key or a token replace those of the
-	// record.
+	// Overrides are the client's own limits. The limits of a key or a token take precedence over
+	// them.
 	Overrides *Overrides
 	// Blocked denies every request of the client. Blocked takes precedence over Exempt.
 	Blocked bool
 	// Exempt admits every request of the client without counting it.
 	Exempt bool
-	// Network reports whether the record is that of a network of several clients. Such a record
+	// Network reports whether the record belongs to a network of several clients. Such a record
 	// makes no client known: one client can have any number of addresses.
 	Network bool
 }

@@ -69,8 +69,8 @@ func (d Division) Part(n int64) int64 {
 }
 
 // Limit returns the region's part of a limit. The result ok is false if the region has no unit of
-// the limit. The parts of the count add up to the limit's count, and those of a burst to its burst.
-// A burst that would take too long to fill is lowered.
+// the limit. The parts of the count add up to the limit's count, and the parts of a burst to its
+// burst. A burst that would take too long to fill is lowered.
 func (d Division) Limit(l *counter.Limit) (part counter.Limit, ok bool) {
 	count, burst := d.Part(l.Count()), d.Part(l.Capacity())
 	if count < 1 || burst < 1 {

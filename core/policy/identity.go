@@ -82,7 +82,7 @@ type Asker struct {
 	Past bool
 	// Unchecked reports that the credential was not checked because no time was left.
 	Unchecked bool
-	// Keys is a source of API keys in addition to those of the verifier. Keys is nil without a
+	// Keys is a source of API keys in addition to the verifier's own. Keys is nil without a
 	// directory.
 	Keys KeyDirectory
 	// Unread receives the names (with the kind KindKey) of the keys that Keys has not read yet.

@@ -85,7 +85,7 @@ func (o *Overrides) Rules() []string {
 	return slim.SortedKeys(o.sets)
 }
 
-// Of returns the limits listed under the given name, which is that of a rule or "*". The limits
+// Of returns the limits listed under the given name, which is a rule's name or "*". The limits
 // belong to the Overrides.
 func (o *Overrides) Of(rule string) (set LimitSet, ok bool) {
 	if o == nil {

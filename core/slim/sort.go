@@ -71,13 +71,13 @@ func Sorted[T any](list []T, compare func(a, b *T) int) []T {
 	return out
 }
 
-// SortedTexts returns the texts in ascending order. Price: 22.6 KB, that of [slices.Sort] for
+// SortedTexts returns the texts in ascending order. Price: 22.6 KB, the price of [slices.Sort] for
 // texts.
 func SortedTexts(list []string) []string {
 	return Sorted(list, func(a, b *string) int { return strings.Compare(*a, *b) })
 }
 
-// SortedKeys returns the keys of the map in ascending order. Price: 29.6 KB, that of
+// SortedKeys returns the keys of the map in ascending order. Price: 29.6 KB, the price of
 // [slices.Sorted] and [maps.Keys].
 func SortedKeys[V any](of map[string]V) []string {
 	keys := make([]string, 0, len(of))

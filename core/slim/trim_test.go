@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestTrim compares the functions with those of the standard library.
+// TestTrim compares the functions with the standard library's.
 func TestTrim(t *testing.T) {
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))

@@ -75,7 +75,7 @@ func (cl *Client) Reset() {
 	cl.Uses, cl.text = cl.Uses[:0], cl.text[:0]
 }
 
-// Compile fills in the rules from the policy. The prefixes of per: [ip] are those of the first
+// Compile fills in the rules from the policy. For per: [ip], it takes the prefixes of the first
 // method that identifies by address. The result ok is false if a trusted proxy is not a valid
 // address range.
 func (r *Rules) Compile(p *policy.Policy) (ok bool) {

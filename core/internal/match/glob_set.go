@@ -24,9 +24,9 @@ type globNode struct {
 	piece uint32 // the state of the longest piece that ends here; 0 for none
 }
 
-// globState is the state of a glob or of a piece during a search. State 0 is that of no piece. Next
-// come the states of the globs, and then those of the pieces. The numbers are small: values have at
-// most [FieldBytesMax] bytes, and a list has at most [MatchListMax] globs of [AttrStarsMax] stars.
+// globState is the state of a glob or of a piece during a search. State 0 belongs to no piece, the
+// next states to the globs, and the rest to the pieces. The numbers are small: values have at most
+// [FieldBytesMax] bytes, and a list has at most [MatchListMax] globs of [AttrStarsMax] stars.
 type globState struct {
 	// of a glob: the index in steps of the piece for which the glob waits; of a piece: the longest
 	// other piece that ends in it, 0 for none

@@ -35,7 +35,7 @@ func checkGlobSet(t testing.TB, states *[]globState, s *globSet, value string) (
 // occurrence of each piece.
 func TestGlobSetAgreesWithGlobs(t *testing.T) {
 	rnd := request.NewRandom(t)
-	var states []globState // those of all sets, as in a request
+	var states []globState // shared by all sets, as in a request
 	compared, matched := 0, 0
 	for range 3_000 {
 		units := [][]string{{"a", "b", "*"}, {"a", "*"}, {"ab", "ba", "a", "*", "**"}, {"bot", "b", "t", "o", "*", "*", "\x00", "\xff"}}[rnd.IntN(4)]

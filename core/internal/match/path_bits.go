@@ -29,7 +29,7 @@ type bitNode struct {
 	_ slim.Incomparable
 
 	next   uint64 // the nodes that can follow it
-	later  uint64 // those of next that can also follow after any number of further segments
+	later  uint64 // the nodes of next that can also follow after any number of further segments
 	list   int32  // the patterns that match if the path ends here
 	ends   int32  // the patterns that match, whatever follows
 	prefix string // of the segment that leads here, if the node is in bitTrie.prefixed

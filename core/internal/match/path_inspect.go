@@ -49,9 +49,9 @@ var byteClasses = func() (table [256]byteClass) {
 	return table
 }()
 
-// scan returns the classes of the bytes of a text and, as the result pairs, those of
-// pairs of adjacent bytes. The second byte of a pair has the pair's class, and the first byte has
-// the class one bit below it.
+// scan returns the classes of the bytes of a text and, as the result pairs, the classes of pairs of
+// adjacent bytes. The second byte of a pair has the pair's class, and the first byte has the class
+// one bit below it.
 func scan(text string) (seen, pairs byteClass) {
 	last := byteClass(0)
 	for i := 0; i < len(text); i++ {
