@@ -186,7 +186,8 @@ func TestABlockGovernsItsPolicyFile(t *testing.T) {
 		}
 		equal(t, name, s.statuses(3, "/"), "200 200 200")
 	}
-	// Disabling penstock globally switches off the rules of the global block, not those of sites.
+	// Disabling penstock globally switches off the rules of the global block, but not the rules of
+	// sites.
 	if err := s.load("{\n penstock {\n enabled false\n }\n}\n:PORT {\n penstock 1/30d\n respond ok\n}"); err != nil {
 		t.Fatal(err)
 	}
