@@ -28,8 +28,8 @@ import (
 
 // Limits of the gRPC services.
 const (
-	// grpcStreamsMax is how many requests of one connection may run at once. For more requests,
-	// Envoy opens another connection.
+	// grpcStreamsMax is how many requests of one connection may run at once. If Envoy has more
+	// requests, it opens another connection.
 	grpcStreamsMax = 1024
 	// grpcBytesMax bounds the size of a message. If a message is larger, Envoy admits the request.
 	// A client could exploit that, because it controls part of the size. So the bound allows for 64

@@ -10,7 +10,7 @@ import (
 )
 
 // TestNamesThatCannotBeSent: a name that is not UTF-8 is an error. JSON would change such a name,
-// so another client would be blocked.
+// so a different client would be blocked.
 func TestNamesThatCannotBeSent(t *testing.T) {
 	asked := 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -10,8 +10,8 @@ import (
 )
 
 // TestUnitsTogether: the units of regions that lend each other units are added. Regions that tell
-// each other what they count have the same units, so those of the region that has counted most are
-// printed.
+// each other what they count have the same units, so the units of the region that has counted most
+// are printed.
 func TestUnitsTogether(t *testing.T) {
 	for _, c := range []struct {
 		name   string

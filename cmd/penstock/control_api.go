@@ -147,7 +147,7 @@ func (c *controlClient) sendJSON(ctx context.Context, method, path string, body,
 
 // controlClient.send sends a request and decodes the answer. The parameter header holds further
 // header fields: each name is followed by its value. If the control plane reports an error, the
-// status is that of its answer.
+// result status is the status of its answer.
 func (c *controlClient) send(ctx context.Context, method, path string, body []byte, answer any, header ...string) (status int, err error) {
 	caller, err := c.open()
 	if err != nil {

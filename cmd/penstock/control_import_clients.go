@@ -123,7 +123,7 @@ func (c *clientImport) record(row map[string]string) (*directory.Record, error) 
 			return nil, fmt.Errorf("%s %.40q is no whole number: write 500, or leave it empty", column.name, text)
 		}
 		limits = append(limits, text+"/"+column.window+burst)
-		burst = "" // the burst is that of the shortest window
+		burst = "" // only the shortest window has the burst
 	}
 	if burst != "" {
 		return nil, fmt.Errorf("custom_burst_size %.40q goes with custom_limit_per_hour or _per_day", row["custom_burst_size"])

@@ -76,7 +76,7 @@ func readRedisPolicy(path, name string, region regionFlag, in io.Reader) (*polic
 	return d, errors.Join(setName(d, name, true), region.choose(d))
 }
 
-// setName sets the namespace of a policy's counters to the one of the flag --name. The parameter
+// setName sets the namespace of a policy's counters to the value of the flag --name. The parameter
 // required is true if the counters are read in Redis: without the right namespace, other counters
 // would be read.
 func setName(d *policyfile.Document, name string, required bool) error {

@@ -6,7 +6,7 @@
 // serves an API for operators. The exit status is 0, or 1 for an error in the arguments, a policy
 // or a server, or 3 if the named client does not exist.
 //
-// The code of a command is in the file with its name, or with that of the command above it:
+// The code of a command is in the file with its name, or in the file of the command above it:
 // "penstock redis inspect" in redis_inspect.go, "penstock redis health" in redis.go. The exceptions
 // are "penstock reset" and "lift" in client_counters.go, and "penstock version" here. Commands that
 // ask a running process, or Redis in its place, share the files admin*.go, and those that call a
