@@ -85,7 +85,7 @@ func (p *Process) Validates() { p.validates = true }
 // before Open.
 func (p *Process) Lacks(attribute string) { p.lacks = attribute }
 
-// Panics returns the number of recovered panics, including those of background work.
+// Panics returns the number of recovered panics, including panics of background work.
 func (p *Process) Panics() int64 { return p.panics.Load() + survive.Panics() }
 
 // Panicked counts a panic of a hook, and logs at most one each second.

@@ -39,15 +39,15 @@ type HTTPPolicy struct {
 	// The name of the policy.
 	Name string `json:"name,omitempty"`
 
-	// The address of the API of `penstock control`, such as `https://control:7070`. Default: that
-	// of `control`.
+	// The address of the API of `penstock control`, such as `https://control:7070`. Default: the
+	// address in `control`.
 	URL string `json:"url,omitempty"`
 
-	// A file that holds a token of the role "node". The file is read before each call. Default:
-	// that of `control`, if `url` is left out.
+	// A file that holds a token of the role "node". The file is read before each call. Default: the
+	// file of `control`, if `url` is left out.
 	TokenFile string `json:"token_file,omitempty"`
 
-	// Keys, StateDir and Node are those of policy_redis.
+	// Keys, StateDir and Node are as in policy_redis.
 	Keys     policyfile.Words `json:"keys,omitempty"`
 	StateDir string           `json:"state_dir,omitempty"`
 	Node     string           `json:"node,omitempty"`

@@ -14,7 +14,7 @@ import (
 )
 
 // Settling is the response to a request whose charge depends on the response. Envoy's worker calls
-// its methods. The last call is that of End, which is called only once.
+// its methods. The last call is End, which is called only once.
 type Settling struct {
 	// Headers has room into which the adapter reads the headers of the response, and later its
 	// trailers. The next response reuses the room.
