@@ -11,7 +11,7 @@
 // request itself with package lease. The limits are never exceeded. Any other request with a limit
 // waits for a call to the bridge. Usually, a worker has one call under way, and requests that
 // arrive in the meantime share the next one. Only a few requests for one counter share a call, and
-// a denial of one of them applies to the others that wait (see gate).
+// a denial of one of them applies to the other requests that wait (see gate).
 //
 // For a policy with a directory of clients, the bridge sends the records of a request's client. The
 // filter uses them for half a second, and then asks the bridge again, even if it could decide from
@@ -42,5 +42,5 @@
 //
 // The filter cannot be used without the bridge, which has access to the counters.
 //
-// Everything here runs on one goroutine, that of the worker. Nothing is safe for concurrent use.
+// Everything here runs on the worker's only goroutine. Nothing is safe for concurrent use.
 package filter

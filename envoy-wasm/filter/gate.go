@@ -9,9 +9,9 @@ import (
 
 // A gate admits only a few requests for one counter into calls. The check that would be the first
 // to deny a request determines the counter. The requests in calls are at most one more than the
-// counter has room for; the others wait in a queue of that counter. A denial applies to all queued
-// requests of the same cost. After an admission, the next requests go into calls. A client that
-// sends ten thousand requests at once therefore costs the bridge, and other requests in these
+// counter has room for; the other ones wait in a queue of that counter. A denial applies to all
+// queued requests of the same cost. After an admission, the next requests go into calls. A client
+// that sends ten thousand requests at once therefore costs the bridge, and other requests in these
 // calls, only a few questions.
 
 const (

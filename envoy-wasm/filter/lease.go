@@ -261,7 +261,7 @@ func (f *Filter) gather(h *heldLease, backs []lease.Refund, now counter.Micros) 
 // Filter.refund refunds units with the next call, by the oldest receipts of their charge. Most
 // units of those receipts have been used. A receipt is valid only once, so the rest of an old
 // receipt is lost, but the newer receipts still cover the held units. A receipt with a greater age
-// than that of the units would credit too much to a bucket, so it is not used.
+// than the units have would credit too much to a bucket, so it is not used.
 func (f *Filter) refund(h *heldLease, b *lease.Refund) {
 	units := b.Units
 	for i := 0; i < len(h.tokens) && units > 0 && len(f.leases.extras) < extrasMax; {

@@ -39,8 +39,8 @@ func TestAPanicDecidesARequestByOnError(t *testing.T) {
 	}
 }
 
-// TestAPanicLosesNoBatchedRequest: if one request of a call causes a panic, the others still get
-// their answers.
+// TestAPanicLosesNoBatchedRequest: if one request of a call causes a panic, the other requests
+// still get their answers.
 func TestAPanicLosesNoBatchedRequest(t *testing.T) {
 	for _, method := range []string{"Resume", "Respond", "Count", "Now"} {
 		e := newEnvoy(t)

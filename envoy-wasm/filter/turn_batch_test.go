@@ -148,8 +148,8 @@ func TestArrivalsWithoutAnEnd(t *testing.T) {
 	}
 }
 
-// TestAPanicAtTheEndOfATurn: on_error decides the request whose decision panics, and the others are
-// decided as usual.
+// TestAPanicAtTheEndOfATurn: on_error decides the request whose decision panics, and the other
+// requests are decided as usual.
 func TestAPanicAtTheEndOfATurn(t *testing.T) {
 	for _, method := range []string{"Count", "Resume", "Now", "Elapsed"} {
 		e := newEnvoy(t)
