@@ -5,7 +5,7 @@
 // Its decisions and stored state equal those of package core/counter, to the unit and the
 // microsecond. The package needs Redis 6.2 or newer (tested on 7.0). take.lua documents the keys,
 // the argument and the reply; internal/store/redisstore calls it. Do not pass a fixed instant
-// outside tests: only one clock, that of Redis, may decide the requests for a counter.
+// outside tests: only the clock of Redis may decide the requests for a counter.
 package lua
 
 import (

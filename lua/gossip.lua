@@ -41,7 +41,7 @@ local function same_window(s, start)
 end
 
 -- The function read_known reads what was charged for the other regions. It also sets own and
--- own_before, the region's own units in the window and in the one before.
+-- own_before, the region's own units in the window and in the window before it.
 local function read_known(s)
   local known, text = {}, call('GET', KEYS[2])
   s.own, s.own_before = s.used, s.aux

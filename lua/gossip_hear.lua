@@ -1,5 +1,5 @@
--- This script charges a counter for those units of another region that exceed the units charged for
--- that region before. So it does not matter how often and in which order they are told.
+-- This script charges a counter for those units of another region that exceed the units already
+-- charged for that region. So it does not matter how often and in which order they are told.
 --
 --  KEYS     the counter, and what was charged to it for other regions
 --  ARGV     as in counter_of, then the limit's count, the counter's time to live in milliseconds,
