@@ -52,8 +52,8 @@ func runIn(m *testing.M) int {
 	return pgtest.Main(m)
 }
 
-// examOr returns the first value in "make exam" and the other one elsewhere. "make test" covers the
-// same code with fewer steps or combinations.
+// examOr returns the first value in "make exam" and the second one elsewhere. "make test" covers
+// the same code with fewer steps or combinations.
 func examOr[T any](inExam, otherwise T) T {
 	if os.Getenv(racescale.ExamVariable) != "" {
 		return inExam

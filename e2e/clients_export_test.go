@@ -152,8 +152,8 @@ func TestALargeDirectoryIsImported(t *testing.T) {
 			t.Fatalf("%v: %s", err, said.String())
 		}
 		usage, ok := command.ProcessState.SysUsage().(*syscall.Rusage)
-		// The reported peak is at least that of the process that started the command, which is this
-		// one.
+		// The reported peak is at least the peak of the process that started the command, which is
+		// this one.
 		var own syscall.Rusage
 		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &own); err != nil {
 			t.Fatal(err)

@@ -43,7 +43,7 @@ type storyGroup struct {
 }
 
 // newGroupedFront divides the stories into groups. The argument attrs maps the attribute names in
-// the stories to those of the front.
+// the stories to the front's attribute names.
 func newGroupedFront(t testing.TB, name string, attrs map[string]string, stories []conformance.Story) *groupedFront {
 	t.Helper()
 	f := &groupedFront{t: t, name: name, redis: redistest.Start(t), absent: "unix://" + filepath.Join(t.TempDir(), "nobody.sock")}

@@ -86,7 +86,7 @@ func sendBurst(t testing.TB, address, client string, connections, each int) map[
 // a proxy without a limiter. For each size of burst, the test computes the difference between the
 // client's median waits in the two cases, and compares the median of these differences with this
 // bound. On an idle machine, this median is at most 10 ms. If a limiter made other clients wait
-// until a burst is over, it would be seconds.
+// until a burst is over, this median would be seconds.
 const laterMax = 100 * time.Millisecond
 
 // uncountedMax bounds the number of requests of other clients that are admitted without being

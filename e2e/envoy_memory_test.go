@@ -32,8 +32,8 @@ rules:
 `
 
 // growthByClientMax is the number of bytes by which Envoy may grow for each made-up client. A
-// record of each client would take more. Without such records, Envoy grows by at most a megabyte in
-// total.
+// record of each client would take more than that. Without such records, Envoy grows by at most a
+// megabyte in total.
 const growthByClientMax = 100
 
 // unknownClients returns the number of clients to make up.

@@ -49,7 +49,7 @@ type traffic struct {
 const faultClients = 2
 
 // faultPause returns how long a client pauses. In "make test" the pause is longer, so that the load
-// is an eighth of that in "make faults".
+// is an eighth of the load in "make faults".
 func faultPause() time.Duration {
 	if *allFaults {
 		return 10 * time.Millisecond

@@ -71,7 +71,7 @@ func describeRun() string {
 }
 
 // tableOf returns a table in Markdown. If edited is set, it shows the runs during which the policy
-// was edited, and otherwise the other runs.
+// was edited, and otherwise the runs without an edit.
 func tableOf(table []cell, edited bool) string {
 	var text strings.Builder
 	text.WriteString("| fault |")

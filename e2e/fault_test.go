@@ -35,7 +35,7 @@ type cell struct {
 	// Under is the number by which the admitted requests fall short of the limit.
 	Over, Under map[string]int
 	// Lost is the number of requests, by path, that were not decided in the whole run. Unexplained
-	// counts those of them that were sent before the fault or after the recovery.
+	// counts the requests among them that were sent before the fault or after the recovery.
 	Lost, Unexplained map[string]int
 	// NormalMillis is the time from the end of the fault until the last request that was not
 	// decided had ended.

@@ -9,9 +9,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestModuleMergesFields tests that the module merges its fields about limits with those of the
-// upstream, and that a response has each field once. This holds whether or not the charge depends
-// on the response.
+// TestModuleMergesFields tests that the module merges its fields about limits with the upstream's
+// fields, and that a response has each field once. This holds whether or not the charge depends on
+// the response.
 func TestModuleMergesFields(t *testing.T) {
 	t.Parallel()
 	for what, words := range map[string]string{"charged at once": "", "charged by the response": ", count_if: {status: 200}"} {

@@ -47,9 +47,9 @@ func (s *loadedSite) used(t testing.TB) int64 {
 
 // TestModuleFollowsSentinels tests that the module continues on the replica when sentinels replace
 // a master that dies under load. Until then, on_error decides each request in time. Afterwards the
-// number of used units is that of the admitted requests. The charge, or the answer to it, may be
-// lost only for requests that were under way when the master died. Units whose use was replicated
-// before are not admitted again, even after the old master has returned.
+// number of used units equals the number of admitted requests. The charge, or the answer to it, may
+// be lost only for requests that were under way when the master died. Units whose use was
+// replicated before are not admitted again, even after the old master has returned.
 func TestModuleFollowsSentinels(t *testing.T) {
 	t.Parallel()
 	const connections, clients, enough = 8, 8, 200

@@ -47,8 +47,8 @@ func inRedis(redis *redistest.Server) string {
 const threeADay = "name: shop\non_error: deny\nrules: [{name: all, limit: 3/31d}]\n"
 
 // TestModule tests that the native module admits as many requests as the limit and denies all
-// others, both in memory and with Redis. The responses have the same header fields as those of the
-// other fronts.
+// others, both in memory and with Redis. The responses have the same header fields as the responses
+// of the other fronts.
 func TestModule(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -142,7 +142,7 @@ func TestModuleNeverOver(t *testing.T) {
 	}
 }
 
-// TestModuleLeases tests that with leases, most requests are decided without a call of Redis, and
+// TestModuleLeases tests that with leases, most requests are decided without a call to Redis, and
 // that exactly the limit is admitted.
 func TestModuleLeases(t *testing.T) {
 	t.Parallel()
