@@ -106,7 +106,7 @@ func (p *population) publishAll() error {
 	alone := p.checks(func() { time.Sleep(p.c.before) })
 	former := p.redis.Get(ctx, generationKey).Val()
 	began, took, err := time.Now(), time.Duration(0), error(nil)
-	// A synchronous FLUSHALL would block Redis until all memory is freed.
+	// A synchronous FLUSHALL would block Redis, and so the checks, until all memory is freed.
 	if err := p.redis.FlushAllAsync(ctx).Err(); err != nil {
 		return err
 	}

@@ -41,7 +41,7 @@ type fleet struct {
 	redis    *redis.Client
 	nodes    []*node
 	revision int
-	limits   []int // the limit of each such customer, and at the end that of the policy
+	limits   []int // the limits of these customers, and after them the limit of the policy
 }
 
 // inForce measures the time from a write to the API until all nodes enforce the change.

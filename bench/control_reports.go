@@ -27,7 +27,7 @@ const (
 	minuteDays  = 14
 	named       = 1_000 // number of customers with usage by minute
 	// The number of customers with usage is the number of events divided by eventsOfUsage, and the
-	// number of rows of minutes is that of events divided by eventsOfMinute. With 100,000,000
+	// number of rows of minutes is the number of events divided by eventsOfMinute. With 100,000,000
 	// events, all customers have usage, and all minutes have rows.
 	eventsOfUsage  = 1_000
 	eventsOfMinute = 5
