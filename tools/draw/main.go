@@ -79,7 +79,8 @@ func draw(from []sentence, seed uint64, n int) []sentence {
 	return all[:min(n, len(all))]
 }
 
-// read returns the sentences in the comments of Go and Lua files, and those in Markdown files.
+// read returns the sentences in the comments of Go and Lua files, and the sentences in Markdown
+// files.
 func read(root string) (comments, docs []sentence, err error) {
 	err = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {

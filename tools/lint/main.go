@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command lint runs the checks of staticcheck and those of go vet in one process. Both load what a
+// Command lint runs the checks of staticcheck and of go vet in one process. Both load what a
 // package imports, and go vet starts a process for each package. So one process takes less time
-// than the two commands. The flags and the output are those of staticcheck.
+// than the two commands. The flags and the output are the same as staticcheck's.
 //
 // The check cgocall of go vet is left out. See LINTED in the Makefile.
 package main
