@@ -270,9 +270,9 @@ func (s *Settlement) CostNow(a Answer) (cost int64, ok bool) {
 // returns nothing, because a charge must not be refunded twice. The checks are valid until the
 // settlement is filled in again.
 //
-// The boundaries of calendar windows are those at the time of the request. If the response arrives
-// more than one period after that, the store returns [counter.ErrStale] for the whole call. So send
-// the checks of calendar windows that are over in calls of their own.
+// The boundaries of calendar windows are from the time of the request. If the response arrives more
+// than one period after that, the store returns [counter.ErrStale] for the whole call. So send the
+// checks of calendar windows that are over in calls of their own.
 func (s *Settlement) Checks(a Answer) (checks []counter.Check, unreadable int) {
 	s.checks = s.checks[:0]
 	for i := range s.rules {
