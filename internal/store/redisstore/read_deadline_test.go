@@ -100,25 +100,25 @@ func TestReadEndsAfterItsTurns(t *testing.T) {
 func TestReadDeadline(t *testing.T) {
 	start := time.Unix(1_800_000_000, 0)
 	for _, c := range []struct {
-		name        string
-		timeout     time.Duration // until the deadline
-		newLateConn time.Duration // how late the reader is in each interval
-		want        time.Duration // total wait
+		name     string
+		timeout  time.Duration // until the deadline
+		lateness time.Duration // how late the reader is in each interval
+		want     time.Duration // total wait
 	}{
 		{name: "a process on time waits for the deadline", timeout: 36 * time.Millisecond, want: 36 * time.Millisecond},
-		{name: "a late process waits for as many turns", timeout: 36 * time.Millisecond, newLateConn: 20 * time.Millisecond, want: 236 * time.Millisecond},
-		{name: "it does not wait for ever", timeout: 36 * time.Millisecond, newLateConn: 200 * time.Millisecond, want: 622 * time.Millisecond},
+		{name: "a late process waits for as many turns", timeout: 36 * time.Millisecond, lateness: 20 * time.Millisecond, want: 236 * time.Millisecond},
+		{name: "it does not wait for ever", timeout: 36 * time.Millisecond, lateness: 200 * time.Millisecond, want: 622 * time.Millisecond},
 		{name: "a deadline that has passed when it is set waits for the patience", timeout: -time.Second, want: 90 * time.Millisecond},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var d readDeadline
-			now := d.set(start.Add(c.timeout), start, 90*time.Millisecond, 90*time.Millisecond).Add(c.newLateConn)
+			now := d.set(start.Add(c.timeout), start, 90*time.Millisecond, 90*time.Millisecond).Add(c.lateness)
 			for {
 				end, ok := d.next(now)
 				if !ok {
 					break
 				}
-				now = end.Add(c.newLateConn)
+				now = end.Add(c.lateness)
 			}
 			if got := now.Sub(start); got != c.want {
 				t.Errorf("waited %s, want %s", got, c.want)
