@@ -210,6 +210,9 @@ func (t *Settling) correct() {
 	}
 }
 
+// Source implements [settle.Job].
+func (t *Settling) Source() uint32 { return t.response.Settlement.Source() }
+
 // Due implements [settle.Job].
 func (t *Settling) Due() []counter.Check { return t.checks }
 

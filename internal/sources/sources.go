@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sources counts requests under way by their source, usually a client's address, so that
-// one client does not occupy all places of a server. The number of counts is fixed. Sources share
-// them by a hash with a random key. So the memory is bounded, and a client cannot choose to share a
-// count with another client. The function [Number] returns this hash, for packages that have counts
-// or queues of their own.
+// Package sources divides places and turns among the sources of requests, which are usually the
+// addresses of clients.
+//
+// [Counts] counts the requests under way of each source, so that one client does not occupy all
+// places of a server. The number of counts is fixed. Sources share them by a hash with a random
+// key. So the memory is bounded, and a client cannot choose to share a count with another client.
+// The function [Number] returns this hash, for packages that have counts or queues of their own.
+//
+// [Lines] is a queue in which the sources take turns.
 package sources
 
 import (

@@ -27,19 +27,6 @@ type pendingJob struct {
 
 func (b *batch) addJob(job Job) { b.jobs = append(b.jobs, pendingJob{job: job}) }
 
-// addWaiting adds a queued job, if there is one.
-func (b *batch) addWaiting() bool {
-	select {
-	case job, ok := <-b.queue.jobs:
-		if ok {
-			b.addJob(job)
-		}
-		return ok
-	default:
-		return false
-	}
-}
-
 // batch.settle ends the jobs: it sends their conditions to the store, and then the checks that are
 // due.
 func (b *batch) settle() {
@@ -189,7 +176,9 @@ func (b *batch) end(p *pendingJob) {
 	if p.end == "" {
 		p.end = Settled // here nothing was due
 	}
-	b.queue.ended(p.end)
+	for range jobsIn(p.job) {
+		b.queue.ended(p.end)
+	}
 	if p.end != Panicked {
 		defer b.recoverThen(func() {}) // the end of this job has already been counted
 		if o, ok := p.job.(Observer); ok {

@@ -6,16 +6,22 @@
 // # Promise
 //
 // Only [Queue.Stop] waits for the queue. Each job is sent to the store at most once, so a refund
-// whose outcome is unknown is never repeated. A job that does not fit into the queue is dropped,
-// and its reservation remains as the charge. Every job has exactly one end, which is counted. A
-// panic in a job ends only that job; a panic in the store ends the jobs of the call.
+// whose outcome is unknown is never repeated. The sources of the jobs, which are usually addresses
+// of clients, take turns, and one source has at most half of the places. So a client that ends
+// thousands of streams at once does not delay the settlements of others.
+//
+// If a job finds no place, its further charges are merged with those of other such jobs of the
+// source, because a client must not be able to avoid them by a burst of its own. Its refunds are
+// lost. A job without further charges is dropped, and its reservation remains as the charge. Every
+// job has exactly one end, which is counted. A panic in a job ends only that job; a panic in the
+// store ends the jobs of the call.
 //
 // # Price
 //
-// The caller performs one send on a channel. There are up to sixteen goroutines from the first job
-// on. When more jobs wait than there are workers, each worker sends up to 32 jobs to a
-// [counter.Batcher] together. Requests that are decided in memory produce settlements faster than a
-// store answers single calls.
+// The caller takes a mutex, which is never held during a call to the store. There are up to sixteen
+// goroutines from the first job on. When more jobs wait than there are workers, each worker sends
+// up to 32 jobs to a [counter.Batcher] together. Requests that are decided in memory produce
+// settlements faster than a store answers single calls.
 //
 // # When not to use it
 //
@@ -27,6 +33,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/sources"
 )
 
 // The bounds of the queue and its workers. Workers mostly wait for the store, so their number does
@@ -35,6 +42,8 @@ const (
 	workersCount = 16
 	batchMax     = 32 // jobs that one worker settles together
 	jobsMax      = 8192
+	sourceMax    = jobsMax / 2 // jobs of one source
+	excessMax    = 256         // sources whose charges are merged, each with at most 64 counters
 	// Deadline is how long a process that is stopping waits for its settlements. Each takes at most
 	// the store's own deadline.
 	Deadline = 5 * time.Second
@@ -50,13 +59,16 @@ const (
 	Owed    End = "owed" // the store did not answer; the charge is made when it answers again
 	// the store did not answer; it might have executed the job, so the job is not tried again
 	Failed   End = "failed"
-	Dropped  End = "dropped"  // the queue is full or stopped
+	Dropped  End = "dropped"  // the queue has no place or is stopped
 	Panicked End = "panic"    // a panic in the store or in the job
 	Repeated End = "redeemed" // its condition was denied because the job was already settled elsewhere
 )
 
 // Job is the settlement of one request.
 type Job interface {
+	// Source returns the Source of the request's checks; see [counter.Check]. Jobs of the source 0,
+	// which is unknown, may take all places.
+	Source() uint32
 	// Due returns the checks to send to the store: at most [counter.ChecksMax].
 	Due() []counter.Check
 	// Release is called once, when the job is no longer used.
@@ -73,7 +85,8 @@ type Conditional interface {
 	Condition() []counter.Check
 }
 
-// Observer is a job that is told how it ended, unless it panicked.
+// Observer is a job that is told how it ended, unless it panicked. Its charges are not merged with
+// those of others: if there is no place for it, its sender can repeat it.
 type Observer interface {
 	Job
 	// Ended is called once, before Release.
@@ -89,58 +102,120 @@ type Queue struct {
 
 	store   counter.Store
 	ended   func(End)
-	jobs    chan Job
-	started sync.Once
 	workers sync.WaitGroup
-	mu      sync.RWMutex // read-locked while a job is queued, so that no job is queued after Stop
-	stopped bool         // whether the queue is closed
+
+	mu      sync.Mutex
+	filled  sync.Cond // a job is added, or the queue is stopped
+	started bool      // whether the workers run
+	stopped bool
+	jobs    sources.Lines[Job]
+	excess  map[uint32]*charges // by source: the merged charges of the jobs that found no place
 }
 
 // New returns an empty queue. The queue calls ended(...) with the end of every job, from any
 // goroutine.
 func New(store counter.Store, ended func(End)) *Queue {
-	return &Queue{store: store, ended: ended, jobs: make(chan Job, jobsMax)}
+	q := &Queue{store: store, ended: ended, excess: make(map[uint32]*charges)}
+	q.filled.L = &q.mu
+	return q
 }
 
 // Send queues a job, and reports whether it will be sent to the store.
 func (q *Queue) Send(job Job) bool {
-	if q.enqueue(job) {
+	queued, merged := q.enqueue(job)
+	if queued {
 		return true
 	}
-	q.ended(Dropped)
-	if o, ok := job.(Observer); ok {
-		o.Ended(Dropped)
+	if !merged {
+		q.ended(Dropped)
+		if o, ok := job.(Observer); ok {
+			o.Ended(Dropped)
+		}
 	}
 	job.Release()
-	return false
+	return merged
 }
 
-func (q *Queue) enqueue(job Job) bool {
-	q.mu.RLock()
-	defer q.mu.RUnlock()
+// Queue.enqueue gives a job a place in the queue, or merges its further charges with those of its
+// source.
+func (q *Queue) enqueue(job Job) (queued, merged bool) {
+	source := job.Source()
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	if q.stopped {
-		return false
+		return false, false
 	}
-	q.started.Do(func() {
+	if !q.started {
+		q.started = true
 		for range workersCount {
 			q.workers.Go(q.work)
 		}
-	})
-	select {
-	case q.jobs <- job:
-		return true
-	default:
+	}
+	if q.jobs.Len() < jobsMax && (source == 0 || q.jobs.Of(source) < sourceMax) {
+		q.push(source, job)
+		return true, false
+	}
+	return false, q.merge(source, job)
+}
+
+// Queue.push adds a job to the line of its source. The caller holds the lock.
+func (q *Queue) push(source uint32, job Job) {
+	q.jobs.Push(source, job)
+	q.filled.Signal()
+}
+
+// Queue.merge adds the further charges of a job to the excess of its source. The result is false if
+// the job has none, or if there is no room for them. The caller holds the lock.
+func (q *Queue) merge(source uint32, job Job) bool {
+	switch job.(type) {
+	case Conditional, Observer:
 		return false
 	}
+	excess := q.excess[source]
+	if excess != nil {
+		return excess.add(job.Due())
+	}
+	excess = &charges{source: source}
+	if len(q.excess) == excessMax || !excess.add(job.Due()) {
+		return false
+	}
+	q.excess[source] = excess
+	q.push(source, excess)
+	return true
+}
+
+// Queue.pop removes the job whose turn it is, or returns nil if none waits. The caller holds the
+// lock.
+func (q *Queue) pop() Job {
+	job, _ := q.jobs.Pop()
+	if excess, ok := job.(*charges); ok {
+		delete(q.excess, excess.source)
+	}
+	return job
+}
+
+// Queue.await adds jobs to a batch. It waits for the first one, and returns false if the queue is
+// stopped and empty.
+func (q *Queue) await(b *batch) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for q.jobs.Len() == 0 {
+		if q.stopped {
+			return false
+		}
+		q.filled.Wait()
+	}
+	b.addJob(q.pop())
+	for b.batcher != nil && len(b.jobs) < batchMax && q.jobs.Len() > 0 {
+		b.addJob(q.pop())
+	}
+	return true
 }
 
 func (q *Queue) work() {
 	b := batch{queue: q}
 	b.batcher, _ = q.store.(counter.Batcher)
-	for job := range q.jobs {
-		b.addJob(job)
-		for b.batcher != nil && len(b.jobs) < batchMax && b.addWaiting() {
-		}
+	for q.await(&b) {
 		b.settle()
 	}
 }
@@ -149,10 +224,8 @@ func (q *Queue) work() {
 // result is true if they are settled. The store must stay open until Stop returns.
 func (q *Queue) Stop(deadline time.Duration) (drained bool) {
 	q.mu.Lock()
-	if !q.stopped {
-		q.stopped = true
-		close(q.jobs)
-	}
+	q.stopped = true
+	q.filled.Broadcast()
 	q.mu.Unlock()
 	finished := make(chan struct{})
 	go func() {

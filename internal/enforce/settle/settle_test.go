@@ -38,6 +38,7 @@ func (e *ends) of(end End) int {
 // job has one check, and counts how often it was released.
 type job struct{ released atomic.Int64 }
 
+func (*job) Source() uint32       { return 0 }
 func (*job) Due() []counter.Check { return make([]counter.Check, 1) }
 func (j *job) Release()           { j.released.Add(1) }
 

@@ -36,7 +36,7 @@ func (s *Service) report(ctx context.Context, last time.Time, c *call, asked, de
 	}
 	err := s.enforcer.Take(ctx, c.reports, c.results[:len(c.reports)])
 	if counter.Unsent(err) {
-		s.later.Send(keepChecks(c.reports))
+		s.later.Send(settle.Copy(c.reports))
 	}
 	// Any other report that failed is counted and lost, because the store may have executed it.
 }
@@ -52,7 +52,7 @@ func (s *Service) reportLater(c *call) {
 	c.reports = slices.DeleteFunc(c.plan.Reports(c.reports[:0], c.descriptors, true),
 		func(c counter.Check) bool { return c.Op != counter.OpForce })
 	if len(c.reports) > 0 {
-		s.later.Send(keepChecks(c.reports))
+		s.later.Send(settle.Copy(c.reports))
 	}
 }
 
@@ -94,35 +94,3 @@ func reports(request *pb.RateLimitRequest) bool {
 	}
 	return false
 }
-
-// keptChecks holds checks that are sent after the plan has been reused. The checks share no memory
-// with the plan.
-type keptChecks struct {
-	checks []counter.Check
-	limits []counter.Limit
-	bounds []counter.Bounds
-}
-
-// keepChecks copies the checks of a plan.
-func keepChecks(checks []counter.Check) *keptChecks {
-	k := &keptChecks{checks: slices.Clone(checks), limits: make([]counter.Limit, len(checks)), bounds: make([]counter.Bounds, len(checks))}
-	for i := range k.checks {
-		c := &k.checks[i]
-		c.Key = slices.Clone(c.Key)
-		k.limits[i] = *c.Limit
-		c.Limit = &k.limits[i]
-		if c.Bounds != nil {
-			k.bounds[i] = *c.Bounds
-			c.Bounds = &k.bounds[i]
-		}
-	}
-	return k
-}
-
-// Due implements [settle.Job].
-func (k *keptChecks) Due() []counter.Check { return k.checks }
-
-// Release implements [settle.Job].
-func (k *keptChecks) Release() {}
-
-var _ settle.Job = (*keptChecks)(nil)

@@ -4,9 +4,10 @@ package inflate
 
 import (
 	"runtime"
-	"slices"
 	"sync"
 	"time"
+
+	"github.com/penstock/penstock/internal/sources"
 )
 
 // Bounds of a queue.
@@ -24,9 +25,7 @@ const (
 // zero Queue is empty.
 type Queue struct {
 	mu      sync.Mutex
-	lines   map[uint32][]func() // the waiting work of each source, in the order of arrival
-	turns   []uint32            // the sources with waiting work, in the order of their turns
-	waiting int
+	waiting sources.Lines[func()]
 	active  int           // the number of goroutines
 	idle    chan struct{} // closed when the last goroutine ends; nil unless a call of Wait waits
 }
@@ -37,18 +36,10 @@ type Queue struct {
 func (q *Queue) Add(source uint32, work func()) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	line := q.lines[source]
-	if q.waiting >= PlacesMax || len(line) >= SourceMax && source != 0 { // 0: the source is unknown
+	if q.waiting.Len() >= PlacesMax || q.waiting.Of(source) >= SourceMax && source != 0 { // 0: the source is unknown
 		return false
 	}
-	if len(line) == 0 {
-		q.turns = append(q.turns, source)
-	}
-	if q.lines == nil {
-		q.lines = make(map[uint32][]func())
-	}
-	q.lines[source] = append(line, work)
-	q.waiting++
+	q.waiting.Push(source, work)
 	if q.active < max(1, runtime.GOMAXPROCS(0)/2) {
 		q.active++
 		go q.work()
@@ -68,25 +59,15 @@ func (q *Queue) work() {
 func (q *Queue) next() (work func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.waiting == 0 {
-		if q.active--; q.active == 0 && q.idle != nil {
-			close(q.idle)
-			q.idle = nil
-		}
-		return nil
+	work, ok := q.waiting.Pop()
+	if ok {
+		return work
 	}
-	source := q.turns[0]
-	q.turns = slices.Delete(q.turns, 0, 1)
-	line := q.lines[source]
-	work, line[0] = line[0], nil
-	if len(line) == 1 {
-		delete(q.lines, source)
-	} else {
-		q.lines[source] = line[1:]
-		q.turns = append(q.turns, source)
+	if q.active--; q.active == 0 && q.idle != nil {
+		close(q.idle)
+		q.idle = nil
 	}
-	q.waiting--
-	return work
+	return nil
 }
 
 // Wait waits until all work is done, including work that is added meanwhile, or the deadline has

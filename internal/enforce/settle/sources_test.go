@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package settle
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/penstock/penstock/core/counter"
+)
+
+// sourced is a job of a source, with one check.
+type sourced struct {
+	job
+	source uint32
+	check  counter.Check
+}
+
+func (s *sourced) Source() uint32       { return s.source }
+func (s *sourced) Due() []counter.Check { return []counter.Check{s.check} }
+
+// charge returns a job that makes a further charge of one unit, and the counter's key.
+func charge(source uint32, key string) *sourced {
+	return &sourced{source: source, check: counter.Check{Key: []byte(key), Op: counter.OpForce, Cost: 1}}
+}
+
+// refund returns a job that refunds a unit.
+func refund(source uint32, key string) *sourced {
+	return &sourced{source: source, check: counter.Check{Key: []byte(key), Op: counter.OpRefund, Cost: 1}}
+}
+
+// recordingStore takes a second for each call, and records the keys and costs.
+type recordingStore struct {
+	mu    sync.Mutex
+	calls int
+	order []string
+	costs map[string]int64
+}
+
+func (s *recordingStore) Take(_ context.Context, checks []counter.Check, _ []counter.Result) error {
+	time.Sleep(time.Second)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls++
+	for i := range checks {
+		c := &checks[i]
+		s.order = append(s.order, string(c.Key))
+		s.costs[string(c.Key)] += c.Cost
+	}
+	return nil
+}
+
+// TestABurstDelaysNoOtherSource: a source sends more jobs than the queue holds. A job that another
+// source sends afterwards is settled in the next calls to the store.
+func TestABurstDelaysNoOtherSource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &recordingStore{costs: map[string]int64{}}
+		q := New(store, new(ends).note)
+		for range jobsMax + workersCount {
+			q.Send(refund(1, "burst"))
+		}
+		if !q.Send(refund(2, "other")) {
+			t.Fatal("the job of another source is dropped")
+		}
+		time.Sleep(2500 * time.Millisecond) // each worker ends two calls
+		store.mu.Lock()
+		if !strings.Contains(strings.Join(store.order, " "), "other") {
+			t.Errorf("the job of another source is not among the first %d", len(store.order))
+		}
+		store.mu.Unlock()
+		q.Stop(time.Hour)
+	})
+}
+
+// TestABurstAvoidsNoCharge: a source sends three times as many further charges as the queue holds.
+// All of them are made, in few calls to the store, and each job has an end.
+func TestABurstAvoidsNoCharge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, e := &recordingStore{costs: map[string]int64{}}, new(ends)
+		q := New(store, e.note)
+		const n = 3 * jobsMax
+		for i := range n {
+			if !q.Send(charge(1, []string{"a", "b"}[i%2])) {
+				t.Fatalf("charge %d is dropped", i)
+			}
+		}
+		if q.Send(refund(1, "a")) {
+			t.Error("a refund without a place is not dropped")
+		}
+		if !q.Stop(time.Hour) {
+			t.Error("not drained")
+		}
+		if store.costs["a"] != n/2 || store.costs["b"] != n/2 || store.calls > sourceMax+workersCount+1 {
+			t.Errorf("charged %v in %d calls, want %d for each counter", store.costs, store.calls, n/2)
+		}
+		if e.of(Settled) != n || e.of(Dropped) != 1 {
+			t.Errorf("%d settled and %d dropped, want %d and 1", e.of(Settled), e.of(Dropped), n)
+		}
+	})
+}
+
+// TestExcessIsBounded: merged charges are at most a call's checks for each source, and those of
+// excessMax sources.
+func TestExcessIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(&recordingStore{costs: map[string]int64{}}, new(ends).note)
+		for range jobsMax + workersCount {
+			q.Send(refund(0, "unknown")) // takes all places
+		}
+		for i := range counter.ChecksMax + 1 {
+			if sent := q.Send(charge(1, strings.Repeat("x", i+1))); sent != (i < counter.ChecksMax) {
+				t.Errorf("charge of counter %d is sent: %v", i, sent)
+			}
+		}
+		for source := range uint32(excessMax) {
+			if sent := q.Send(charge(source+2, "y")); sent != (source+2 <= excessMax) {
+				t.Errorf("charge of source %d is sent: %v", source+2, sent)
+			}
+		}
+		q.Stop(time.Hour)
+	})
+}
+
+// TestMergedChargesKeepTheLatestPeriod: charges of one counter in two periods of a calendar are
+// made in the later one.
+func TestMergedChargesKeepTheLatestPeriod(t *testing.T) {
+	limit := new(counter.Limit)
+	check := func(start counter.Micros, cost int64) counter.Check {
+		return counter.Check{Key: []byte("k"), Op: counter.OpForce, Cost: cost, Limit: limit, Bounds: &counter.Bounds{start}}
+	}
+	var m charges
+	for _, c := range []counter.Check{check(10, 3), check(20, 4), check(10, 5), check(20, counter.CountMax)} {
+		if !m.add([]counter.Check{c}) {
+			t.Fatal("not added")
+		}
+	}
+	if c := m.checks[0]; len(m.checks) != 1 || c.Bounds[0] != 20 || c.Cost != counter.CountMax+1 {
+		t.Errorf("%+v, want one charge in the period that begins at 20", m.checks)
+	}
+}
+
+// TestTheSourceIsTheJobsOwn: Copy returns a job of the source of its checks, which shares no memory
+// with them.
+func TestTheSourceIsTheJobsOwn(t *testing.T) {
+	limit, key := new(counter.Limit), []byte("k")
+	job := Copy([]counter.Check{{Key: key, Limit: limit, Source: 7}})
+	key[0] = 'x'
+	if due := job.Due(); job.Source() != 7 || string(due[0].Key) != "k" || due[0].Limit == limit {
+		t.Errorf("source %d, checks %+v", job.Source(), due)
+	}
+	if Copy(nil).Source() != 0 {
+		t.Error("a job without checks has a source")
+	}
+}
