@@ -123,20 +123,13 @@ func (s *Status) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.H
 		w.Header().Set("Retry-After", "1")
 		return caddyhttp.Error(code, errors.New("too many requests for limits"))
 	}
-	defer statuses.Leave()
-	var answer status.Answer
-	look := &status.Looker{Store: s.app.store, Directory: s.app.store.directory, Plan: &scratch.plan}
-	policies := s.app.sites.get(s.Site)
-	if len(policies) == 0 {
-		policies = s.app.policies
-	}
-	for _, e := range policies {
-		now := e.Current()
-		rs := look.Choose(func(p *core.Plan) *core.Ruleset { return now.Choose(p, &scratch.attrs).Ruleset })
-		if err := answer.Add(look, rs, &scratch.attrs); err != nil {
-			w.Header().Set("Retry-After", "1")
-			return caddyhttp.Error(http.StatusServiceUnavailable, err)
-		}
+	answer, err := s.look(scratch)
+	// The request leaves before the answer is written. A client that does not read must not keep a
+	// place.
+	statuses.Leave()
+	if err != nil {
+		w.Header().Set("Retry-After", "1")
+		return caddyhttp.Error(http.StatusServiceUnavailable, err)
 	}
 	if answer.Denied() {
 		w.Header().Set("WWW-Authenticate", status.Challenge)
@@ -146,6 +139,23 @@ func (s *Status) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.H
 		return caddyhttp.Error(http.StatusInternalServerError, err)
 	}
 	return nil
+}
+
+// Status.look returns the allowance of the client of a request.
+func (s *Status) look(scratch *scratchSpace) (answer status.Answer, err error) {
+	look := &status.Looker{Store: s.app.store, Directory: s.app.store.directory, Plan: &scratch.plan}
+	policies := s.app.sites.get(s.Site)
+	if len(policies) == 0 {
+		policies = s.app.policies
+	}
+	for _, e := range policies {
+		now := e.Current()
+		rs := look.Choose(func(p *core.Plan) *core.Ruleset { return now.Choose(p, &scratch.attrs).Ruleset })
+		if err := answer.Add(look, rs, &scratch.attrs); err != nil {
+			return answer, err
+		}
+	}
+	return answer, nil
 }
 
 var (

@@ -69,10 +69,13 @@ func (b *Bridge) serveStatus(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "too many requests for limits: try again in a second", code)
 		return
 	}
-	defer b.statuses.Leave()
 	var answer status.Answer
 	look := &status.Looker{Store: b.options.Store, Directory: formOf(now).directory, Plan: new(core.Plan)}
-	switch err := answer.Add(look, now.Ruleset, &wire.View{Ask: ask, Inputs: inputs, At: micros(time.Now())}); {
+	err = answer.Add(look, now.Ruleset, &wire.View{Ask: ask, Inputs: inputs, At: micros(time.Now())})
+	// The request leaves before the answer is written. A client that does not read must not keep a
+	// place.
+	b.statuses.Leave()
+	switch {
 	case err != nil:
 		w.Header().Set("Retry-After", "1")
 		http.Error(w, "the limits cannot be read at present", http.StatusServiceUnavailable)
