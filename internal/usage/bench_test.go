@@ -9,13 +9,14 @@ import (
 	"github.com/penstock/penstock/internal/usage/inflate"
 )
 
-// BenchmarkBody compares a tap with copying the body, for a document of 16 KiB and for a stream of
+// BenchmarkBody compares a tap with copying the body, for documents of 16 KiB and for a stream of
 // 200 events, in the chunks that an upstream sends.
 func BenchmarkBody(b *testing.B) {
 	text := strings.Repeat("The water runs down the penstock. ", 480)
 	doc := []byte(`{"id":"x","choices":[{"message":{"content":"` + text + `"}}],"usage":{"total_tokens":4096}}`)
 	event := "data: {\"id\":\"x\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\" water\"}}],\"usage\":null}\n\n"
 	events := []byte(strings.Repeat(event, 200) + "data: {\"usage\":{\"total_tokens\":4096}}\n\n")
+	numbers := []byte(`{"rows":[` + strings.Repeat("{\"n\":-1.5},", 1500) + `{}],"usage":{"total_tokens":4096}}`)
 	for _, c := range []struct {
 		name, kind string
 		body       []byte
@@ -24,6 +25,7 @@ func BenchmarkBody(b *testing.B) {
 	}{
 		{"document/copied", document, doc, 4096, false},
 		{"document/tapped", document, doc, 4096, true},
+		{"numbers/tapped", document, numbers, 4096, true},
 		{"events/copied", stream, events, len(event), false},
 		{"events/tapped", stream, events, len(event), true},
 	} {

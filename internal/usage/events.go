@@ -40,11 +40,9 @@ func (e *eventReader) write(piece []byte) {
 		case pair:
 			piece = piece[1:]
 		case c == '\r' || c == '\n':
-			e.endLine()
-			piece = piece[1:]
+			piece = piece[e.endLines(piece):]
 		case e.part == partName:
-			e.readName(c)
-			piece = piece[1:]
+			piece = piece[e.readName(piece):]
 		case e.part == partSpace && c == ' ':
 			e.part = partValue
 			piece = piece[1:]
@@ -60,6 +58,16 @@ func (e *eventReader) write(piece []byte) {
 	}
 }
 
+// lineEnds returns the number of line ends with which the piece begins.
+func lineEnds(piece []byte) int {
+	for i, c := range piece {
+		if c != '\n' && c != '\r' {
+			return i
+		}
+	}
+	return len(piece)
+}
+
 // lineRest returns the number of bytes before the next line end.
 func lineRest(piece []byte) int {
 	for i, c := range piece {
@@ -70,9 +78,16 @@ func lineRest(piece []byte) int {
 	return len(piece)
 }
 
-// readName reads a byte of a field's name, or the colon after it.
-func (e *eventReader) readName(c byte) {
+// readName reads a byte of a field's name, or the colon after it, or all of "data:". readName
+// returns the number of bytes read.
+func (e *eventReader) readName(piece []byte) int {
+	const data = "data:"
+	c := piece[0]
 	switch {
+	case c == 'd' && len(e.name) == 0 && len(piece) >= len(data) && piece[4] == ':' && string(piece[:4]) == "data":
+		e.part = partSpace
+		e.beginData()
+		return len(data)
 	case c != ':':
 		if e.name = append(e.name, c); len(e.name) == nameBytesMax {
 			e.part = partOther
@@ -83,6 +98,7 @@ func (e *eventReader) readName(c byte) {
 	default:
 		e.part = partOther
 	}
+	return 1
 }
 
 func (e *eventReader) isData() bool {
@@ -106,21 +122,31 @@ func (e *eventReader) data(piece []byte) {
 	}
 }
 
-// endLine ends a line, and the event if the line is empty.
-func (e *eventReader) endLine() {
-	empty := e.part == partName && len(e.name) == 0
-	if e.part == partName && e.isData() { // a field without colon has an empty value
-		e.beginData()
+// endLines ends a line, and the event if the line is empty. Between events, it reads all empty
+// lines with which the piece begins. endLines returns the number of bytes read.
+func (e *eventReader) endLines(piece []byte) (n int) {
+	n = 1
+	if e.part == partName {
+		switch {
+		case len(e.name) > 0:
+			if e.isData() { // a field without colon has an empty value
+				e.beginData()
+			}
+		case e.begun:
+			e.endEvent()
+		default:
+			n = lineEnds(piece)
+			e.after = piece[n-1]
+		}
 	}
-	e.part, e.name, e.later = partName, e.name[:0], true
-	if empty {
-		e.endEvent()
-	}
+	e.part, e.later = partName, true
+	e.name = e.name[:0]
+	return n
 }
 
 func (e *eventReader) endEvent() {
 	if e.size > documentBytesMax { // a client can make an event too large, as it can a document
-		e.t.scan.state = stateTooDeep
+		e.t.scan.state = tooDeep
 	}
 	e.t.endDocument()
 	e.begun, e.size = false, 0

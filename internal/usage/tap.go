@@ -214,7 +214,7 @@ func (t *Tap) endDocument() {
 				t.skipped = false
 			}
 		}
-	} else if t.scan.state == stateTooDeep {
+	} else if t.scan.state == tooDeep {
 		t.skipped = true
 	}
 	t.scan.reset()

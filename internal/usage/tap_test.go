@@ -58,6 +58,8 @@ func TestDocuments(t *testing.T) {
 		{`[[5],[6]]`, "1.0", "6"},
 		{`[[5],[6]]`, "01.0", ""},
 		{`{"a":{"0":7}}`, "a.0", "7"},
+		{`[1,{"n":[2,3]},4]`, "1.n.1", "3"},
+		{`{"m":[1,2,{"n":3}],"n":4}`, "n", "4"},
 		// Only a JSON number counts.
 		{`{"usage":{"total_tokens":"21"}}`, tokens, ""},
 		{`{"usage":{"total_tokens":null}}`, tokens, ""},
@@ -78,6 +80,8 @@ func TestDocuments(t *testing.T) {
 		{`{"usage":{"total_tokens":21}`, tokens, ""},
 		{`{"usage":{"total_tokens":21}}}`, tokens, ""},
 		{`{"usage":{"total_tokens":21}} {}`, tokens, ""},
+		{`{"usage":{"total_tokens":21}},1`, tokens, ""},
+		{`{"usage":{"total_tokens":21}}]`, tokens, ""},
 		{`{"usage":{"total_tokens":021}}`, tokens, ""},
 		{`{"usage":{"total_tokens":21.}}`, tokens, ""},
 		{`{"usage":{"total_tokens":21,}}`, tokens, ""},
