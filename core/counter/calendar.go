@@ -137,13 +137,17 @@ func Stale(now Micros, checks []Check) error {
 // period began at least half a period before the current period has expired. If a clock ahead of
 // this one has moved the counter to a later period, the counter stays there. In all other cases the
 // time zone was different or a clock was wrong, so the counter moves to the current period with its
-// usage. Otherwise an edit of the time zone would grant a fresh allowance. While only one of two
-// nodes has loaded the edit, every switch between the nodes would grant another allowance.
+// usage. Otherwise an edit of the time zone would grant a fresh allowance.
+//
+// While only one of two nodes has loaded the edit, the counter moves to and fro. Aux is the latest
+// instant from which the counter was moved back, and no period that began by then resets the
+// counter. Otherwise every switch between the nodes could grant another allowance. If Aux is in the
+// future, a clock was wrong, and Aux is ignored.
 func (l *Limit) rollCalendar(s *Slot, b *Bounds) (store bool) {
 	i := b.period(s.now)
 	switch at := s.State.At; {
 	case at == b[i]:
-	case 2*(b[i]-at) >= b[i+1]-b[i]:
+	case 2*(b[i]-at) >= b[i+1]-b[i] && (int64(b[i]) > s.State.Aux || s.State.Aux > int64(s.now)):
 		s.State = State{At: b[i]}
 	default:
 		later := i + 1
@@ -153,6 +157,9 @@ func (l *Limit) rollCalendar(s *Slot, b *Bounds) (store bool) {
 		if later < len(b) {
 			i, s.now = later, at
 		} else {
+			if b[i] < at && at <= s.now {
+				s.State.Aux = max(s.State.Aux, int64(at))
+			}
 			s.State.At, store = b[i], true
 		}
 	}

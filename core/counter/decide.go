@@ -5,7 +5,7 @@ package counter
 // State is what a store keeps for one counter. A sliding log also keeps [Mark]s. The zero State is
 // the state of a counter that does not exist.
 //
-//	fixed_window    At: window's start  Used: units charged in it  Aux: 0
+//	fixed_window    At: window's start  Used: units charged in it  Aux: 0, see also rollCalendar
 //	sliding_window  At: window's start  Used: units charged in it  Aux: units of the window before
 //	token_bucket    At: last refill     Used: parts missing        Aux: parts per token (the unit)
 //

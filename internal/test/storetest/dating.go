@@ -148,5 +148,21 @@ func askZone(e *examiner) {
 			utc, east = east, utc
 		}
 		e.mustDeny(utc.dated(take(key, l, 1), e.now))
+
+		// In the far zone, the period began more than half a period earlier or later.
+		far, key := newZoned(unit, "UTC"), unit+" far apart"
+		near := newZoned(unit, "Pacific/Honolulu")
+		if unit == "day" { // the other periods differ by less than half of their length for most of the time
+			e.mustAdmit(e.today(begins+5*corecounter.Hour, far, take(key, l, 1)))
+			e.mustAdmit(near.dated(take(key, l, 1), e.now))
+			e.mustAdmit(far.dated(take(key, l, 1), e.now))
+			for range 2 {
+				e.mustDeny(near.dated(take(key, l, 1), e.now))
+				e.mustDeny(far.dated(take(key, l, 1), e.now))
+			}
+			e.mustAdmit(e.today(far.boundary(e.now, 1), far, take(key, l, 3)))
+			e.mustDeny(near.dated(take(key, l, 1), e.now))
+			e.mustDeny(far.dated(take(key, l, 1), e.now))
+		}
 	}
 }

@@ -90,8 +90,8 @@ var datedPromises = []promise{
 	{"yesterday's receipt buys nothing today", "A charge to a period that is over is not refunded to the next.",
 		askCalendarReceipt},
 	{"a changed zone keeps the day", "If the period in the new zone began before the counter's, or less than half a period " +
-		"after it, the count is kept; otherwise each edit of the zone grants the limit anew, and so does each " +
-		"request while two nodes have different zones.", askZone},
+		"after it, the count is kept; otherwise each edit of the zone grants the limit anew. While nodes " +
+		"have different zones, each period of a zone grants the limit at most once; otherwise each request does.", askZone},
 
 	// Consequences of denials.
 	{"a penalty grows with the violations", "From the threshold on, a denial's wait is multiplied, each time by the next " +
