@@ -137,6 +137,7 @@ func TestFailureKindsAndBreaker(t *testing.T) {
 		{serverError("NOAUTH Authentication required."), KindScript, true},
 		{serverError("WRONGPASS invalid username-password pair"), KindScript, true},
 		{serverError("NOPERM this user has no permissions"), KindScript, true},
+		{serverError("ERR The user executing the script can't run this command or subcommand"), KindScript, true}, // Redis 7.0
 		{serverError("ERR max number of clients reached"), KindScript, true},
 		{serverError("WRONGTYPE Operation against a key holding the wrong kind of value"), KindScript, false},
 		{serverError("ERR user_script:12: attempt to index a nil value"), KindScript, false},

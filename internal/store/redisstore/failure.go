@@ -223,11 +223,10 @@ func addRemedy(err error) error {
 	return err
 }
 
-// LacksRights reports whether an ACL denied the command, or a command of the script. In Redis 7.0,
-// the error of a command in a script has the code ERR instead of NOPERM.
+// LacksRights reports whether an ACL denied the command, or a command of the script.
 func LacksRights(err error) bool {
 	text := errorReplyIn(err.Error())
-	return redis.IsPermissionError(err) || strings.HasPrefix(text, "NOPERM ") || strings.HasPrefix(text, "ERR "+deniedInScript)
+	return redis.IsPermissionError(err) || strings.HasPrefix(text, "NOPERM ")
 }
 
 // lacksCommand reports whether the server has no such command, for example because the server's
@@ -250,10 +249,13 @@ var storeWideReplies = []string{"LOADING", "BUSY", "READONLY", "MISCONF", "MASTE
 // errorReplyIn returns the server's error reply in the text of an error. A Redis before 7 prefixes
 // the error of a command inside a script with its location: "ERR Error running script (call to
 // f_SHA): @user_script:9: @user_script: 9: -READONLY You can't write". An ACL error of that release
-// has no hyphen and no code. Such an error is returned with the code that Redis 7 uses. A command's
-// own error (WRONGTYPE) and an error of the script have no hyphen either; they are returned
-// unchanged.
+// has no hyphen and no code, and in Redis 7.0, it has the code ERR. Such an error is returned with
+// the code that Redis 7.2 uses. A command's own error (WRONGTYPE) and an error of the script have
+// no hyphen either; they are returned unchanged.
 func errorReplyIn(text string) string {
+	if rest, found := strings.CutPrefix(text, "ERR "+deniedInScript); found {
+		return "NOPERM " + deniedInScript + rest
+	}
 	if !strings.HasPrefix(text, "ERR Error running script ") {
 		return text
 	}
