@@ -175,7 +175,9 @@ func testLateBehindACall(t *testing.T, inner queueingStore, others, outage bool)
 	f, l := newFar(t, time.Millisecond), limittest.New(t, "600/1h")
 	slow, other := leasedOf("a", l, 1), takeOf("b", l, 1)
 	inner.Store, inner.slow = f, string(slow.Key)
-	s, err := New(inner, Options{WaitMax: farTimeout * 11 / 10})
+	// A tenth of the timeout after the first call, a second call begins. The requests that wait for
+	// it must stop waiting before it fails, and not at the same time.
+	s, err := New(inner, Options{WaitMax: farTimeout * 21 / 20})
 	if err != nil {
 		t.Fatal(err)
 	}
