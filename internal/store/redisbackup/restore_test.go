@@ -6,12 +6,15 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/internal/test/limittest"
@@ -137,6 +140,28 @@ func TestPenaltiesAndReceiptsStay(t *testing.T) {
 	violations, err := w.servers.Nodes[0].Client().ZCard(t.Context(), "rl1:shop:~penalty:{user:a}").Result()
 	if after := ask(); after == 0 || after > before || err != nil || violations != 1 {
 		t.Errorf("the penalty lasted %v before and %v after; %d violations (%v)", before, after, violations, err)
+	}
+}
+
+// TestViolationsAreBounded: of a set with more violations than the limiter keeps, a backup has at
+// most violationsMax.
+func TestViolationsAreBounded(t *testing.T) {
+	w := single(t)
+	const key = "rl1:shop:~penalty:{user:a}"
+	client, now := w.servers.Nodes[0].Client(), time.Now().UnixMicro()
+	var members []redis.Z
+	for i := range violationsMax + 10 {
+		members = append(members, redis.Z{Score: float64(now + int64(i)), Member: fmt.Sprintf("%d-%d-7", now+int64(i), now+int64(counter.Hour))})
+	}
+	if err := client.ZAdd(t.Context(), key, members...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.Expire(t.Context(), key, time.Hour).Err(); err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(w.backup())
+	if n := strings.Count(string(text), "-7"); n != violationsMax || err != nil {
+		t.Errorf("%d violations are in the backup, %v; want %d", n, err, violationsMax)
 	}
 }
 

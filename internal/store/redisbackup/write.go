@@ -105,9 +105,9 @@ func (b *backup) keys(ctx context.Context, client redis.Cmdable, keys []string) 
 		case kindLog:
 			r.member = readFirstMarks(ctx, pipe, key, "-inf")
 		case kindViolations:
-			r.member = pipe.ZRange(ctx, key, 0, violationsMax)
+			r.member = pipe.ZRange(ctx, key, 0, violationsMax-1)
 		default:
-			r.text = pipe.GetRange(ctx, key, 0, stringBytesMax)
+			r.text = pipe.GetRange(ctx, key, 0, stringBytesMax-1)
 		}
 		r.left = pipe.PTTL(ctx, key)
 		b.reads = append(b.reads, r)
