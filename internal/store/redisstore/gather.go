@@ -47,6 +47,7 @@ func (s *Store) merge(t *splitCall) (refund *splitCall, failure *Failure) {
 		default:
 			for i := range p.checks {
 				denied = denied || denies(&p.checks[i], &p.results[i])
+				unsent = unsent && !remains(&p.checks[i])
 			}
 		}
 	}
@@ -102,6 +103,12 @@ func mayDeny(c *counter.Check) bool { return chargesIfAllowed(c) && !c.Shadow }
 
 // chargesIfAllowed reports whether a check charges only if the call is allowed.
 func chargesIfAllowed(c *counter.Check) bool { return c.Op == counter.OpTake || c.Op == counter.OpUpTo }
+
+// The function named remains reports whether the effect of a check remains if another part of its
+// call fails, because it is no charge that can be refunded.
+func remains(c *counter.Check) bool {
+	return c.Op == counter.OpRefund || c.Op == counter.OpForce || c.Op == counter.OpReset
+}
 
 // newRefund returns a call that refunds all charges of the parts, or nil if they charged nothing.
 // newRefund changes the parts' results to those of a denied call.

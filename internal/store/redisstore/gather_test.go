@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redisstore
+
+import (
+	"testing"
+
+	"github.com/penstock/penstock/core/counter"
+)
+
+// TestAnExecutedCorrectionWasSent: if a part of a call has executed a correction and another part
+// was not sent, the call is not unsent. Otherwise its caller would make the correction again.
+func TestAnExecutedCorrectionWasSent(t *testing.T) {
+	for op, want := range map[counter.Op]bool{counter.OpForce: false, counter.OpRefund: false, counter.OpReset: false, counter.OpLook: true} {
+		done := &part{places: []int{0}, checks: []counter.Check{{Op: op, Cost: 5}}, results: []counter.Result{{Granted: 5}}}
+		away := &part{places: []int{1}, checks: []counter.Check{{Op: op, Cost: 5}}, results: make([]counter.Result, 1), failure: errNotAsked}
+		_, failure := new(Store).merge(&splitCall{parts: []*part{done, away}})
+		if failure == nil || failure.Unsent() != want {
+			t.Errorf("operation %d: %v, unsent %t, want %t", op, failure, failure != nil && failure.Unsent(), want)
+		}
+	}
+}
