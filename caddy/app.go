@@ -12,6 +12,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyevents"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 
 	"github.com/penstock/penstock/internal/enforce/live"
@@ -82,9 +83,10 @@ type App struct {
 	shadows  *shadow.Runner // nil without candidates
 	logged   sync.Map       // the warnings about access logs, by server and credential
 	reports  eventsOut
-	feedKey  string       // the spool of the feed in use; "" if there is none
-	unmeter  func()       // ends the counting of usage
-	sites    sitePolicies // the policies that the handlers of each site enforce
+	feedKey  string                       // the spool of the feed in use; "" if there is none
+	unmeter  func()                       // ends the counting of usage
+	sites    sitePolicies                 // the policies that the handlers of each site enforce
+	links    map[*caddyhttp.Server]func() // links the handlers of each server: see linkOf
 
 	mu             sync.Mutex               // guards the maps, which change when a policy file is edited
 	policiesByText map[string]*placedPolicy // by place and original text

@@ -20,8 +20,9 @@ import (
 func init() { caddy.RegisterModule(new(Handler)) }
 
 // Handler limits requests. A Handler enforces the policy of the `penstock` app and its own rules in
-// a single step. A Handler charges each rule once per request, even if the request passes several
-// handlers, or the same handler several times.
+// a single step, together with the rules of further `penstock` handlers to which the request comes
+// next, if there is no other handler in between. A Handler charges each rule once per request, even
+// if the request passes several handlers, or the same handler several times.
 //
 // A request over a limit is answered 429 with an `application/problem+json` body, unless error
 // routes (`handle_errors`) provide a response. Every response carries the rate limit fields, even
@@ -81,6 +82,8 @@ type Handler struct {
 	delegates bool
 	lenient   *atomic.Bool // set while the warning about trusted proxies is due; nil if it is not needed
 	nameless  atomic.Bool  // the warning about requests without an address was logged
+	link      func()       // sets later for all handlers of the server; nil without a server
+	later     *position    // what comes next after the handler
 }
 
 // CaddyModule returns the Caddy module information.
@@ -97,7 +100,7 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	h.app, h.ctx, h.logger = app.(*App), ctx, ctx.Logger()
 	server, _ := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
 	if server != nil {
-		h.server = server.Name()
+		h.server, h.link = server.Name(), h.app.linkOf(server)
 		h.Site = cmp.Or(h.Site, h.server)
 		if server.TrustedProxiesStrict == 0 {
 			h.lenient = new(atomic.Bool)

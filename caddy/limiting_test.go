@@ -93,8 +93,7 @@ func TestMatcherAndASecondLine(t *testing.T) {
 	}
 	r = s.get("/")
 	r.wantField(t, "X-RateLimit-Limit", "100")
-	// An earlier directive is charged even if a later one denies the request, because each handler
-	// decides separately.
+	// A denied request charges neither rule, so default has more room than default-2 had.
 	r.wantField(t, "RateLimit-Policy", `"default";q=100;w=2592000`)
 }
 

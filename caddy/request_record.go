@@ -37,6 +37,8 @@ type record struct {
 	clientLen  uint8
 	firstTaken bool
 	kept       bool // a handler has decided
+	undecided  bool // the policies of later handlers are being added to the plan
+	wasRead    bool // a placeholder was read while undecided was set
 }
 
 // clientDetails describes a client that has a long identifier, a user, a tenant or a tier.
@@ -129,6 +131,7 @@ func (rec *record) placeholder(key string) (any, bool) {
 	if !ok {
 		return nil, false
 	}
+	rec.wasRead = rec.wasRead || rec.undecided
 	switch name {
 	case "decision":
 		return rec.decision.outcome.String(), true

@@ -20,6 +20,7 @@ import (
 type scratchSpace struct {
 	plan     core.Plan
 	versions []*live.Version // the versions of the policies that apply to the request
+	later    []*Handler      // the later handlers whose policies are in the plan
 	attrs    attributes
 	fields   response.Writer
 	body     []byte
@@ -60,16 +61,13 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		return nil
 	}
 	keepHTTP(r)
-	s.versions = s.versions[:0]
-	for _, e := range h.policies {
-		if rec.begin(e) {
-			s.versions = append(s.versions, e.Current().Add(&s.plan, &s.attrs))
-		}
-	}
+	s.versions, s.later = s.versions[:0], s.later[:0]
+	s.addPolicies(h.policies, rec)
 	if len(s.versions) == 0 {
 		s.release()
-		return rec.passObserved(w, r, h.tryOut(rec, r, false), next)
+		return rec.passObserved(w, r, h.tryOut(rec, r, false, nil), next)
 	}
+	s.addLater(h, rec, r)
 	s.resolve(&s.plan, h.app.store.directory)
 	if h.lenient != nil {
 		h.warnOfForwarding(r)
@@ -90,7 +88,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	rec.storeDecision(&d)
 	h.app.store.enforcer.Count(&s.plan, &d, s.versions...)
 	span.End(&s.plan, &d, s.failure, s.versions...)
-	waiting := h.tryOut(rec, r, d.Denied())
+	waiting := h.tryOut(rec, r, d.Denied(), nil)
+	for _, later := range s.later {
+		waiting = later.tryOut(rec, r, d.Denied(), waiting)
+	}
 	if d.Outcome == core.OutcomeNone {
 		s.release()
 		return rec.passObserved(w, r, waiting, next)

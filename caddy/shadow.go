@@ -29,10 +29,10 @@ func startShadows(store counter.Store) *shadow.Runner {
 	}})
 }
 
-// tryOut starts a trial of each candidate once per request, in the background. tryOut returns the
-// settlements of candidates that charge by the response; their trials start when the response is
-// known.
-func (h *Handler) tryOut(rec *record, r *http.Request, denied bool) (waiting *settlement) {
+// tryOut starts a trial of each candidate once per request, in the background. tryOut adds to
+// waiting the settlements of candidates that charge by the response; their trials start when the
+// response is known.
+func (h *Handler) tryOut(rec *record, r *http.Request, denied bool, waiting *settlement) *settlement {
 	for _, candidate := range h.tried {
 		if isDisabled(candidate) || !rec.begin(candidate) {
 			continue
