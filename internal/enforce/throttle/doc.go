@@ -6,17 +6,25 @@
 // # Promise
 //
 // A waiting request has a ticket. A ticket is in one queue at a time. In every queue it is ahead of
-// all younger tickets, even if it joins the queue later. Its turn comes when it is first in its
-// queue. So a ticket waits only for older tickets: the oldest ticket of all always has its turn,
-// and no two tickets wait for each other. A ticket that leaves, for whatever reason, frees its
-// place at once. The queues and the total number of waiting requests are bounded. Beyond the bounds
-// a request is denied at once.
+// all younger tickets that do not ask the store, even if it joins the queue later. Its turn comes
+// when it is the first of these, and either no ticket of the queue asks the store, or the units
+// that the counter had left at the last answer suffice for all that ask and for this one. So a
+// ticket waits only for older tickets and for calls under way. The oldest ticket of all has its
+// turn at the latest when the calls of its queue have returned, and no two tickets wait for each
+// other. A ticket that leaves, for whatever reason, frees its place at once. The queues and the
+// total number of waiting requests are bounded. Beyond the bounds a request is denied at once.
 //
 // Queues have no clock and do not depend on requests. [Wait] uses them to decide a request under
 // throttle rules. Wait takes units in order of arrival, and takes none for a request that has left.
+// When a ticket begins to ask, every older ticket of its queue is asking too, and the known units
+// suffice for all of them. A ticket that the store denies nevertheless, because another node took
+// its units, returns to its place, and no younger ticket begins to ask before it. So requests
+// overtake each other only while their calls are under way together.
+//
 // A request under several rules is in the queue of the counter for which it has to wait longest, so
 // the requests behind it wait for that counter too. At its turn it takes its units. But if an older
-// request waits in the queue of another of its counters, the request first moves to that queue.
+// request waits in the queue of another of its counters, or asks there for the last known units,
+// the request first moves to that queue.
 //
 // Requests under several rules are not guaranteed to be admitted in order. If another counter
 // denies such a request at its turn, the request moves to that counter's queue. A request that
@@ -27,6 +35,7 @@
 //
 // # Price
 //
+// A queue passes as many requests in a round trip of the store as the counter has units, up to 256.
 // While no request waits, a check is one atomic read. Otherwise there is one lock for all queues,
 // held for a map lookup of about 0.1 µs. A ticket takes about 200 bytes. When the first request of
 // a client's queue finds room there but must wait for another counter, it moves to that counter's

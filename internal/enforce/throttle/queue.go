@@ -4,6 +4,7 @@ package throttle
 
 import (
 	"container/heap"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -25,6 +26,11 @@ const (
 	sourceCounts = 1024
 )
 
+// callsMax bounds the calls to the store of one queue that are under way at the same time. It is as
+// many as the gate of a counter lets through (package leasestore), so that a queue is not drained
+// more slowly than requests pass when nobody waits.
+const callsMax = 256
+
 // Options bound the queues. The zero Options are the defaults.
 type Options struct {
 	WaitersMax int // the bound for all queues together; 0 means 131,072
@@ -41,11 +47,15 @@ type Queues struct {
 	sources [sourceCounts]int32 // tickets by source
 }
 
-// queue holds the tickets that wait for one counter. A queue is a heap, because a ticket that moves
-// from another queue is placed by its arrival, and queues can be long.
+// queue holds the tickets that wait for one counter. The tickets that do not ask the store are a
+// heap, because a ticket that moves from another queue is placed by its arrival, and queues can be
+// long.
 type queue struct {
 	key     string
 	tickets []*Ticket
+	asking  []*Ticket // the tickets whose calls to the store are under way, in any order
+	asked   int64     // the units that the tickets in asking ask for
+	left    int64     // units left according to the last answer, 0 if there is none
 }
 
 // Ticket is a waiting request, in one queue at a time. A Ticket's methods are safe for concurrent
@@ -56,13 +66,19 @@ type Ticket struct {
 	came   uint64 // arrival number
 	source uint32
 	queue  *queue // nil after the ticket has left
-	at     int    // index in the queue's heap
+	cost   int64  // the units that the ticket needs of the queue's counter
+	asks   bool   // the ticket is in asking
+	at     int    // index in the queue's heap, or in asking
 }
 
 // Place names a queue and its bound.
 type Place struct {
 	Key []byte // the key of the counter; it is not retained
 	Max int    // the greatest number of tickets in the queue, including this one
+	// Cost is the number of units that the ticket needs of the counter.
+	Cost int64
+	// Left is the number of units that the counter has left according to the ticket's last answer.
+	Left int64
 	// Source identifies where the request comes from, as in counter.Check; 0 if unknown.
 	Source uint32
 }
@@ -78,15 +94,24 @@ func New(o Options) *Queues {
 // Waiting returns the number of tickets in all queues.
 func (l *Queues) Waiting() int { return int(l.waiting.Load()) }
 
-// Busy reports whether a ticket waits for the counter. Busy does not allocate.
-func (l *Queues) Busy(key []byte) bool {
+// Busy reports whether a request has to queue for a counter. A request does not have to if every
+// ticket of the queue asks the store and the known units suffice for all of them and the request.
+// These units are then set aside until the next answer. Busy does not allocate.
+func (l *Queues) Busy(key []byte, cost int64) bool {
 	if l.waiting.Load() == 0 {
 		return false
 	}
 	l.mu.Lock()
-	_, busy := l.byKey[string(key)]
-	l.mu.Unlock()
-	return busy
+	defer l.mu.Unlock()
+	in := l.byKey[string(key)]
+	if in == nil {
+		return false
+	}
+	if len(in.tickets) > 0 || cost > in.left-in.asked {
+		return true
+	}
+	in.left -= cost
+	return false
 }
 
 // Join adds a ticket to the end of a queue. Join returns nil if the queue is full, or if too many
@@ -101,7 +126,7 @@ func (l *Queues) Join(p Place) *Ticket {
 	*l.sourceCount(p.Source)++
 	t := &Ticket{queues: l, turn: make(chan struct{}, 1), came: l.came, source: p.Source}
 	l.waiting.Add(1)
-	t.enter(p.Key)
+	t.enter(p)
 	return t
 }
 
@@ -109,7 +134,7 @@ func (l *Queues) Join(p Place) *Ticket {
 func (l *Queues) hasRoom(p Place) bool {
 	length := 0
 	if known := l.byKey[string(p.Key)]; known != nil {
-		length = len(known.tickets)
+		length = known.length()
 	}
 	return length < p.Max
 }
@@ -125,38 +150,77 @@ func (l *Queues) sourceCount(source uint32) *int32 {
 	return &l.sources[sources.Number(source)%sourceCounts]
 }
 
-// Turn returns a channel that receives a value when the ticket has become the first of its queue.
-// An older ticket may move ahead of it afterwards, so call Behind before taking units.
+// Turn returns a channel that receives a value when the ticket has become the first of its queue
+// and may ask the store. An older ticket may move ahead of it afterwards, so call Ask before taking
+// units.
 func (t *Ticket) Turn() <-chan struct{} { return t.turn }
 
-// Behind returns the index of the first of the given queues in which an older ticket waits, or -1.
-func (t *Ticket) Behind(places []Place) int {
+// Ask returns -1 if the ticket may ask the store now. It is then no longer ahead of any ticket
+// until it leaves or moves, and the turn of the next one in its queue is signaled if the known
+// units suffice for that one too. Otherwise Ask returns the index of the first of the given queues
+// in which the ticket has to wait: an older ticket waits there, or the tickets that ask there may
+// take all units that are known to be left. Tickets that ask count only if they are older or in the
+// ticket's own queue, so the oldest ticket is never sent to another queue.
+func (t *Ticket) Ask(places []Place) int {
+	t.queues.mu.Lock()
+	defer t.queues.mu.Unlock()
+	if next := t.behind(places); next >= 0 {
+		return next
+	}
+	for i := range places {
+		in := t.queues.byKey[string(places[i].Key)]
+		if in != nil && !in.covers(places[i].Cost) && (in == t.queue || in.olderAsks(t)) {
+			return i
+		}
+	}
+	heap.Remove(t.queue, t.at)
+	t.queue.startCall(t)
+	t.queue.signal()
+	return -1
+}
+
+// Answered tells the queues how many units their counters have left, which decides how many of
+// their tickets may ask the store at the same time.
+func (t *Ticket) Answered(places []Place) {
 	t.queues.mu.Lock()
 	defer t.queues.mu.Unlock()
 	for i := range places {
-		if in := t.queues.byKey[string(places[i].Key)]; in != nil && in.tickets[0].came < t.came {
+		if in := t.queues.byKey[string(places[i].Key)]; in != nil {
+			in.left = places[i].Left
+			in.signal()
+		}
+	}
+}
+
+// Ticket.behind returns the index of the first of the given queues in which an older ticket waits
+// that does not ask the store, or -1. The caller holds the lock.
+func (t *Ticket) behind(places []Place) int {
+	for i := range places {
+		in := t.queues.byKey[string(places[i].Key)]
+		if in != nil && len(in.tickets) > 0 && in.tickets[0].came < t.came {
 			return i
 		}
 	}
 	return -1
 }
 
-// Move moves the ticket to a queue, which may be its own, ahead of all younger tickets. The
-// ticket's turn is then signaled again. If that queue is full, Move returns false and does nothing.
+// Move moves the ticket to a queue, which may be its own, ahead of all younger tickets that do not
+// ask the store. The ticket's turn is then signaled again. If that queue is full, Move returns
+// false and does nothing.
 func (t *Ticket) Move(p Place) bool {
 	t.queues.mu.Lock()
 	defer t.queues.mu.Unlock()
 	switch {
-	case t.queue.key == string(p.Key):
+	case t.queue.key == string(p.Key) && !t.asks:
 		if t.at == 0 {
 			t.queue.signal()
 		}
 		return true
-	case !t.queues.hasRoom(p):
+	case t.queue.key != string(p.Key) && !t.queues.hasRoom(p):
 		return false
 	}
 	t.exit()
-	t.enter(p.Key)
+	t.enter(p)
 	return true
 }
 
@@ -172,10 +236,10 @@ func (t *Ticket) Leave() {
 }
 
 // Ticket.enter puts the ticket into a queue, which is created if no ticket waits for that counter.
-func (t *Ticket) enter(key []byte) {
-	t.queue = t.queues.byKey[string(key)]
+func (t *Ticket) enter(p Place) {
+	t.queue, t.cost = t.queues.byKey[string(p.Key)], p.Cost
 	if t.queue == nil {
-		t.queue = &queue{key: string(key)}
+		t.queue = &queue{key: string(p.Key), left: p.Left}
 		t.queues.byKey[t.queue.key] = t.queue
 	}
 	heap.Push(t.queue, t)
@@ -186,18 +250,59 @@ func (t *Ticket) enter(key []byte) {
 
 // Ticket.exit removes the ticket from its queue and signals the turn of the first remaining ticket.
 func (t *Ticket) exit() {
-	in, first := t.queue, t.at == 0
-	heap.Remove(in, t.at)
+	in, first := t.queue, t.asks || t.at == 0
+	if t.asks {
+		in.endCall(t)
+	} else {
+		heap.Remove(in, t.at)
+	}
 	t.queue = nil
-	if len(in.tickets) == 0 {
+	if in.length() == 0 {
 		delete(t.queues.byKey, in.key)
 	} else if first {
 		in.signal()
 	}
 }
 
+// queue.length returns the number of tickets, with those that ask the store.
+func (l *queue) length() int { return len(l.tickets) + len(l.asking) }
+
+// queue.covers reports whether a ticket may ask the store for units while others do. One ticket at
+// a time always may, because nothing else tells how many units are left.
+func (l *queue) covers(cost int64) bool {
+	calls := len(l.asking)
+	return calls == 0 || calls < callsMax && cost <= l.left-l.asked
+}
+
+// queue.olderAsks reports whether a ticket that is older than the given one asks the store.
+func (l *queue) olderAsks(t *Ticket) bool {
+	return slices.ContainsFunc(l.asking, func(other *Ticket) bool { return other.came < t.came })
+}
+
+// queue.startCall adds a ticket to those that ask the store.
+func (l *queue) startCall(t *Ticket) {
+	t.asks, t.at = true, len(l.asking)
+	l.asking = append(l.asking, t)
+	l.asked += t.cost
+}
+
+// queue.endCall removes a ticket from those that ask the store.
+func (l *queue) endCall(t *Ticket) {
+	last := len(l.asking) - 1
+	l.asking[t.at] = l.asking[last]
+	l.asking[t.at].at = t.at
+	l.asking[last] = nil
+	l.asking = l.asking[:last]
+	l.asked -= t.cost
+	t.asks = false
+}
+
 // queue.signal signals to the first ticket that its turn has come, even if it was signaled before.
+// It does nothing while that ticket may not ask the store.
 func (l *queue) signal() {
+	if len(l.tickets) == 0 || !l.covers(l.tickets[0].cost) {
+		return
+	}
 	select {
 	case l.tickets[0].turn <- struct{}{}:
 	default:

@@ -21,7 +21,7 @@ func places(keys string) []Place {
 	return all
 }
 
-func place(key string, most int) Place { return Place{Key: []byte(key), Max: most} }
+func place(key string, most int) Place { return Place{Key: []byte(key), Max: most, Cost: 1} }
 
 func join(t *testing.T, l *Queues, key string) *Ticket {
 	t.Helper()
@@ -103,12 +103,12 @@ func TestFirstComeFirstServed(t *testing.T) {
 	want(t, "a leaves again", listSignaled(b, c), "..")
 	b.Leave()
 	want(t, "b has left", listSignaled(c), "x")
-	if !l.Busy([]byte("k")) || l.Busy([]byte("x")) {
+	if !l.Busy([]byte("k"), 1) || l.Busy([]byte("x"), 1) {
 		t.Error("k has a line and x has none")
 	}
 	c.Leave()
 	other.Leave()
-	if l.Waiting() != 0 || len(l.byKey) != 0 || l.Busy([]byte("k")) {
+	if l.Waiting() != 0 || len(l.byKey) != 0 || l.Busy([]byte("k"), 1) {
 		t.Errorf("%d wait in %d queues after all have left", l.Waiting(), len(l.byKey))
 	}
 }
@@ -138,12 +138,12 @@ func TestMovedTicketsKeepTheirOrder(t *testing.T) {
 	want(t, "c stays", listSignaled(c, d), "x.")
 	c.Move(place("b", 100))
 	want(t, "c is behind b again", listSignaled(b, c, d), "..x")
-	if at := c.Behind(places("xba")); at != 1 {
+	if at := c.behind(places("xba")); at != 1 {
 		t.Errorf("c is behind b: %d", at)
 	}
 	b.Move(place("a", 100))
 	want(t, "b is ahead of d", listSignaled(b, c, d), "xx.")
-	if d.Behind(places("a")) != 0 || b.Behind(places("ab")) != -1 || c.Behind(places("bx")) != -1 {
+	if d.behind(places("a")) != 0 || b.behind(places("ab")) != -1 || c.behind(places("bx")) != -1 {
 		t.Error("d has been overtaken, and nobody came before b")
 	}
 	b.Leave()
@@ -156,18 +156,18 @@ func TestFull(t *testing.T) {
 	if l.Join(place("k", 2)) != nil {
 		t.Error("a third one in a line of two")
 	}
-	if l.Join(place("z", 0)) != nil || l.Busy([]byte("z")) {
+	if l.Join(place("z", 0)) != nil || l.Busy([]byte("z"), 1) {
 		t.Error("a line that nobody may stand in")
 	}
 	c := l.Join(place("c", 2))
-	if c.Move(place("k", 2)) || !l.Busy([]byte("c")) {
+	if c.Move(place("k", 2)) || !l.Busy([]byte("c"), 1) {
 		t.Error("who finds the other line full stays")
 	}
 	if !b.Move(place("k", 2)) {
 		t.Error("who stays needs no place")
 	}
 	a.Leave()
-	if !c.Move(place("k", 2)) || l.Busy([]byte("c")) {
+	if !c.Move(place("k", 2)) || l.Busy([]byte("c"), 1) {
 		t.Error("a place that was freed")
 	}
 	l.Join(place("b", 2))
@@ -219,7 +219,7 @@ func TestTheOldestAlwaysHasItsTurn(t *testing.T) {
 				t.Fatalf("step %d: ticket %d is the first of %s and was not told", step, i, s.keys[i])
 			}
 			before := slices.IndexFunc([]byte(keys), func(key byte) bool { at := s.first(string(key)); return at >= 0 && at < i })
-			if got := ticket.Behind(places(keys)); got != before {
+			if got := ticket.behind(places(keys)); got != before {
 				t.Fatalf("step %d: ticket %d is behind an older one in queue %d, want %d", step, i, got, before)
 			}
 		}
@@ -240,7 +240,7 @@ func TestManyAtOnce(t *testing.T) {
 			for range 50 {
 				ticket := l.Join(in[0])
 				for <-ticket.Turn(); ; <-ticket.Turn() {
-					next := ticket.Behind(in)
+					next := ticket.Ask(in)
 					if next < 0 {
 						break
 					}
@@ -264,7 +264,7 @@ func TestAskingAllocatesNothing(t *testing.T) {
 	l := New(Options{})
 	key := []byte("rl1:shop:api:{192.0.2.7}:60s:sw")
 	for _, what := range []string{"nobody waits", "somebody waits"} {
-		if got := testing.AllocsPerRun(100, func() { l.Busy(key) }); got != 0 {
+		if got := testing.AllocsPerRun(100, func() { l.Busy(key, 1) }); got != 0 {
 			t.Errorf("%s: %v allocations", what, got)
 		}
 		l.Join(Place{Key: key, Max: 1})
@@ -282,7 +282,7 @@ func BenchmarkBusy(b *testing.B) {
 			b.ReportAllocs()
 			b.RunParallel(func(pb *testing.PB) {
 				for pb.Next() {
-					l.Busy(key)
+					l.Busy(key, 1)
 				}
 			})
 		})

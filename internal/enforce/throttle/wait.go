@@ -54,11 +54,12 @@ type Wait struct {
 
 // First returns the checks to send to the store first.
 //
-// If no other request waits for a counter of this request, First returns the request's own checks.
-// If the store denies them, the request starts to wait. If other requests are waiting for such a
-// counter, First returns lookups: if a limit without throttle denies the request, it is answered at
-// once, otherwise it joins the end of a queue. A queued request takes its units only when no older
-// request waits for one of its counters, so it never gets units ahead of older requests.
+// If the request need not queue for a counter (see [Queues.Busy]), First returns its own checks. If
+// the store denies them, the request starts to wait. If the request has to queue, First returns
+// lookups: if a limit without throttle denies the request, it is answered at once, otherwise it
+// joins the end of a queue. A queued request takes its units only when each older request that
+// waits for one of its counters is asking the store too, so it never gets units ahead of older
+// requests, except while their calls are under way together.
 func (w *Wait) First(lines *Queues, plan *core.Plan, throttled []core.Throttled) []counter.Check {
 	*w = Wait{queues: lines, plan: plan, throttled: throttled, lookupChecks: w.lookupChecks}
 	if w.busy() {
@@ -112,7 +113,7 @@ func (w *Wait) decide(ctx context.Context, first []counter.Check) (core.Decision
 	w.at = time.Now()
 	w.askAfter = w.at.Add(span(d.Delay))
 	w.until = w.at.Add(w.maxWait())
-	return w.waitInQueue(ctx, w.places())
+	return w.waitInQueue(ctx, w.left(w.places(), answered))
 }
 
 // Announce decides a request without waiting. If the request has to wait, the decision has a delay,
@@ -161,7 +162,7 @@ func (w *Wait) delay() core.Decision {
 // waitInQueue waits until the request is admitted or can no longer be admitted. The request is in
 // one queue at a time, that of the counter for which it has to wait longest. So a client's own
 // limit delays only that client. In every queue younger requests are behind it, so it waits only
-// for older ones, and no two requests wait for each other.
+// for older ones and for calls under way, and no two requests wait for each other.
 func (w *Wait) waitInQueue(ctx context.Context, places []Place) (d core.Decision, end End) {
 	ticket := w.queues.Join(places[w.longest()])
 	if ticket == nil {
@@ -174,13 +175,14 @@ func (w *Wait) waitInQueue(ctx context.Context, places []Place) (d core.Decision
 		if end = w.waitTurn(ctx, ticket, timer); end != EndNone {
 			return w.deny(), end
 		}
-		next := ticket.Behind(places)
+		next := ticket.Ask(places)
 		if next < 0 {
 			if w.deniedMeanwhile() {
 				return w.plan.Decide(), EndDenied
 			}
 			var answered bool
 			d, answered = w.asker.Ask(w.plan.Checks())
+			ticket.Answered(w.left(places, answered))
 			switch {
 			case !d.Denied():
 				w.plan.Delayed()
@@ -200,7 +202,8 @@ func (w *Wait) waitInQueue(ctx context.Context, places []Place) (d core.Decision
 	}
 }
 
-// waitTurn waits until the ticket is first in its queue, and then until a store call is useful.
+// waitTurn waits for the ticket's turn, and then until a store call is useful. Meanwhile the ticket
+// stays first in its queue, so no younger one asks the store.
 func (w *Wait) waitTurn(ctx context.Context, ticket *Ticket, timer *time.Timer) End {
 	timer.Reset(time.Until(w.until))
 	select {
@@ -234,11 +237,11 @@ func (w *Wait) longest() (longest int) {
 	return longest
 }
 
-// Wait.busy reports whether a request waits for one of the counters.
+// Wait.busy reports whether the request has to queue for one of the counters.
 func (w *Wait) busy() bool {
 	checks := w.plan.Checks()
 	for _, t := range w.throttled {
-		if w.queues.Busy(checks[t.Check].Key) {
+		if c := &checks[t.Check]; w.queues.Busy(c.Key, c.Cost) {
 			return true
 		}
 	}
@@ -258,7 +261,21 @@ func (w *Wait) places() []Place {
 	checks := w.plan.Checks()
 	places := make([]Place, len(w.throttled))
 	for i, t := range w.throttled {
-		places[i] = Place{Key: checks[t.Check].Key, Max: t.Throttle.MaxWaiting, Source: checks[t.Check].Source}
+		c := &checks[t.Check]
+		places[i] = Place{Key: c.Key, Max: t.Throttle.MaxWaiting, Cost: c.Cost, Source: c.Source}
+	}
+	return places
+}
+
+// Wait.left sets in each place how many units the counter has left according to the last answer. If
+// there was no answer, nothing is known to be left.
+func (w *Wait) left(places []Place, answered bool) []Place {
+	results := w.plan.Results()
+	for i, t := range w.throttled {
+		places[i].Left = 0
+		if answered {
+			places[i].Left = results[t.Check].Remaining
+		}
 	}
 	return places
 }
