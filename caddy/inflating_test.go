@@ -145,9 +145,9 @@ func TestAProcessExitsAfterItsBodies(t *testing.T) {
 	}
 }
 
-// TestBodiesDoNotWaitForAStoreThatCloses removes a store, as a reload does. The store closes after
-// its last body. The queue of bodies, which other stores also use, does not wait until the store is
-// closed.
+// TestBodiesDoNotWaitForAStoreThatCloses removes a store, as a reload does. The store closes when
+// the last compressed body of its requests has been read. The queue of bodies, which other stores
+// also use, does not wait until the store is closed.
 func TestBodiesDoNotWaitForAStoreThatCloses(t *testing.T) {
 	runInflating(t, func(i *inflatingTest) {
 		store := i.h.app.store

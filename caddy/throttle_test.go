@@ -188,8 +188,8 @@ func TestALateTurn(t *testing.T) {
 		for _, name := range []string{"a", "b", "c", "d", "e"} {
 			q.ask(name, "/")
 		}
-		// The request e is behind d when its time is over. At that time d is the first in the
-		// queue, but could pass only after 3 s.
+		// At 2 s, c passes and d becomes the first. It could pass only 3 s after the start, which
+		// is later than its deadline, so d is denied at once, and then e, which was behind d.
 		q.wantAnswers(9*time.Second, "0s a 200", "1s b 200", "2s c 200", "2s d 429 retry 1", "2s e 429 retry 1")
 	})
 }

@@ -95,8 +95,8 @@ func (s *standIn) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 // standIn.borrow asks the agent of a region for units of a counter about which the stand-in was
-// asked before. The question lacks the fields that the first release did not have, and has the
-// fields of the stand-in's release.
+// asked before. The question has only the fields of the first release, and those that the
+// stand-in's release added.
 func (s *standIn) borrow(address, path, key string, units int) (status int, answer string) {
 	s.t.Helper()
 	s.mu.Lock()

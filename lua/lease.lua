@@ -1,7 +1,7 @@
 -- Leased units are charged at once, and are used within the age of the lease. Mirrors
 -- core/counter/lease.go, which explains the rules.
 --
--- The function leasing returns the functions below in a table, so that a call without leases does
+-- leasing() returns the functions below in a table, so that a call without leases does
 -- not pay for creating them.
 local function leasing()
   local lease = {}

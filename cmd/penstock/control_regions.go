@@ -76,10 +76,13 @@ func parseRegions(flag string, values []string) (regions []namedRegion, err erro
 	return regions, nil
 }
 
-// hideAddress returns the part of a flag that has no password.
+// hideAddress returns the beginning of NAME=ADDRESS, or of an address without a name, that cannot
+// contain a part of a password.
 func hideAddress(text string) string {
-	name, _, _ := strings.Cut(text, "=")
-	return name
+	if end := strings.IndexAny(text, "=:/@?"); end >= 0 {
+		return text[:end]
+	}
+	return text
 }
 
 // openRegionAt opens the Redis at an address. Users, passwords and certificates of the flags apply

@@ -10,8 +10,9 @@ import (
 // Count updates the metrics for the plan's request, for each policy version that decided it, and
 // reports the decision as an event if the deciding policy requires it. Count counts the outcome of
 // each rule, the state of each credential, and costs that could not be read from a trusted peer's
-// header. For [Enforcer.CountDenials], Count also counts the client of a denied request. For
-// [Enforcer.Measure], it counts what the client used and how long the decision took.
+// header. After a call of [Enforcer.CountDenials], Count also counts the client of a denied
+// request. After a call of [Enforcer.Measure], it counts what the client used and how long the
+// decision took.
 func (e *Enforcer) Count(plan *core.Plan, d *core.Decision, versions ...*live.Version) {
 	e.outages.recordDecision(plan)
 	e.countDenial(plan)

@@ -23,7 +23,7 @@ type scanner struct {
 	state   state
 	named   bool    // the string is a member's name
 	comma   state   // the state after a comma in the innermost container; broken outside of containers
-	outer   []state // the same of the containers around it
+	outer   []state // the values of comma of the containers around it
 	watched bool    // a path leads into the innermost container
 	items   []int   // the current items of the containers that a path leads into, the outermost ones
 	text    []byte  // what earlier pieces contain of the name or number, if a path might lead to it

@@ -249,8 +249,8 @@ func TestWhatIsBeyondABoundIsUnread(t *testing.T) {
 	}
 }
 
-// TestOneSourceLeavesRoomForCompressedBodies: a client that reads many long compressed responses
-// only halfway does not make the long responses of other clients unread.
+// TestOneSourceLeavesRoomForCompressedBodies: while one client has many long compressed responses
+// that it does not finish, the taps still read the long responses of other clients.
 func TestOneSourceLeavesRoomForCompressedBodies(t *testing.T) {
 	var taps []*Tap
 	unread := func(source uint32) bool {

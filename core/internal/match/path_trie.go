@@ -260,7 +260,7 @@ func (t *pathTrie) find(search *pathSearch, path string) {
 			s.hash(t)
 		}
 		next := search.next[:0]
-		for _, node := range search.open { // excludes nodes that this segment activates
+		for _, node := range search.open { // without the nodes that this segment activates
 			next = t.moveNode(search, next, node, &s)
 		}
 		for _, node := range search.now {

@@ -323,7 +323,8 @@ func (r *Request) appendedSince(mark int) string {
 	return unsafe.String(unsafe.SliceData(b), len(b))
 }
 
-// resolveDots returns a decoded and separated path without dot segments and empty segments.
+// resolveDots returns a reading of text, a path that is decoded and has only "/" as its separator.
+// The reading has no empty segments, and no dot segments unless ways contains readDots.
 //
 //go:noinline
 func (r *Request) resolveDots(text string, ways readingSet) string {

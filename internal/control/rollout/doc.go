@@ -6,10 +6,10 @@
 // # Promise
 //
 // Every process of a control plane does the same, without a lock. The texts that it writes depend
-// only on the rows, and it replaces a text in Redis only if that text has not changed since it was
-// read. A publication is written as soon as its commit is announced. Every two seconds the text in
-// Redis is compared with the rows: a text that is missing, forged or older than the rows is
-// replaced.
+// only on the rows of the database. A text in Redis is replaced only if it has not changed since
+// the process read it. A publication is written as soon as its commit is announced. Every two
+// seconds the text in Redis is compared with the rows: a text that is missing, forged or older than
+// the rows is replaced.
 //
 // While a candidate with a limit on its denials is in force on a share of the nodes, the requests
 // and denials that these nodes report are read every two seconds. If the share of denials among the

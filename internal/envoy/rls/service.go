@@ -64,8 +64,8 @@ type Options struct {
 	Trial func(denied bool) *shadow.Trial
 	// Store charges requests. The caller closes the store after the service.
 	Store counter.Store
-	// Corrections charges, in the background, past usage that was not charged with its request. Nil
-	// means Store. The caller closes this store, too, after the service.
+	// Corrections is the store in which past usage that was not charged with its request is charged
+	// in the background. Nil means Store. The caller closes this store, too, after the service.
 	Corrections counter.Store
 	// Metrics counts store calls and corrections. Nil means new metrics that are not exported.
 	Metrics *metrics.Metrics

@@ -29,8 +29,8 @@ const (
 	listenAgain = time.Second
 	earlyMax    = counter.Second // a loan whose lender's clock is further ahead than this is given back
 
-	// While requests wait, a loan is held until its last unit could be restored, but not longer
-	// than holdMax, and not longer than idleMax after the last part.
+	// While requests wait, a loan is held until all of it is restored, but for at most holdMax, and
+	// for at most idleMax after the last part that was restored.
 	holdMax   = time.Second
 	idleMax   = 250 * time.Millisecond
 	partPause = 4 * time.Millisecond
@@ -291,10 +291,10 @@ func (a *Agent) enter(q *Question) (leave func(), ok bool) {
 	return nil, false
 }
 
-// restoreParts restores a loan. A counter takes no more units than it has counted. While requests
-// wait for units, each restored part admits some of them, and then the counter can take a further
-// part. It returns the units that were restored, and the rest. After an error, the rest must not be
-// used.
+// restoreParts restores a loan. A counter takes back no more units than it has counted. While
+// requests wait for units, each restored part admits some of them, and then the counter can take a
+// further part. It returns the units that were restored, and the rest. After an error, the rest
+// must not be used.
 func (a *Agent) restoreParts(ctx context.Context, q *Question, l Loan, r *round) (restored, rest int64, err error) {
 	rest = l.Units
 	for begun, progress := time.Now(), time.Now(); ; {

@@ -80,7 +80,7 @@ type answer struct {
 	// a call is under way
 	again counter.Micros
 	at    counter.Micros // the instant of the answer on the store's clock
-	cost  int64          // the denied cost, or the constant named passed if the check did not deny
+	cost  int64          // the denied cost; the constant "passed" if the check did not deny
 	wait  counter.Micros // the wait of a denial
 	// the identity of the violation that the client's penalty recorded for a denial. The identity
 	// is 0 if none was recorded.

@@ -86,7 +86,8 @@ func (s *Store) learnUses(sent counter.Micros, checks []counter.Check, results [
 		}
 		switch c.Op {
 		case counter.OpTake, counter.OpUpTo, counter.OpForce:
-			// The span counts from the decision, which is no later than now.
+			// The span begins with the decision, which is no later than now, so now+span is not too
+			// early.
 			units, span := usedUnits(c.Limit, r)
 			s.usage.learn(s.identify(c.Key), sent, now+span, use{units, now, r.At})
 		}

@@ -30,8 +30,8 @@ func (c *processClock) now() counter.Micros {
 	return counter.Micros(c.base.Load() + time.Since(c.started).Microseconds())
 }
 
-// followMin is the least difference between the clocks that is corrected. The clocks are read one
-// after the other, which causes a smaller difference.
+// followMin is the least difference between the clocks that is corrected. Smaller differences arise
+// because the clocks are read one after the other.
 const followMin = counter.Second
 
 // processClock.follow sets the clock to the wall clock and reports whether they differed.

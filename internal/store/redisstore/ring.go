@@ -80,9 +80,9 @@ func homeOf(slot int, addrs []string) (home int) {
 }
 
 // Places returns texts that name where the counters are. Stores that have a text in common have the
-// same counters. In a ring, only all servers together are a place, because each of them has a part
-// of the counters. While a ring is being changed, the previous ring is a place, too. In the other
-// modes, each server or sentinel of the options is a place.
+// same counters. A ring is a single place, made up of all its servers, because each of them has
+// only a part of the counters. While a ring is being changed, the previous ring is a place, too. In
+// the other modes, each server or sentinel of the options is a place.
 func (s *Store) Places() (all []string) {
 	o := &s.settings
 	of := func(servers string) string {
