@@ -447,7 +447,8 @@ func (p *Plan) Outcomes() []RuleOutcome { return p.outcomes }
 // RuleOutcome is the outcome of one rule for one request.
 type RuleOutcome struct {
 	Ruleset *Ruleset
-	// of the rule in its Ruleset; -1 if the policy itself decides (block, credentials, penalties)
+	// Index is the index of the rule in its Ruleset; -1 if the policy itself decides (block,
+	// credentials, penalties).
 	Index   int
 	Outcome Outcome
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/penstock/penstock/internal/test/storetest"
 )
 
-// TestVectors runs the stories in testdata/vectors against Decide over a map.
+// TestVectors runs the stories in testdata/vectors against the reference store: Decide on a map.
 func TestVectors(t *testing.T) {
 	storetest.RunVectors(t, func(testing.TB) storetest.Subject { return (&storetest.Model{}).Subject() })
 }

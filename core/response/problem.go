@@ -40,8 +40,8 @@ const (
 	detailPenalized     = "Too many requests, again and again: try again in "
 )
 
-// credentialDetails describe what is wrong with a credential, by its state. A valid credential has
-// no detail.
+// credentialDetails describe what is wrong with a credential, by its state. No request is denied
+// because its credential is valid, so the text for that state is only a precaution.
 var credentialDetails = [policy.CredentialStateCount]string{
 	policy.CredentialAbsent:    "The request carries no credential.",
 	policy.CredentialMalformed: "The credential is malformed.",

@@ -25,7 +25,7 @@ type emptyHost struct{}
 
 func (emptyHost) Attribute(string) (string, bool) { return "", false }
 
-// bell is a waker for whose call a test can wait.
+// bell is a Waker that lets a test wait until Wake is called.
 type bell struct {
 	waits     int
 	announces bool // the test calls Announce

@@ -9,9 +9,9 @@ import (
 	"github.com/penstock/penstock/internal/test/limittest"
 )
 
-// TestObserve: a denial is remembered for its own wait, counted from when the request was sent. It
-// is not remembered for more than a second, nor after leased units of other nodes might have been
-// refunded. A request with a smaller cost still calls the store.
+// TestObserve: a denial is remembered until its wait has passed, counted from when the request was
+// sent. It is not remembered for more than a second, nor after leased units of other nodes might
+// have been refunded. A request with a smaller cost still calls the store.
 func TestObserve(t *testing.T) {
 	for name, c := range map[string]struct {
 		wait, leased, until counter.Micros

@@ -33,13 +33,13 @@ const fullLogEvery = time.Minute
 
 // Limit limits the connections of a listener. Without it, a client could use up the memory of the
 // process. A connection beyond a limit is closed at once, so that the client notices. A connection
-// is new until its first call, which must show the token if there is one; then it is established.
-// Established connections may take all but an eighth of the places. With tokens or certificates,
-// new connections share that eighth. When that eighth is full, the next connection replaces the
-// first new connection that is idle: the server waits for its bytes, and none have been sent either
-// way for a second. If none is idle, the next connection replaces the oldest new one. If the
-// address of the next connection has many new connections, the next connection replaces one of
-// these. So a client that makes its call at once always gets a place.
+// is new until its first call, which must show the token if the server requires one; then it is
+// established. Established connections may take all but an eighth of the places. With tokens or
+// certificates, new connections share that eighth. When that eighth is full, the next connection
+// replaces the first new connection that is idle: the server waits for its bytes, and none have
+// been sent either way for a second. If none is idle, the next connection replaces the oldest new
+// one. If the address of the next connection has many new connections, the next connection replaces
+// one of these. So a client that makes its call at once always gets a place.
 //
 // One address may have at most three quarters of the established connections. Connections over a
 // Unix socket have no address, and no such limit. A Limit is safe for concurrent use.

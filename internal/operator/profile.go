@@ -167,7 +167,7 @@ func (c *Client) describe(p *Policy, f *Profile, key *knownKey) error {
 	return nil
 }
 
-// userIn sets the properties of a user that remembered tokens or the user's API keys contain.
+// userIn sets the properties of a user, as found in remembered tokens or in the user's API keys.
 func (c *Client) userIn(p *Policy, f *Profile) error {
 	if p.identifies("user") {
 		c.tokensIn(p, f)

@@ -144,7 +144,8 @@ func (s *scanner) write(piece []byte) {
 }
 
 // plainBytes returns how many bytes of a string precede the next quote, backslash or control
-// character. Four bytes a step halve the time in the filter, where jumps are expensive.
+// character. Checking four bytes at a time halves the time in the filter, where jumps are
+// expensive.
 func plainBytes(piece []byte) (n int) {
 	for len(piece)-n >= 4 && isPlain(piece[n]) && isPlain(piece[n+1]) && isPlain(piece[n+2]) && isPlain(piece[n+3]) {
 		n += 4

@@ -29,7 +29,7 @@ import (
 // patience is how long a busy machine may take for what happens in the background.
 const patience = 30 * time.Second
 
-// issuer is an issuer for people.
+// issuer is an OpenID issuer whose tokens [People] verifies.
 type issuer struct {
 	t    *testing.T
 	url  string

@@ -9,8 +9,8 @@
 // accepted to [Ahead] months ahead. One process at a time changes partitions. A partition is
 // dropped when all of its rows are older than the retention time of its table. There is no default
 // partition: a row without a partition is rejected, and package ingest calls [Keeper.Grow] and
-// writes its batch again. As soon as an archive is used, package archive drops the partitions that
-// it has copied.
+// writes its batch again. While an archive is in use, package archive drops the partitions instead,
+// after copying them.
 //
 // # When not to use it
 //

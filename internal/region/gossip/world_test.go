@@ -225,7 +225,8 @@ func (w *world) mark(p *place, names ...string) {
 	}
 }
 
-// world.tell lets the agent of a region tell the other regions once. Lost messages are no error.
+// world.tell makes the agent of a region send its changed counters to each other region once. Lost
+// messages are no error.
 func (w *world) tell(p *place) {
 	w.t.Helper()
 	p.agent.instant = w.now + p.offset

@@ -299,7 +299,7 @@ func (s *Store) catchUpCheck(t *localCall, c *counter.Check) {
 	lock := &s.locks[maphash.Bytes(s.owed.seed, c.Key)%owedShards]
 	lock.Lock()
 	defer lock.Unlock()
-	defer func() { t.one[0] = counter.Check{} }() // its key belongs to the caller
+	defer func() { t.one[0] = counter.Check{} }() // a call for reuse must not keep the key of its caller
 	t.one[0] = counter.Check{Key: t.tallyKey(c), ScopeLen: c.ScopeLen, Limit: c.Limit, Bounds: c.Bounds, Op: counter.OpLook}
 	if s.local.Take(context.Background(), t.one[:], t.result[:]) != nil {
 		return

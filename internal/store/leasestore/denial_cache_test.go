@@ -129,7 +129,7 @@ func TestRefundsTakeEffectAtOnce(t *testing.T) {
 			// A denial that arrives after the change is not remembered.
 			p.ask(takeOf("a", l, 1))
 			p.ask(change)
-			p.ask(takeOf("a", l, 1)) // this uses one or both of the two units again
+			p.ask(takeOf("a", l, 1)) // now one unit (after a reset) or both (after a refund) are used again
 			p.ask(takeOf("b", l, 2))
 			p.inner.instead(func(ctx context.Context, checks []counter.Check, results []counter.Result) error {
 				p.inner.instead(nil)

@@ -19,8 +19,8 @@
 //
 // In a cluster the checks of one slot are one step. Checks of several slots are sent together. If
 // one slot denies, the store refunds the charges of the other slots, by receipt, before it answers.
-// Until then other clients see the charge. So the checks of a counter that has denied calls
-// recently are sent first, and the others charge only what these have admitted. If a slot fails,
+// Until then other clients see the charge. So if a counter has recently denied calls, its checks
+// are sent first. The other checks of the call are sent only if those admit it. If a slot fails,
 // the known charges of the other slots are refunded as well. While a slot moves, its checks are
 // sent one by one in the same way. A check that uses two keys (a sliding log, a penalty), neither
 // of which exists yet, waits until the slot has moved.

@@ -226,7 +226,8 @@ func outOfBoundsMutants() []mutant {
 
 func keyByLimit(_ *Model, c *corecounter.Check) { c.Key = append([]byte(c.Limit.String()), c.Key...) }
 
-// roundDown converts a bucket beforehand and rounds down, where the store would round up.
+// roundDown converts a bucket to the limit's unit before the store does, and rounds down instead of
+// up.
 func roundDown(m *Model, c *corecounter.Check) {
 	unit, _, _ := c.Limit.Arithmetic()
 	s, ok := m.counters[string(c.Key)]
