@@ -121,11 +121,11 @@ func (a *App) claimRules(p *placedPolicy, next *live.Version) error {
 		if other := a.owners[name]; other != nil && other != p {
 			if p.file != "" && p.file == other.file {
 				return fmt.Errorf("policy %q in %s is listed twice: in %s and in %s; write it once, in the global penstock block, "+
-					"which every site enforces, or give it another name in one of the sites, which then counts apart",
+					"which every site with a penstock directive enforces, or give it another name in one of the sites, which then counts apart",
 					name.namespace, p.file, other.place, p.place)
 			}
 			problems = append(problems, fmt.Errorf("rule %q is listed twice in namespace %q: in %s and in %s; rename one, give one "+
-				"of the blocks another name, or move the rule to the global penstock block, which every site enforces", name.rule,
+				"of the blocks another name, or move the rule to the global penstock block, which every site with a penstock directive enforces", name.rule,
 				name.namespace, other.place, p.place))
 		}
 	}
