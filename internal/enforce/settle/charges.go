@@ -17,6 +17,12 @@ type charges struct {
 	checks []counter.Check
 }
 
+// excess holds the queued jobs with merged charges of one source.
+type excess struct {
+	latest *charges // to which further charges are added; nil if it is no longer queued
+	jobs   int
+}
+
 // Source implements [Job].
 func (m *charges) Source() uint32 { return m.source }
 
@@ -48,6 +54,22 @@ func (m *charges) add(due []counter.Check) bool {
 		}
 	}
 	return true
+}
+
+// charges.addKnown adds the further charges of the counters that already have one. The result is
+// false if there are none.
+func (m *charges) addKnown(due []counter.Check) bool {
+	known := false
+	for i := range due {
+		if due[i].Op == counter.OpForce && m.find(due[i].Key) != nil {
+			m.charge(&due[i])
+			known = true
+		}
+	}
+	if known {
+		m.jobs++
+	}
+	return known
 }
 
 // charges.find returns the check of a counter, or nil.

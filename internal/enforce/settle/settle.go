@@ -7,7 +7,8 @@
 //
 // Only [Queue.Stop] waits for the queue. Each job is sent to the store at most once, so a refund
 // whose outcome is unknown is never repeated. The sources of the jobs, which are usually addresses
-// of clients, take turns, and one source has at most half of the places. So a client that ends
+// of clients, take turns, and a source may take at most as many places
+// as it leaves free. So a client that ends
 // thousands of streams at once does not delay the settlements of others.
 //
 // If a job finds no place, its further charges are merged with those of other such jobs of the
@@ -42,8 +43,7 @@ const (
 	workersCount = 16
 	batchMax     = 32 // jobs that one worker settles together
 	jobsMax      = 8192
-	sourceMax    = jobsMax / 2 // jobs of one source
-	excessMax    = 256         // sources whose charges are merged, each with at most 64 counters
+	excessMax    = 256 // jobs with merged charges, each of at most 64 counters
 	// Deadline is how long a process that is stopping waits for its settlements. Each takes at most
 	// the store's own deadline.
 	Deadline = 5 * time.Second
@@ -66,8 +66,8 @@ const (
 
 // Job is the settlement of one request.
 type Job interface {
-	// Source returns the Source of the request's checks; see [counter.Check]. Jobs of the source 0,
-	// which is unknown, may take all places.
+	// Source returns the Source of the request's checks; see [counter.Check]. All jobs of the
+	// source 0, which is unknown, share one line.
 	Source() uint32
 	// Due returns the checks to send to the store: at most [counter.ChecksMax].
 	Due() []counter.Check
@@ -109,13 +109,14 @@ type Queue struct {
 	started bool      // whether the workers run
 	stopped bool
 	jobs    sources.Lines[Job]
-	excess  map[uint32]*charges // by source: the merged charges of the jobs that found no place
+	excess  map[uint32]*excess // by source: the merged charges of the jobs that found no place
+	merging int                // the number of queued jobs with merged charges
 }
 
 // New returns an empty queue. The queue calls ended(...) with the end of every job, from any
 // goroutine.
 func New(store counter.Store, ended func(End)) *Queue {
-	q := &Queue{store: store, ended: ended, excess: make(map[uint32]*charges)}
+	q := &Queue{store: store, ended: ended, excess: make(map[uint32]*excess)}
 	q.filled.L = &q.mu
 	return q
 }
@@ -151,7 +152,7 @@ func (q *Queue) enqueue(job Job) (queued, merged bool) {
 			q.workers.Go(q.work)
 		}
 	}
-	if q.jobs.Len() < jobsMax && (source == 0 || q.jobs.Of(source) < sourceMax) {
+	if hasPlace(q.jobs.Of(source), q.jobs.Len()-q.merging, jobsMax) {
 		q.push(source, job)
 		return true, false
 	}
@@ -164,23 +165,36 @@ func (q *Queue) push(source uint32, job Job) {
 	q.filled.Signal()
 }
 
+// hasPlace reports whether a source that has some of the taken places may take a further one. So
+// however many sources fill the queue, each leaves as many places free as it has.
+func hasPlace(own, taken, most int) bool { return own < most-taken }
+
 // Queue.merge adds the further charges of a job to the excess of its source. The result is false if
-// the job has none, or if there is no room for them. The caller holds the lock.
+// none of them has room. The caller holds the lock.
 func (q *Queue) merge(source uint32, job Job) bool {
 	switch job.(type) {
 	case Conditional, Observer:
 		return false
 	}
-	excess := q.excess[source]
-	if excess != nil {
-		return excess.add(job.Due())
+	due, own := job.Due(), q.excess[source]
+	switch {
+	case own != nil && own.latest != nil && own.latest.add(due):
+		return true
+	case own != nil && !hasPlace(own.jobs, q.merging, excessMax) || q.merging == excessMax:
+		return own != nil && own.latest != nil && own.latest.addKnown(due)
 	}
-	excess = &charges{source: source}
-	if len(q.excess) == excessMax || !excess.add(job.Due()) {
+	merged := &charges{source: source}
+	if !merged.add(due) {
 		return false
 	}
-	q.excess[source] = excess
-	q.push(source, excess)
+	if own == nil {
+		own = new(excess)
+		q.excess[source] = own
+	}
+	own.latest = merged
+	own.jobs++
+	q.merging++
+	q.push(source, merged)
 	return true
 }
 
@@ -188,8 +202,15 @@ func (q *Queue) merge(source uint32, job Job) bool {
 // lock.
 func (q *Queue) pop() Job {
 	job, _ := q.jobs.Pop()
-	if excess, ok := job.(*charges); ok {
-		delete(q.excess, excess.source)
+	if merged, ok := job.(*charges); ok {
+		q.merging--
+		own := q.excess[merged.source]
+		if own.latest == merged {
+			own.latest = nil
+		}
+		if own.jobs--; own.jobs == 0 {
+			delete(q.excess, merged.source)
+		}
 	}
 	return job
 }

@@ -102,15 +102,15 @@ func TestTooManyJobsAreDropped(t *testing.T) {
 		store := &slowStore{}
 		q, e := sendJobs(store, workersCount)
 		synctest.Wait() // each worker has one job
-		for i := range jobsMax + 5 {
-			if sent := q.Send(new(job)); sent != (i < jobsMax) {
+		for i := range jobsMax/2 + 5 {
+			if sent := q.Send(new(job)); sent != (i < jobsMax/2) {
 				t.Errorf("job %d is sent: %v", i, sent)
 			}
 		}
 		if got := e.of(Dropped); got != 5 {
 			t.Errorf("%v dropped, want 5", got)
 		}
-		if !q.Stop(time.Hour) || store.takes.Load() != workersCount+jobsMax {
+		if !q.Stop(time.Hour) || store.takes.Load() != workersCount+jobsMax/2 {
 			t.Errorf("the store was asked %d times", store.takes.Load())
 		}
 		q.Send(new(job))

@@ -4,6 +4,7 @@ package settle
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -13,24 +14,24 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// sourced is a job of a source, with one check.
+// sourced is a job of a source.
 type sourced struct {
 	job
 	source uint32
-	check  counter.Check
+	checks []counter.Check
 }
 
 func (s *sourced) Source() uint32       { return s.source }
-func (s *sourced) Due() []counter.Check { return []counter.Check{s.check} }
+func (s *sourced) Due() []counter.Check { return s.checks }
 
 // charge returns a job that makes a further charge of one unit, and the counter's key.
 func charge(source uint32, key string) *sourced {
-	return &sourced{source: source, check: counter.Check{Key: []byte(key), Op: counter.OpForce, Cost: 1}}
+	return &sourced{source: source, checks: []counter.Check{{Key: []byte(key), Op: counter.OpForce, Cost: 1}}}
 }
 
 // refund returns a job that refunds a unit.
 func refund(source uint32, key string) *sourced {
-	return &sourced{source: source, check: counter.Check{Key: []byte(key), Op: counter.OpRefund, Cost: 1}}
+	return &sourced{source: source, checks: []counter.Check{{Key: []byte(key), Op: counter.OpRefund, Cost: 1}}}
 }
 
 // recordingStore takes a second for each call, and records the keys and costs.
@@ -94,7 +95,7 @@ func TestABurstAvoidsNoCharge(t *testing.T) {
 		if !q.Stop(time.Hour) {
 			t.Error("not drained")
 		}
-		if store.costs["a"] != n/2 || store.costs["b"] != n/2 || store.calls > sourceMax+workersCount+1 {
+		if store.costs["a"] != n/2 || store.costs["b"] != n/2 || store.calls > jobsMax/2+workersCount+1 {
 			t.Errorf("charged %v in %d calls, want %d for each counter", store.costs, store.calls, n/2)
 		}
 		if e.of(Settled) != n || e.of(Dropped) != 1 {
@@ -103,25 +104,50 @@ func TestABurstAvoidsNoCharge(t *testing.T) {
 	})
 }
 
-// TestExcessIsBounded: merged charges are at most a call's checks for each source, and those of
-// excessMax sources.
-func TestExcessIsBounded(t *testing.T) {
+// TestSourcesLeavePlaces: four sources send more jobs than the queue holds. The job of a fifth
+// source has a place.
+func TestSourcesLeavePlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(&recordingStore{costs: map[string]int64{}}, new(ends).note)
-		for range jobsMax + workersCount {
-			q.Send(refund(0, "unknown")) // takes all places
+		for i := range 4 * jobsMax {
+			q.Send(refund(uint32(i%4+1), "burst"))
 		}
-		for i := range counter.ChecksMax + 1 {
-			if sent := q.Send(charge(1, strings.Repeat("x", i+1))); sent != (i < counter.ChecksMax) {
-				t.Errorf("charge of counter %d is sent: %v", i, sent)
-			}
-		}
-		for source := range uint32(excessMax) {
-			if sent := q.Send(charge(source+2, "y")); sent != (source+2 <= excessMax) {
-				t.Errorf("charge of source %d is sent: %v", source+2, sent)
-			}
+		if !q.Send(refund(5, "other")) {
+			t.Error("the job of a fifth source is dropped")
 		}
 		q.Stop(time.Hour)
+	})
+}
+
+// TestExcessIsBounded: a source can have merged charges of half of excessMax calls. If there is no
+// room for a further counter, the charges of known counters are still made.
+func TestExcessIsBounded(t *testing.T) {
+	const counters = excessMax / 2 * counter.ChecksMax
+	synctest.Test(t, func(t *testing.T) {
+		store, e := &recordingStore{costs: map[string]int64{}}, new(ends)
+		q := New(store, e.note)
+		for i := range jobsMax + workersCount {
+			q.Send(refund(uint32(1000+i), "other")) // all places are taken
+		}
+		for i := range counters + 1 {
+			if sent := q.Send(charge(1, strconv.Itoa(i))); sent != (i < counters) {
+				t.Fatalf("charge of counter %d is sent: %v", i, sent)
+			}
+		}
+		last, further := charge(1, strconv.Itoa(counters-1)), charge(1, "further")
+		if !q.Send(&sourced{source: 1, checks: append(last.checks, further.checks...)}) {
+			t.Error("the charge of a known counter is dropped")
+		}
+		if !q.Send(charge(2, "another source")) {
+			t.Error("another source has no room")
+		}
+		q.Stop(time.Hour)
+		if got := store.costs[strconv.Itoa(counters-1)]; got != 2 || store.costs["further"] != 0 || store.costs["another source"] != 1 {
+			t.Errorf("%d charged to the known counter, want 2; further: %d", got, store.costs["further"])
+		}
+		if want := jobsMax + workersCount + counters + 2; e.of(Settled) != want || e.of(Dropped) != 1 {
+			t.Errorf("%d settled and %d dropped, want %d and 1", e.of(Settled), e.of(Dropped), want)
+		}
 	})
 }
 

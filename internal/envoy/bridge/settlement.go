@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"errors"
+	"hash/maphash"
 	"slices"
 	"strconv"
 	"sync"
@@ -26,6 +27,20 @@ type job struct {
 }
 
 var jobs = sync.Pool{New: func() any { return new(job) }}
+
+// keySeed is the random key of the hash of counters' keys in this process.
+var keySeed = maphash.MakeSeed()
+
+// Source implements [settle.Job]. A receipt does not contain the address of the client, so the
+// counters of the job stand for it: requests of one client have the same counters.
+func (j *job) Source() uint32 {
+	var hash maphash.Hash
+	hash.SetSeed(keySeed)
+	for i := range j.due {
+		_, _ = hash.Write(j.due[i].Key) // never fails
+	}
+	return uint32(hash.Sum64()) | 1 // 0 means unknown
+}
 
 // Due implements [settle.Job].
 func (j *job) Due() []counter.Check { return j.due }
