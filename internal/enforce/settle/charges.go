@@ -3,7 +3,6 @@
 package settle
 
 import (
-	"bytes"
 	"slices"
 
 	"github.com/penstock/penstock/core/counter"
@@ -13,14 +12,8 @@ import (
 // Charges of the same counter are one check.
 type charges struct {
 	source uint32
-	jobs   int
-	checks []counter.Check
-}
-
-// excess holds the queued jobs with merged charges of one source.
-type excess struct {
-	latest *charges // to which further charges are added; nil if it is no longer queued
-	jobs   int
+	jobs   int             // the number of jobs that end with this one
+	checks []counter.Check // the capacity is ChecksMax, so that the checks never move
 }
 
 // Source implements [Job].
@@ -32,67 +25,63 @@ func (m *charges) Due() []counter.Check { return m.checks }
 // Release implements [Job].
 func (m *charges) Release() {}
 
-// charges.add adds the further charges among a job's checks. The result is false if there are none,
-// or if all checks would not fit into one call.
-func (m *charges) add(due []counter.Check) bool {
-	all, fresh := 0, 0
+// excess holds the queued jobs with merged charges of one source.
+type excess struct {
+	known  map[string]*counter.Check // by the key of the counter
+	latest *charges                  // the job to which checks of further counters are added, or nil
+	jobs   int
+}
+
+// excess.merge adds the further charges among a job's checks. If another job of merged charges is
+// needed, it calls begin, which returns nil if there is no room for one. The result charged is
+// false if the job has no further charge with room, and lost reports whether one has no room.
+func (e *excess) merge(due []counter.Check, begin func() *charges) (charged, lost bool) {
 	for i := range due {
-		if due[i].Op == counter.OpForce {
-			all++
-			if m.find(due[i].Key) == nil {
-				fresh++
+		c := &due[i]
+		if c.Op != counter.OpForce {
+			continue
+		}
+		if merged := e.known[string(c.Key)]; merged != nil {
+			addCost(merged, c)
+			charged = true
+			continue
+		}
+		if e.latest == nil || len(e.latest.checks) == counter.ChecksMax {
+			next := begin()
+			if next == nil {
+				lost = true
+				continue
 			}
+			e.latest = next
 		}
+		e.latest.checks = append(e.latest.checks, copyCheck(c))
+		e.known[string(c.Key)] = &e.latest.checks[len(e.latest.checks)-1]
+		charged = true
 	}
-	if all == 0 || len(m.checks)+fresh > counter.ChecksMax {
-		return false
+	if charged && !lost {
+		e.latest.jobs++ // the latest of the source's jobs is also the last to leave the queue
 	}
-	m.jobs++
-	for i := range due {
-		if due[i].Op == counter.OpForce {
-			m.charge(&due[i])
-		}
-	}
-	return true
+	return charged, lost
 }
 
-// charges.addKnown adds the further charges of the counters that already have one. The result is
-// false if there are none.
-func (m *charges) addKnown(due []counter.Check) bool {
-	known := false
-	for i := range due {
-		if due[i].Op == counter.OpForce && m.find(due[i].Key) != nil {
-			m.charge(&due[i])
-			known = true
-		}
+// excess.remove removes a job that leaves the queue.
+func (e *excess) remove(m *charges) {
+	for i := range m.checks {
+		delete(e.known, string(m.checks[i].Key))
 	}
-	if known {
-		m.jobs++
+	e.jobs--
+	if e.latest == m {
+		e.latest = nil
 	}
-	return known
 }
 
-// charges.find returns the check of a counter, or nil.
-func (m *charges) find(key []byte) *counter.Check {
-	i := slices.IndexFunc(m.checks, func(c counter.Check) bool { return bytes.Equal(c.Key, key) })
-	if i < 0 {
-		return nil
+// addCost adds the cost of a further charge to a charge of the same counter.
+func addCost(to, c *counter.Check) {
+	cost := min(to.Cost+c.Cost, counter.CountMax+1)
+	if c.Bounds != nil && to.Bounds != nil && c.Bounds[0] > to.Bounds[0] { // a later period has begun
+		*to = copyCheck(c)
 	}
-	return &m.checks[i]
-}
-
-// charges.charge adds the cost of a check to the cost of the counter.
-func (m *charges) charge(c *counter.Check) {
-	merged := m.find(c.Key)
-	if merged == nil {
-		m.checks = append(m.checks, copyCheck(c))
-		return
-	}
-	cost := min(merged.Cost+c.Cost, counter.CountMax+1)
-	if c.Bounds != nil && merged.Bounds != nil && c.Bounds[0] > merged.Bounds[0] { // a later period has begun
-		*merged = copyCheck(c)
-	}
-	merged.Cost = cost
+	to.Cost = cost
 }
 
 // jobsIn returns the number of jobs that a job of the queue stands for.

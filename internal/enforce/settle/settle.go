@@ -170,32 +170,28 @@ func (q *Queue) push(source uint32, job Job) {
 func hasPlace(own, taken, most int) bool { return own < most-taken }
 
 // Queue.merge adds the further charges of a job to the excess of its source. The result is false if
-// none of them has room. The caller holds the lock.
+// the job has none, or if one of them has no room. The caller holds the lock.
 func (q *Queue) merge(source uint32, job Job) bool {
 	switch job.(type) {
 	case Conditional, Observer:
 		return false
 	}
-	due, own := job.Due(), q.excess[source]
-	switch {
-	case own != nil && own.latest != nil && own.latest.add(due):
-		return true
-	case own != nil && !hasPlace(own.jobs, q.merging, excessMax) || q.merging == excessMax:
-		return own != nil && own.latest != nil && own.latest.addKnown(due)
-	}
-	merged := &charges{source: source}
-	if !merged.add(due) {
-		return false
-	}
+	own := q.excess[source]
 	if own == nil {
-		own = new(excess)
-		q.excess[source] = own
+		own = &excess{known: make(map[string]*counter.Check)}
 	}
-	own.latest = merged
-	own.jobs++
-	q.merging++
-	q.push(source, merged)
-	return true
+	charged, lost := own.merge(job.Due(), func() *charges {
+		if !hasPlace(own.jobs, q.merging, excessMax) {
+			return nil
+		}
+		merged := &charges{source: source, checks: make([]counter.Check, 0, counter.ChecksMax)}
+		own.jobs++
+		q.merging++
+		q.excess[source] = own
+		q.push(source, merged)
+		return merged
+	})
+	return charged && !lost
 }
 
 // Queue.pop removes the job whose turn it is, or returns nil if none waits. The caller holds the
@@ -205,10 +201,7 @@ func (q *Queue) pop() Job {
 	if merged, ok := job.(*charges); ok {
 		q.merging--
 		own := q.excess[merged.source]
-		if own.latest == merged {
-			own.latest = nil
-		}
-		if own.jobs--; own.jobs == 0 {
+		if own.remove(merged); own.jobs == 0 {
 			delete(q.excess, merged.source)
 		}
 	}

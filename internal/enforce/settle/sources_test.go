@@ -135,8 +135,8 @@ func TestExcessIsBounded(t *testing.T) {
 			}
 		}
 		last, further := charge(1, strconv.Itoa(counters-1)), charge(1, "further")
-		if !q.Send(&sourced{source: 1, checks: append(last.checks, further.checks...)}) {
-			t.Error("the charge of a known counter is dropped")
+		if q.Send(&sourced{source: 1, checks: append(further.checks, last.checks...)}) {
+			t.Error("a job that lost a charge is not dropped")
 		}
 		if !q.Send(charge(2, "another source")) {
 			t.Error("another source has no room")
@@ -145,8 +145,31 @@ func TestExcessIsBounded(t *testing.T) {
 		if got := store.costs[strconv.Itoa(counters-1)]; got != 2 || store.costs["further"] != 0 || store.costs["another source"] != 1 {
 			t.Errorf("%d charged to the known counter, want 2; further: %d", got, store.costs["further"])
 		}
-		if want := jobsMax + workersCount + counters + 2; e.of(Settled) != want || e.of(Dropped) != 1 {
-			t.Errorf("%d settled and %d dropped, want %d and 1", e.of(Settled), e.of(Dropped), want)
+		if want := jobsMax + workersCount + counters + 1; e.of(Settled) != want || e.of(Dropped) != 2 {
+			t.Errorf("%d settled and %d dropped, want %d and 2", e.of(Settled), e.of(Dropped), want)
+		}
+	})
+}
+
+// TestManyCountersAreMerged: the jobs of a source alternate between more counters than one call can
+// have. All their charges are made.
+func TestManyCountersAreMerged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n, counters = 3 * jobsMax, 2*counter.ChecksMax + 1
+		store, e := &recordingStore{costs: map[string]int64{}}, new(ends)
+		q := New(store, e.note)
+		for i := range n {
+			job := charge(1, strconv.Itoa(i%counters))
+			job.checks = append(job.checks, charge(1, "shared").checks...)
+			q.Send(job)
+		}
+		q.Stop(time.Hour)
+		total := int64(0)
+		for _, cost := range store.costs {
+			total += cost
+		}
+		if store.costs["shared"] != n || total != 2*n || e.of(Settled) != n {
+			t.Errorf("%d charged in all and %d to the shared counter by %d jobs, %d settled", total, store.costs["shared"], n, e.of(Settled))
 		}
 	})
 }
@@ -158,9 +181,10 @@ func TestMergedChargesKeepTheLatestPeriod(t *testing.T) {
 	check := func(start counter.Micros, cost int64) counter.Check {
 		return counter.Check{Key: []byte("k"), Op: counter.OpForce, Cost: cost, Limit: limit, Bounds: &counter.Bounds{start}}
 	}
-	var m charges
+	e := excess{known: map[string]*counter.Check{}}
+	m := &charges{checks: make([]counter.Check, 0, counter.ChecksMax)}
 	for _, c := range []counter.Check{check(10, 3), check(20, 4), check(10, 5), check(20, counter.CountMax)} {
-		if !m.add([]counter.Check{c}) {
+		if charged, lost := e.merge([]counter.Check{c}, func() *charges { return m }); !charged || lost {
 			t.Fatal("not added")
 		}
 	}
