@@ -2,6 +2,8 @@
 
 package sources
 
+import "slices"
+
 // Lines are items that wait, in a line for each source. The sources take turns, and the items of
 // one source are in the order of arrival. So a client with thousands of items delays almost only
 // its own ones.
@@ -63,13 +65,18 @@ func (l *Lines[T]) begin(source uint32) *line[T] {
 		own = new(line[T])
 	}
 	l.spare, own.source = nil, source
+	l.add(own)
+	return own
+}
+
+// Lines.add adds a line, whose turn comes last.
+func (l *Lines[T]) add(own *line[T]) {
 	if l.lines == nil {
 		l.lines = make(map[uint32]*line[T])
 	}
-	l.lines[source] = own
+	l.lines[own.source] = own
 	l.grown = l.grown || len(l.lines) > linesKept
 	l.append(own)
-	return own
 }
 
 // Lines.append puts a line at the end of the order of turns.
@@ -81,6 +88,14 @@ func (l *Lines[T]) append(own *line[T]) {
 		l.last.next = own
 	}
 	l.last = own
+}
+
+// Peek returns the item whose turn it is. The result ok is false if no item waits.
+func (l *Lines[T]) Peek() (item T, ok bool) {
+	if l.first == nil {
+		return item, false
+	}
+	return l.first.items[l.first.head], true
 }
 
 // Pop removes and returns the item whose turn it is. The next turn is that of the next source. The
@@ -101,6 +116,62 @@ func (l *Lines[T]) Pop() (item T, ok bool) {
 		l.end(own)
 	}
 	return item, true
+}
+
+// Remove removes the first item of a source for which is(item) is true. The result is false if the
+// source has no such item. Remove takes time in proportion to the number of the source's items and
+// of the lines.
+func (l *Lines[T]) Remove(source uint32, is func(T) bool) bool {
+	own := l.lines[source]
+	if own == nil {
+		return false
+	}
+	at := slices.IndexFunc(own.items[own.head:], is)
+	if at < 0 {
+		return false
+	}
+	own.items = slices.Delete(own.items, own.head+at, own.head+at+1)
+	l.waiting--
+	if own.head == len(own.items) {
+		l.cut(own)
+		l.end(own)
+	}
+	return true
+}
+
+// Lines.cut removes a line from the order of turns.
+func (l *Lines[T]) cut(own *line[T]) {
+	var before *line[T]
+	for at := l.first; at != own; at = at.next {
+		before = at
+	}
+	if before == nil {
+		l.first = own.next
+	} else {
+		before.next = own.next
+	}
+	if l.last == own {
+		l.last = before
+	}
+}
+
+// Prepend puts earlier lines ahead of these. The earlier lines must not be used afterwards.
+func (l *Lines[T]) Prepend(earlier Lines[T]) {
+	if earlier.first == nil {
+		return
+	}
+	later := *l
+	*l = earlier
+	l.waiting += later.waiting
+	for own := later.first; own != nil; {
+		next := own.next
+		if known := l.lines[own.source]; known != nil {
+			known.items = append(known.items, own.items[own.head:]...)
+		} else {
+			l.add(own)
+		}
+		own = next
+	}
 }
 
 // Lines.end drops an empty line, which is no longer in the order of turns.

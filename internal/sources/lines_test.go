@@ -9,6 +9,17 @@ import (
 	"github.com/penstock/penstock/internal/test/seed"
 )
 
+// request is an item that knows its source.
+type request struct{ source uint32 }
+
+func ofSource(source uint32) *request { return &request{source} }
+
+func push(l *Lines[*request], r *request) { l.Push(r.source, r) }
+
+func remove(l *Lines[*request], r *request) bool {
+	return l.Remove(r.source, func(other *request) bool { return other == r })
+}
+
 // TestSourcesTakeTurns: of three sources, the one with the most items delays the others by one item
 // for each of theirs.
 func TestSourcesTakeTurns(t *testing.T) {
@@ -78,5 +89,96 @@ func TestShortLinesAllocateNothing(t *testing.T) {
 		l.Pop()
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+// TestTurnsKeepTheOrder: the requests of one source leave in the order of arrival, and the sources
+// take turns, even after requests were removed or put back.
+func TestTurnsKeepTheOrder(t *testing.T) {
+	var queue Lines[*request]
+	var want []*request // the requests of source 3 and of source 1, alternately
+	for range 3 {
+		one, two, three := ofSource(1), ofSource(2), ofSource(3)
+		push(&queue, three)
+		push(&queue, two)
+		push(&queue, one)
+		want = append(want, three, one)
+		defer func() {
+			if remove(&queue, two) {
+				t.Error("a request is removed twice")
+			}
+		}()
+		if !remove(&queue, two) {
+			t.Error("a request that waits is not removed")
+		}
+	}
+	var newer Lines[*request]
+	one, four := ofSource(1), ofSource(4)
+	push(&newer, one)
+	push(&newer, four)
+	want = append(want[:2:2], append([]*request{four}, append(want[2:], one)...)...)
+	earlier := queue
+	newer.Prepend(earlier)
+	queue = newer
+	for i, q := range want {
+		if got, _ := queue.Pop(); got != q {
+			t.Fatalf("request %d is not the one whose turn it is", i)
+		}
+	}
+	_, popped := queue.Pop()
+	_, peeked := queue.Peek()
+	if popped || peeked || queue.Len() != 0 || len(queue.lines) != 0 {
+		t.Errorf("an empty queue has %d requests and %d lines", queue.Len(), len(queue.lines))
+	}
+}
+
+// TestTurnsLoseNothing: after any pushes, removals, moves and pops, a queue has exactly the
+// requests that are expected.
+func TestTurnsLoseNothing(t *testing.T) {
+	random := seed.Random(t)
+	var queue Lines[*request]
+	var have []*request
+	for range 100_000 {
+		switch random.IntN(8) {
+		case 0, 1, 2:
+			q := ofSource(random.Uint32N(3 * linesKept))
+			push(&queue, q)
+			have = append(have, q)
+		case 3, 4:
+			if len(have) > 0 {
+				at := random.IntN(len(have))
+				if !remove(&queue, have[at]) {
+					t.Fatal("a request that waits is not removed")
+				}
+				have = slices.Delete(have, at, at+1)
+			}
+		case 5:
+			earlier := queue
+			queue = Lines[*request]{}
+			q := ofSource(random.Uint32N(3 * linesKept))
+			push(&queue, q)
+			have = append(have, q)
+			queue.Prepend(earlier)
+		default:
+			q, _ := queue.Peek()
+			if popped, _ := queue.Pop(); popped != q || q == nil != (len(have) == 0) {
+				t.Fatal("the request whose turn it is is not removed")
+			}
+			have = slices.DeleteFunc(have, func(h *request) bool { return h == q })
+		}
+		if queue.Len() != len(have) {
+			t.Fatalf("%d requests wait, want %d", queue.Len(), len(have))
+		}
+	}
+	for len(have) > 0 {
+		q, _ := queue.Pop()
+		at := slices.Index(have, q)
+		if at < 0 {
+			t.Fatal("a request leaves twice")
+		}
+		have = slices.Delete(have, at, at+1)
+	}
+	if queue.first != nil || queue.last != nil || len(queue.lines) != 0 {
+		t.Error("an empty queue has lines")
 	}
 }

@@ -71,7 +71,7 @@ type gate struct {
 	// more than 0 while queued requests are being denied: the queue is then empty, but the gate is
 	// still in use
 	pins  int
-	queue turns
+	queue sources.Lines[*queued] // the waiting requests
 }
 
 // pass identifies one call at its gate. The zero pass is for a call that does not take from a
@@ -92,11 +92,14 @@ type queued struct {
 	results []counter.Result
 	source  sources.Source
 	since   counter.Micros
-	next    *queued // the next request of the same source
 	turn    turn
 	err     error
 	done    chan struct{} // receives one value, when turn is set
 }
+
+// queued.line returns the source in whose line the request waits. So a client with thousands of
+// requests at a counter that all clients share delays almost only its own requests.
+func (q *queued) line() uint32 { return q.checks[q.check].Source }
 
 // turn is the decision about a request that waits at a gate.
 type turn uint8
@@ -152,11 +155,11 @@ func (s *Store) enter(k kind, checks []counter.Check, results []counter.Result, 
 	p.shard.mu.Lock()
 	defer p.shard.mu.Unlock()
 	g := p.shard.open(id, c.Limit)
-	if g.queue.waiting == 0 && g.calls < s.maxCalls(g, k, c.Cost) {
+	if g.queue.Len() == 0 && g.calls < s.maxCalls(g, k, c.Cost) {
 		g.calls++
 		return p, nil, nil
 	}
-	if g.queue.waiting >= gateWaitingMax || s.gates.waiting.Load() >= gatesWaitingMax {
+	if g.queue.Len() >= gateWaitingMax || s.gates.waiting.Load() >= gatesWaitingMax {
 		return p, nil, errGateFull
 	}
 	source := s.gates.sourceOf(c, id)
@@ -167,7 +170,7 @@ func (s *Store) enter(k kind, checks []counter.Check, results []counter.Result, 
 	q = s.pools.queue.Get().(*queued)
 	q.pass, q.kind, q.cost, q.checks, q.results, q.source = p, k, c.Cost, checks, results, source
 	q.since, q.turn, q.err = s.now(), turnNone, nil
-	g.queue.push(q)
+	g.queue.Push(q.line(), q)
 	s.gates.waiting.Add(1)
 	return p, q, nil
 }
@@ -226,7 +229,7 @@ func (s *Store) leaveQueue(q *queued) bool {
 	q.shard.mu.Lock()
 	defer q.shard.mu.Unlock()
 	g := q.shard.find(q.id)
-	if g == nil || !g.queue.remove(q) {
+	if g == nil || !g.queue.Remove(q.line(), func(other *queued) bool { return other == q }) {
 		return false
 	}
 	s.gates.left(q)
@@ -249,14 +252,14 @@ func (s *Store) leaveGate(ctx context.Context, p pass, k kind, checks []counter.
 		g.remaining = results[p.check].Remaining
 		denied = k == takes && s.denials != nil && anyDenied(checks, results)
 	}
-	if g.queue.waiting == 0 || failure == nil && !denied {
+	if g.queue.Len() == 0 || failure == nil && !denied {
 		s.proceed(g)
 		p.shard.close(g)
 		p.shard.mu.Unlock()
 		return
 	}
 	asked := g.queue
-	g.queue = turns{}
+	g.queue = sources.Lines[*queued]{}
 	g.pins++
 	p.shard.mu.Unlock()
 	if failure != nil {
@@ -267,15 +270,15 @@ func (s *Store) leaveGate(ctx context.Context, p pass, k kind, checks []counter.
 	p.shard.mu.Lock()
 	defer p.shard.mu.Unlock()
 	g.pins--
-	g.queue.prepend(asked)
+	g.queue.Prepend(asked)
 	s.proceed(g)
 	p.shard.close(g)
 }
 
 // Store.fail decides all requests of a queue. Those that cannot be denied from memory fail.
-func (s *Store) fail(queue *turns, failure error) {
+func (s *Store) fail(queue *sources.Lines[*queued], failure error) {
 	failure = notSentError{failure}
-	for q := queue.pop(); q != nil; q = queue.pop() {
+	for q, ok := queue.Pop(); ok; q, ok = queue.Pop() {
 		if q.kind == takes && s.denyFromMemory(q.checks, q.results, false) {
 			s.decide(q, turnDone, nil)
 			continue
@@ -285,11 +288,11 @@ func (s *Store) fail(queue *turns, failure error) {
 }
 
 // Store.deny decides those requests of a queue that can be denied from memory. The others remain.
-func (s *Store) deny(queue *turns) {
-	var left turns
+func (s *Store) deny(queue *sources.Lines[*queued]) {
+	var left sources.Lines[*queued]
 	for misses := 0; misses < gateMissesMax; {
-		q := queue.pop()
-		if q == nil {
+		q, ok := queue.Pop()
+		if !ok {
 			break
 		}
 		if q.kind == takes && s.denyFromMemory(q.checks, q.results, false) {
@@ -298,19 +301,19 @@ func (s *Store) deny(queue *turns) {
 			continue
 		}
 		misses++
-		left.push(q)
+		left.Push(q.line(), q)
 	}
-	queue.prepend(left)
+	queue.Prepend(left)
 }
 
 // Store.proceed lets as many requests pass as the counter has room for. The caller holds the lock.
 func (s *Store) proceed(g *gate) {
-	for q := g.queue.peek(); q != nil; q = g.queue.peek() {
+	for q, ok := g.queue.Peek(); ok; q, ok = g.queue.Peek() {
 		late := s.now()-q.since > gateWaitMax
 		if !late && g.calls >= s.maxCalls(g, q.kind, q.cost) {
 			return
 		}
-		g.queue.pop()
+		g.queue.Pop()
 		if late {
 			s.decide(q, turnFail, errGateLate)
 			continue
@@ -359,7 +362,7 @@ const gatesKept = 64
 
 // gateShard.close frees a gate that has no calls, no pins and no queue. The caller holds the lock.
 func (sh *gateShard) close(g *gate) {
-	if g.calls > 0 || g.pins > 0 || g.queue.waiting > 0 {
+	if g.calls > 0 || g.pins > 0 || g.queue.Len() > 0 {
 		return
 	}
 	for i, other := range sh.busy {
