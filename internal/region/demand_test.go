@@ -8,16 +8,17 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// demandEvery and demandWeight are the interval at which limiters estimate their arrivals, and the
-// weight of the last interval in the estimate. So an estimate follows the true rate within half a
-// second.
+// demandEvery and demandWeight are the interval at which limiters estimate the rate at which
+// requests arrive, and the weight of the last interval in that estimate. With these values, an
+// estimate follows the true rate within half a second.
 const (
 	demandEvery  = 50 * counter.Millisecond
 	demandWeight = 0.1
 )
 
-// demands are the rates of arrivals that the regions have estimated, and told all others, as in
-// "Cloud Control with Distributed Rate Limiting" (Raghavan et al., SIGCOMM 2007).
+// demands holds the rates at which units arrive in each region. Each region estimates its own rate
+// and sends it to all other regions, as in "Cloud Control with Distributed Rate Limiting" (Raghavan
+// et al., SIGCOMM 2007).
 type demands struct {
 	arrived []int64 // since the last estimate
 	own     []float64
@@ -41,7 +42,7 @@ func (d *demands) exchange() (messages int64, arrive func()) {
 	}
 }
 
-// byDemand returns a rival that decides by the rates of arrivals in all regions.
+// byDemand returns a rival whose regions decide by the estimated rates of arrivals in all regions.
 func byDemand(name string, s scene, decide func(d *demands, now counter.Micros, region int, cost int64) bool) rival {
 	d := &demands{arrived: make([]int64, s.regions), own: make([]float64, s.regions)}
 	return rival{name: name, every: demandEvery, exchange: d.exchange,
@@ -51,9 +52,9 @@ func byDemand(name string, s scene, decide func(d *demands, now counter.Micros, 
 		}}
 }
 
-// randomDrops denies each request with the same probability: the fraction of the arrivals in all
-// regions that is in excess of the limit. The paper that is named above, at the type demands, calls
-// this global random drop.
+// randomDrops denies each request with the same probability: the fraction by which the arrivals in
+// all regions exceed the limit. The paper that the comment of demands cites calls this global
+// random drop.
 func randomDrops(s scene) rival {
 	rng := rand.New(rand.NewPCG(1, 3))
 	rate := float64(s.limit.Count()) / float64(s.limit.Window())
@@ -66,9 +67,9 @@ func randomDrops(s scene) rival {
 	})
 }
 
-// globalBuckets gives each region a token bucket with the rate of the whole limit and a size of a
-// tenth of a second. The estimated arrivals in the other regions take units from it, too, at random
-// moments.
+// globalBuckets gives each region a token bucket with the rate of the whole limit. The bucket holds
+// the tokens of a tenth of a second. The estimated arrivals in the other regions also take tokens
+// from it, at random moments.
 func globalBuckets(s scene) rival {
 	rng := rand.New(rand.NewPCG(1, 4))
 	rate := float64(s.limit.Count()) / float64(s.limit.Window())

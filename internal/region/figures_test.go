@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/internal/test/regiontest"
 )
 
-// row is one line of the table: the results of a way of counting in a scene.
+// row is one line of the printed table: the results of one way of counting in one scene.
 type row struct {
 	over     float64 // percent of the limit, in the worst window
 	under    float64 // percent of what one counter without delay admits
@@ -39,18 +39,18 @@ func (f *figures) row(s scene, uses []use, exact int64) row {
 	return r
 }
 
-// The function named exactly returns how many units one counter without delay admits.
+// exactly returns how many units a single counter that all regions reach without delay would admit.
 func exactly(s scene, seed uint64) int64 {
-	f, _ := atHome(s).play(s, seed)
+	f, _ := atHome(s).simulate(s, seed)
 	return f.admitted
 }
 
-// The function named rows plays a scene with moving shares, and also with each rival if the
-// parameter rivals is true.
+// rows simulates a scene with moving shares and, if rivals is true, also with each rival. It
+// returns the names of these ways of counting, and a row for each.
 func rows(s scene, seed uint64, rivals bool) (names []string, all []row) {
 	exact := exactly(s, seed)
 	w := newWorld(s, seed)
-	f := w.play(seed)
+	f := w.simulate(seed)
 	names, all = append(names, "moving shares"), append(all, f.row(s, w.uses(), exact))
 	if !rivals {
 		return names, all
@@ -61,14 +61,14 @@ func rows(s scene, seed uint64, rivals bool) (names []string, all []row) {
 		gossips("gossip every second", s, counter.Second),
 		randomDrops(s), globalBuckets(s),
 	} {
-		f, uses := r.play(s, seed)
+		f, uses := r.simulate(s, seed)
 		names, all = append(names, r.name), append(all, f.row(s, uses, exact))
 	}
 	return names, all
 }
 
-// TestFigures checks the promises about speed and accuracy, with four regions 200 ms apart, and
-// prints them. With PENSTOCK_RIVALS=1 it also prints the figures of other ways to count.
+// TestFigures tests the promises about speed and accuracy for four regions 200 ms apart, and prints
+// the measured figures. With PENSTOCK_RIVALS=1 it also prints the figures of the rivals.
 func TestFigures(t *testing.T) {
 	for _, tt := range []struct {
 		traffic regiontest.Traffic
@@ -104,8 +104,9 @@ func TestFigures(t *testing.T) {
 	}
 }
 
-// TestTable prints the figures of moving shares, and checks that no traffic exceeds a limit. If
-// PENSTOCK_RIVALS is set, it does so for several numbers of regions and several round trips.
+// TestTable prints the figures of moving shares, and tests that the limit is never exceeded,
+// whatever the traffic. If PENSTOCK_RIVALS is set, it does so for several numbers of regions and
+// several round trips.
 func TestTable(t *testing.T) {
 	regions, roundTrips := []int{4}, []counter.Micros{80 * counter.Millisecond}
 	if os.Getenv("PENSTOCK_RIVALS") != "" {
@@ -130,8 +131,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// The function named hot returns a scene: two minutes of traffic under a limit of 120,000 per
-// minute.
+// hot returns a scene with two minutes of the given traffic under a limit of 120,000 per minute.
 func hot(t *testing.T, algorithm counter.Algorithm, regions int, tr regiontest.Traffic) scene {
 	t.Helper()
 	limit, err := counter.NewLimit(algorithm, 120_000, counter.Minute, 0)
@@ -178,7 +178,7 @@ func TestOneRegionNeedsOneMessage(t *testing.T) {
 	for seed := range uint64(3) {
 		s := hot(t, counter.FixedWindow, 3, regiontest.Traffic{Shape: regiontest.Single, Demand: 2})
 		w := newWorld(s, seed)
-		f := w.play(seed)
+		f := w.simulate(seed)
 		waited := f.requests - f.atOnce
 		atFirst := int64(2 * 4000 * s.roundTrip / counter.Second) // twice the requests of one round trip
 		if waited > atFirst || f.admitted != exactly(s, seed) {

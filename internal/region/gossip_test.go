@@ -9,9 +9,10 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// TestGossipIsOverByWhatItHasNotHeard plays random traffic in regions that report at random times.
-// In no window do the regions exceed the limit by more than the units of which the region that
-// admitted the last request had not heard at that moment.
+// TestGossipIsOverByWhatItHasNotHeard simulates random traffic in regions that report their counts
+// at random times. In no window do the regions together exceed the limit by more than the units
+// that had not been reported to the region that admitted the last request, at the moment when it
+// admitted the request.
 func TestGossipIsOverByWhatItHasNotHeard(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -63,7 +64,8 @@ func TestGossipIsOverByWhatItHasNotHeard(t *testing.T) {
 	}
 }
 
-// TestReportsMergeInAnyOrder tests that reports that are repeated or out of order change nothing.
+// TestReportsMergeInAnyOrder tests that a report that arrives twice, or after a newer report,
+// changes nothing.
 func TestReportsMergeInAnyOrder(t *testing.T) {
 	limit, err := counter.NewLimit(counter.SlidingWindow, 10, counter.Minute, 0)
 	if err != nil {

@@ -2,7 +2,8 @@
 
 package region
 
-// A mistake breaks one rule of the package, so that a test can show that such a mistake is found.
+// mistake is a rule of the package that the simulation deliberately breaks, so that a test can show
+// that the simulation detects such a mistake.
 type mistake uint8
 
 const (
@@ -44,8 +45,8 @@ func (m mistake) beforeStart(p *place) {
 	}
 }
 
-// forgetsEarly reports whether a share is forgotten although the other regions have not confirmed
-// what was applied: the region returned its units and does not wait for the rest of the exchange.
+// mistake.forgetsEarly reports whether the region p forgets its share too early: it has returned
+// all its units, but the other regions have not confirmed yet what they applied.
 func (m mistake) forgetsEarly(p *place) bool {
 	return m == forgetsUnconfirmed && p.share.units == 0 && p.share.Moving() == 0
 }

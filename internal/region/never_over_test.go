@@ -13,8 +13,8 @@ import (
 	"github.com/penstock/penstock/internal/test/seed"
 )
 
-// The function named over returns the greatest number of units by which the uses exceed the limit.
-// It counts the uses as one shared counter would, by the readings of the regions' clocks.
+// over returns the greatest number of units by which the admitted requests exceed the limit. It
+// counts them as one shared counter would, at the times that the regions' clocks showed.
 func over(limit counter.Limit, uses []use) int64 {
 	byClock := func(a, b use) int { return cmp.Compare(a.at, b.at) }
 	if !slices.IsSortedFunc(uses, byClock) {
@@ -61,8 +61,8 @@ func overLog(limit counter.Limit, uses []use) (most int64) {
 	return most
 }
 
-// overBucket counts what is missing from the bucket in fractions of a unit. A unit has as many
-// fractions as the window has microseconds.
+// overBucket is like over, but for a token bucket. It computes how much the bucket lacks in
+// fractions of a unit. A unit has as many fractions as the window has microseconds.
 func overBucket(limit counter.Limit, uses []use) (most int64) {
 	unit := int64(limit.Window())
 	var missing int64
@@ -77,7 +77,7 @@ func overBucket(limit counter.Limit, uses []use) (most int64) {
 	return most
 }
 
-// randomScene returns a small scene with random faults.
+// randomScene returns a short scene with random traffic and faults.
 func randomScene(rng *rand.Rand) scene {
 	algorithm := counter.Algorithm(1 + rng.IntN(4))
 	count := []int64{1, 3, 10, 100, 2000}[rng.IntN(5)]
@@ -115,15 +115,15 @@ func randomScene(rng *rand.Rand) scene {
 	return s
 }
 
-// TestNeverOver plays random scenes with random faults. No scene exceeds its limit, and the units
-// of all regions always add up to the limit.
+// TestNeverOver simulates random scenes with random faults. In none of them is the limit exceeded,
+// and the units of all regions always add up to the limit.
 func TestNeverOver(t *testing.T) {
 	first, rounds := seed.First(t), seed.Rounds(t, 500)
 	var requests, forgotten int64
 	for n := first; n < first+rounds; n++ {
 		s := randomScene(seed.Source(n))
 		w := newWorld(s, n)
-		f := w.play(n)
+		f := w.simulate(n)
 		requests, forgotten = requests+f.requests, forgotten+f.forgotten
 		if units := over(s.limit, w.uses()); units > 0 {
 			t.Fatalf("PENSTOCK_SEED=%d: %d units over %v in %+v", n, units, s.limit, s)
@@ -140,8 +140,8 @@ func TestNeverOver(t *testing.T) {
 	}
 }
 
-// TestMistakesAreFound plays the same scenes with one broken rule at a time. Each mistake must
-// exceed a limit.
+// TestMistakesAreFound simulates the same scenes as TestNeverOver, but with one mistake at a time.
+// The test fails unless each mistake leads to an exceeded limit in some scene.
 func TestMistakesAreFound(t *testing.T) {
 	for m := none + 1; m < mistakes; m++ {
 		t.Run(mistakeNames[m], func(t *testing.T) {
@@ -149,7 +149,7 @@ func TestMistakesAreFound(t *testing.T) {
 				s := randomScene(rand.New(rand.NewPCG(seed, 0)))
 				s.mistake = m
 				w := newWorld(s, seed)
-				w.play(seed)
+				w.simulate(seed)
 				if n := over(s.limit, w.uses()); n > 0 {
 					t.Logf("found by seed %d: %d units over %v", seed, n, s.limit)
 					return
@@ -160,7 +160,7 @@ func TestMistakesAreFound(t *testing.T) {
 	}
 }
 
-// TestEveryPartIsValid divides limits of every kind and size.
+// TestEveryPartIsValid tests that the parts of limits of every kind and size are valid limits.
 func TestEveryPartIsValid(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 100_000 {

@@ -8,7 +8,8 @@ import (
 	"github.com/penstock/penstock/internal/test/puretest"
 )
 
-// TestThePackageIsPure: a simulation can reproduce everything that the package does.
+// TestThePackageIsPure tests that the package is pure, as package puretest defines it, so that a
+// simulation can reproduce everything that the package does.
 func TestThePackageIsPure(t *testing.T) {
 	puretest.Check(t, "fmt", "math", "math/big", "math/bits", "github.com/penstock/penstock/core/counter")
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/penstock/penstock/internal/test/regiontest"
 )
 
-// A moment is when something happens. Of two things at the same time, the one that was scheduled
-// first happens first.
+// moment is when an event happens. If two events happen at the same time, the one that was
+// scheduled first comes first.
 type moment struct {
 	at    counter.Micros
 	order int
@@ -18,8 +18,8 @@ func (m moment) before(other moment) bool {
 	return m.at < other.at || m.at == other.at && m.order < other.order
 }
 
-// An arrival is the next request of a scene's traffic. It is not in the queue of events, so that
-// the queue stays short.
+// arrival is the next request of a scene's traffic. It is kept apart from the queue of events, so
+// that the queue stays short.
 type arrival struct {
 	moment
 	region int
@@ -32,8 +32,8 @@ type event struct {
 	do func()
 }
 
-// An eventQueue is a heap with the next event first. Unlike a heap of container/heap, it does not
-// allocate for each event.
+// eventQueue is a heap whose first element is the next event. Unlike package container/heap, it
+// does not allocate memory for each event.
 type eventQueue []event
 
 func (q *eventQueue) push(e event) {
@@ -79,8 +79,9 @@ func (q *eventQueue) pop() event {
 	return first
 }
 
-// mergeUses merges two lists that are sorted by their instants. A clock goes back only if a mistake
-// restores an old share; the function over then sorts the merged list.
+// mergeUses merges two lists of admitted requests, each sorted by time. A list is unsorted only if
+// a mistake restores an old share, so that the region's clock goes back. In this case the function
+// over sorts the merged list.
 func mergeUses(a, b []use) []use {
 	if len(a) == 0 {
 		return b

@@ -7,20 +7,21 @@ import (
 	"github.com/penstock/penstock/internal/test/regiontest"
 )
 
-// A rival is another way to count a limit in several regions, modeled from its published
-// description, without faults.
+// rival is another way to count a limit in several regions, with which the package's own way is
+// compared. It is modeled from its published description, without faults.
 type rival struct {
 	name string
-	// decide decides a request, and reports whether it waited for another region.
+	// decide decides a request in a region, and reports whether the request would have to wait for
+	// another region.
 	decide func(now counter.Micros, region int, cost int64) (admitted, waited bool)
-	// The field every is the interval of exchange, 0 for none. The function named exchange is
-	// called once per interval. It returns the number of messages, and the function to call when
-	// they arrive, half a round trip later.
+	// exchange is called once per interval every, or never if every is 0. It returns the number of
+	// messages that the regions send, and a function to call when these messages arrive, half a
+	// round trip later.
 	every    counter.Micros
 	exchange func() (messages int64, arrive func())
 }
 
-// atHome counts all requests in one region.
+// atHome returns a rival that counts the requests of all regions in one region.
 func atHome(s scene) rival {
 	share := mustShare(s.limit, 0)
 	decide := func(now counter.Micros, region int, cost int64) (bool, bool) {
@@ -29,7 +30,7 @@ func atHome(s scene) rival {
 	return rival{name: "one region counts", decide: decide}
 }
 
-// fixedShares gives each region an equal part of the limit.
+// fixedShares returns a rival that gives each region an equal part of the limit.
 func fixedShares(s scene) rival {
 	shares := make([]Share, s.regions)
 	for i := range shares {
@@ -46,8 +47,8 @@ func fixedShares(s scene) rival {
 	return rival{name: "fixed shares", decide: decide}
 }
 
-// The function named gossips reports each region's count to all others at an interval, as Unkey
-// does every 10 seconds.
+// gossips returns a rival in which each region reports its count to all other regions at an
+// interval, as Unkey does every 10 seconds.
 func gossips(name string, s scene, every counter.Micros) rival {
 	all := make([]Gossip, s.regions)
 	for i := range all {
@@ -76,8 +77,8 @@ func gossips(name string, s scene, every counter.Micros) rival {
 		}}
 }
 
-// The function named syncs lets each region count by itself and exchange its count with a central
-// store at an interval, as Kong does with sync_rate.
+// syncs returns a rival in which each region counts by itself and exchanges its count with a
+// central store at an interval, as Kong does with sync_rate.
 func syncs(s scene, every counter.Micros) rival {
 	r := gossips("sync with a central store every 10 s", s, every)
 	exchange := r.exchange
@@ -96,10 +97,11 @@ func mustShare(limit counter.Limit, self int) Share {
 	return share
 }
 
-// rival.play decides each request of a scene, and returns the figures and the admitted requests.
-// Here, a request that would wait is decided at once, so only the fraction of such requests is
-// measured.
-func (r rival) play(s scene, seed uint64) (figures, []use) {
+// rival.simulate generates the traffic that the scene describes, lets the rival decide each
+// request, and returns the measured figures and the admitted requests. A request that would wait
+// for another region is decided at once, so the simulation measures how many requests wait, but not
+// how long.
+func (r rival) simulate(s scene, seed uint64) (figures, []use) {
 	next := s.traffic.Start(s.limit, s.regions, regiontest.Rand(seed))
 	var f figures
 	var uses []use

@@ -9,11 +9,12 @@ import (
 	"github.com/penstock/penstock/internal/test/regiontest"
 )
 
-// The constant named begins is the true time at which every scene begins: midnight in UTC, when
-// each window begins whose length divides a day.
+// begins is the true time at which every scene begins. It is midnight in UTC, when a window begins
+// whose length divides a day.
 const begins = 1_700_006_400 * counter.Second
 
-// The type named scene describes one run of the model. Spans are in microseconds.
+// scene describes one simulated run: the limit, the regions, the traffic and the faults. Durations
+// are in microseconds.
 type scene struct {
 	limit     counter.Limit
 	regions   int
@@ -32,7 +33,8 @@ type scene struct {
 	mistake   mistake
 }
 
-// world consists of the regions of one counter. Its seed reproduces a run.
+// world is the simulation of a scene: the regions that share one counter, and the network between
+// them. The seed of its random numbers reproduces a run.
 type world struct {
 	scene
 	rng     *rand.Rand // for messages and faults; the traffic has its own
@@ -48,7 +50,7 @@ type world struct {
 	figures figures
 }
 
-// The type named place is a region: its agent, its durable share and its clock.
+// place is a region in the simulation: its agent, its durable share and its clock.
 type place struct {
 	share   *Share
 	agent   *Agent
@@ -64,8 +66,8 @@ type waits struct {
 	cost   int64
 }
 
-// The type named use records the units of an admitted request and the reading of the region's
-// clock.
+// use is an admitted request: its units, and the time that the region's clock showed when it was
+// admitted.
 type use struct {
 	at    counter.Micros
 	units int64
@@ -95,7 +97,7 @@ func newWorld(s scene, seed uint64) *world {
 	return w
 }
 
-// world.start starts an agent that has nothing but the share of its region.
+// world.start starts an agent that knows only the durable share of its region.
 func (w *world) start(region, home int) {
 	p := w.places[region]
 	settings := Settings{Regions: w.regions, Self: region, Home: home, RoundTrip: w.roundTrip}
@@ -107,8 +109,8 @@ func (w *world) after(d counter.Micros, do func()) {
 	w.events.push(event{moment: moment{at: w.now + d, order: w.serial}, do: do})
 }
 
-// world.play runs the scene to its end and returns its figures.
-func (w *world) play(seed uint64) *figures {
+// world.simulate simulates the scene to its end and returns its figures.
+func (w *world) simulate(seed uint64) *figures {
 	w.arrives.next = w.traffic.Start(w.limit, w.regions, regiontest.Rand(seed))
 	w.arrive()
 	w.scheduleFaults()
@@ -116,7 +118,7 @@ func (w *world) play(seed uint64) *figures {
 	return &w.figures
 }
 
-// world.arrive schedules the next request of the traffic.
+// world.arrive schedules the arrival of the traffic's next request.
 func (w *world) arrive() {
 	a := &w.arrives
 	var at counter.Micros
@@ -128,7 +130,8 @@ func (w *world) arrive() {
 	a.moment = moment{at: begins + at, order: w.serial}
 }
 
-// world.run executes the scheduled events until all waiting requests of the scene must be decided.
+// world.run executes the scheduled events until the scene is over and its waiting requests have had
+// time to be decided.
 func (w *world) run() {
 	for w.now < begins+w.lasts+20*w.roundTrip {
 		switch a := &w.arrives; {
@@ -174,14 +177,15 @@ func (w *world) admit(p *place, cost int64) {
 	p.uses = append(p.uses, use{at: p.share.clock, units: cost})
 }
 
-// world.output returns an empty output for a call of an agent, which carryOut reads.
+// world.output empties the output that calls of agents write to and carryOut reads, and returns it.
 func (w *world) output() *Output {
 	o := &w.out
 	o.Messages, o.Admitted, o.Denied, o.Unanswered = o.Messages[:0], o.Admitted[:0], o.Denied[:0], o.Unanswered[:0]
 	return o
 }
 
-// carryOut sends an agent's messages and decides the requests that waited.
+// carryOut sends the messages that an agent has written to the output, and decides the requests
+// that waited for them.
 func (w *world) carryOut(region int) {
 	p, out := w.places[region], &w.out
 	for _, id := range out.Admitted {
@@ -215,8 +219,8 @@ func (w *world) tick(region int) {
 	w.carryOut(region)
 }
 
-// world.send delivers a message after half a round trip, with a tenth of jitter, unless a fault
-// changes that.
+// world.send delivers a message after half a round trip, which varies by a tenth, unless a fault
+// loses, delays or repeats the message.
 func (w *world) send(from int, m Message) {
 	w.figures.messages++
 	for copies := 1; copies > 0; copies-- {
@@ -244,7 +248,7 @@ func (w *world) deliver(m Message) {
 	w.carryOut(m.To)
 }
 
-// scheduleFaults begins the faults of the scene.
+// scheduleFaults schedules the faults that the scene describes.
 func (w *world) scheduleFaults() {
 	if w.cut > 0 {
 		w.after(w.cut, w.cutPair)
@@ -260,7 +264,7 @@ func (w *world) scheduleFaults() {
 	}
 }
 
-// sweepAll lets each region forget the counter if it can.
+// sweepAll makes each region forget the counter if the region is allowed to.
 func (w *world) sweepAll() {
 	for region, p := range w.places {
 		if p.lost {
@@ -288,8 +292,8 @@ func (w *world) sweepAll() {
 	}
 }
 
-// cutPair ends the previous cut, and then stops messages between two random regions, in one
-// direction or both.
+// cutPair ends the previous interruption, and then interrupts messages between two random regions,
+// in one direction or both.
 func (w *world) cutPair() {
 	w.cuts = [RegionsMax][RegionsMax]bool{}
 	a, b := w.rng.IntN(w.regions), w.rng.IntN(w.regions)
@@ -300,8 +304,8 @@ func (w *world) cutPair() {
 	}
 }
 
-// killAgent replaces an agent by one that has only the durable share. Requests that waited are
-// lost.
+// killAgent replaces the agent of a random region by a new one that knows only the durable share.
+// Requests that waited at the old agent are lost.
 func (w *world) killAgent() {
 	region := w.rng.IntN(w.regions)
 	p := w.places[region]
@@ -318,7 +322,8 @@ func (w *world) killAgent() {
 	}
 }
 
-// world.units returns the units of all shares and of all transfers that have not been applied.
+// world.units returns the sum of the units in all shares and in all transfers that the receiving
+// region has not applied yet.
 func (w *world) units() (units int64) {
 	for _, p := range w.places {
 		units += p.share.units
@@ -334,7 +339,8 @@ func (w *world) units() (units int64) {
 	return units
 }
 
-// world.uses returns the admitted requests of all regions by the readings of their clocks.
+// world.uses returns the admitted requests of all regions, sorted by the times that the regions'
+// clocks showed.
 func (w *world) uses() (all []use) {
 	for _, p := range w.places {
 		all = mergeUses(all, p.uses)
