@@ -52,14 +52,15 @@ type HTTPPolicy struct {
 	TokenFile string `json:"token_file,omitempty"`
 }
 
-// policyPlaces says where a policy comes from: a file, Redis, or the API of a control plane.
+// policyPlaces holds the configured place of a policy: a file, a key in Redis, or the API of a
+// control plane.
 type policyPlaces struct {
 	file  string
 	redis *PublishedPolicy
 	http  *HTTPPolicy
 }
 
-// policyPlaces.count returns the number of places that are given.
+// policyPlaces.count returns how many of the three places are configured.
 func (p *policyPlaces) count() (n int) {
 	for _, given := range []bool{p.file != "", p.redis != nil, p.http != nil} {
 		if given {
@@ -114,8 +115,8 @@ func (p *HTTPPolicy) origin(a *App) (follow.Origin, error) {
 	return httppolicy.New(httppolicy.Options{Target: controlcall.Target{URL: url, Token: controlcall.TokenFile(file)}, Policy: p.Name, Logger: a.slogger()})
 }
 
-// openPublished puts a published policy into force. The result tried is the policy's candidate,
-// which is evaluated but not enforced.
+// openPublished puts a published policy into force. The result tried is that policy's candidate,
+// under which requests are evaluated without being denied.
 func (a *App) openPublished(from *policyPlaces, place string, complete func(*policyfile.Document) error) (policy, tried *live.Policy, err error) {
 	p, word, open := from.redis, "redis", from.redis.origin
 	if from.http != nil {
@@ -143,13 +144,15 @@ func (a *App) openPublished(from *policyPlaces, place string, complete func(*pol
 
 var errTwoPolicies = errors.New("policy names two of a file, Redis and HTTP: keep one")
 
-// isDisabled reports whether a candidate is disabled. A disabled candidate is not evaluated.
+// isDisabled reports whether the candidate's document has `enabled: false`. Requests are not
+// evaluated under such a candidate.
 func isDisabled(candidate *live.Policy) bool {
 	enabled := candidate.Current().Document.Enabled
 	return enabled != nil && !*enabled
 }
 
-// readPublished reads the rest of "policy redis NAME" or "policy http NAME" with its block.
+// readPublished parses the directive "policy redis NAME" or "policy http NAME" after its second
+// word, together with its block.
 func (b *block) readPublished(kind, name string) {
 	if b.from.count() > 0 {
 		b.problem("policy", "is listed twice", "keep one")
@@ -174,7 +177,7 @@ func (b *block) readPublished(kind, name string) {
 	}
 }
 
-// readPublishedWord reads a line of the block of a published policy.
+// readPublishedWord parses one line in the block of a published policy.
 func (b *block) readPublishedWord(p *PublishedPolicy, into map[string]*string, place, fields string) {
 	word, args := b.d.Val(), b.d.RemainingArgs()
 	switch to := into[word]; {
