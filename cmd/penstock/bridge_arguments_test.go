@@ -10,7 +10,8 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// TestArgumentsThatShow: secrets in the command line cause a warning, which does not repeat them.
+// TestArgumentsThatShow tests that a secret in the command line causes a warning, and that the
+// warning does not contain the secret.
 func TestArgumentsThatShow(t *testing.T) {
 	for _, c := range []struct {
 		token, redis string
@@ -37,7 +38,7 @@ func TestArgumentsThatShow(t *testing.T) {
 	}
 }
 
-// TestOneFamilyIsOne: a listener on 0.0.0.0 does not accept IPv6.
+// TestOneFamilyIsOne tests that a listener on 0.0.0.0 does not accept IPv6 connections.
 func TestOneFamilyIsOne(t *testing.T) {
 	r := startBridge(t, "--listen", "0.0.0.0:0", "--token", "0123456789abcdef")
 	r.eventually("--token is visible to every user")

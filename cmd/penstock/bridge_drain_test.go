@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// TestASecondSignalEndsTheDrain: a drain of an hour ends at once, and leaves no socket behind.
+// TestASecondSignalEndsTheDrain tests that a second signal ends a drain of an hour at once, and
+// that no socket is left behind.
 func TestASecondSignalEndsTheDrain(t *testing.T) {
 	folder, err := os.MkdirTemp("", "penstock")
 	if err != nil {

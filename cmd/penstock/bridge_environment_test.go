@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// environmentOf returns an environment with only the variables NAME=VALUE.
+// environmentOf returns a getenv function for an environment that has only the given variables,
+// written NAME=VALUE.
 func environmentOf(variables string) (getenv func(name string) string) {
 	env := map[string]string{}
 	for pair := range strings.FieldsSeq(variables) {
@@ -22,8 +23,8 @@ func environmentOf(variables string) (getenv func(name string) string) {
 	return func(name string) string { return env[name] }
 }
 
-// bridgeRejects starts a bridge with a variable NAME=VALUE and flags. bridgeRejects fails the test
-// unless the error contains the given text and no secret.
+// bridgeRejects starts a bridge with one environment variable, written NAME=VALUE, and some flags.
+// It fails the test unless the bridge returns an error that contains the given text and no secret.
 func bridgeRejects(t *testing.T, env, args, want string) {
 	t.Helper()
 	name, value, _ := strings.Cut(env, "=")
@@ -44,7 +45,8 @@ func bridgeRejects(t *testing.T, env, args, want string) {
 	}
 }
 
-// TestBridgeRejectsModes: impossible combinations are errors that name the remedy.
+// TestBridgeRejectsModes tests that the error for each impossible combination of variables and
+// flags names the remedy.
 func TestBridgeRejectsModes(t *testing.T) {
 	for _, c := range []struct{ env, args, want string }{
 		{"REDIS_MODE=ring", "", "REDIS_ADDRS is not set"},
@@ -66,7 +68,8 @@ func TestBridgeRejectsModes(t *testing.T) {
 	}
 }
 
-// TestModeFlagWinsOverVariable: a flag overrides a contradicting variable, and the log reports it.
+// TestModeFlagWinsOverVariable tests that a flag overrides a variable that contradicts it, and that
+// the log reports the contradiction.
 func TestModeFlagWinsOverVariable(t *testing.T) {
 	for _, c := range []struct{ env, mode, want string }{
 		{"REDIS_MODE=cluster REDIS_ADDRS=a:1,b:2", "ring", "ring a:1 b:2 told"},

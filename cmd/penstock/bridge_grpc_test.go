@@ -30,7 +30,8 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// dialGRPC returns the address of a service of the bridge, and a connection to it.
+// running.dialGRPC returns the address at which the bridge serves the named service, and a
+// connection to that address.
 func (r *running) dialGRPC(what string) (address string, conn *grpc.ClientConn) {
 	r.t.Helper()
 	listens := `over gRPC" for="` + what + `" address=(\S+)`
@@ -44,14 +45,15 @@ func (r *running) dialGRPC(what string) (address string, conn *grpc.ClientConn) 
 	return address, conn
 }
 
-// descriptors returns a request of Envoy for a client.
+// descriptors returns a request of Envoy's rate limit protocol with one descriptor, which names the
+// client.
 func descriptors(client string) *pb.RateLimitRequest {
 	return &pb.RateLimitRequest{Domain: "default", Descriptors: []*ratelimit.RateLimitDescriptor{{
 		Entries: []*ratelimit.RateLimitDescriptor_Entry{{Key: "remote_address", Value: client}}}}}
 }
 
-// TestTheTokenOverGRPC: without the token, a client can check the health of the bridge, but cannot
-// get Envoy's filter configuration, which contains the token.
+// TestTheTokenOverGRPC tests that a client without the token can check the health of the bridge,
+// but cannot get Envoy's filter configuration, which contains the token.
 func TestTheTokenOverGRPC(t *testing.T) {
 	const token = "0123456789abcdef"
 	filter := file(t, "filter.conf", "token: "+token+"\n")
@@ -73,7 +75,8 @@ func TestTheTokenOverGRPC(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The reply shows whether the request could be sent.
+		// Only the reply shows whether the bridge accepted the request, so the error of Send is
+		// ignored.
 		_ = stream.Send(&discovery.DiscoveryRequest{ResourceNames: []string{"penstock"}, Node: &envoycore.Node{Id: "envoy"}})
 		response, err := stream.Recv()
 		if status.Code(err) != want || (response != nil) != (want == codes.OK) {
@@ -98,8 +101,8 @@ func TestTheTokenOverGRPC(t *testing.T) {
 	}
 }
 
-// TestTheDurationOfRateLimitRequests: /metrics has the time that requests over gRPC waited for the
-// store, in the same metric as that of requests from filters.
+// TestTheDurationOfRateLimitRequests tests that /metrics includes how long requests over gRPC
+// waited for the store, in the same metric as requests from filters.
 func TestTheDurationOfRateLimitRequests(t *testing.T) {
 	r := startBridge(t, "--rls-listen", "127.0.0.1:0")
 	_, limits := r.dialGRPC("Envoy's rate limit protocol")
@@ -118,8 +121,8 @@ func TestTheDurationOfRateLimitRequests(t *testing.T) {
 	}
 }
 
-// TestHalfSentRequestsOverGRPC: 2,000 requests that do not arrive completely delay no other
-// request, and end.
+// TestHalfSentRequestsOverGRPC tests that 2,000 requests whose messages never arrive completely
+// delay no other request, and that the bridge ends them.
 func TestHalfSentRequestsOverGRPC(t *testing.T) {
 	const half = 2000
 	t.Setenv("BUCKET_SIZE", "1000000")
@@ -152,15 +155,15 @@ func TestHalfSentRequestsOverGRPC(t *testing.T) {
 	if good < 20 {
 		t.Errorf("%d requests were answered beside them", good)
 	}
-	// A health watch lasts forever, but its request must arrive in time.
+	// A health watch may last forever, but the message that requests it must arrive in time.
 	said, err := sendHalfCall(two, address, healthpb.Health_Watch_FullMethodName)
 	if err != nil || said != fmt.Sprint(int(codes.Canceled)) {
 		t.Errorf("half a request to watch the health ends with status %q, %v", said, err)
 	}
 }
 
-// TestGRPCWithoutTheToken: clients without the token may check the health, a few at a time, and
-// nothing else.
+// TestGRPCWithoutTheToken tests that clients without the token can check the health, only a few at
+// a time, and can call nothing else.
 func TestGRPCWithoutTheToken(t *testing.T) {
 	guard := &grpcGuard{token: "0123456789abcdef", patience: time.Minute}
 	asks := func(method string, header metadata.MD) (context.CancelFunc, codes.Code) {
@@ -195,7 +198,8 @@ func TestGRPCWithoutTheToken(t *testing.T) {
 	})
 }
 
-// sendHalfCall sends a request's head and part of its message, and returns the status that ends it.
+// sendHalfCall sends the header of a call and only a part of its message. It returns the gRPC
+// status with which the server ends the call.
 func sendHalfCall(client *http.Client, address, method string) (string, error) {
 	body, rest := io.Pipe()
 	defer rest.Close()
@@ -217,8 +221,8 @@ func sendHalfCall(client *http.Client, address, method string) (string, error) {
 	return response.Trailer.Get("Grpc-Status") + response.Header.Get("Grpc-Status"), nil
 }
 
-// TestAPanicOverGRPC: a panic ends only one request or stream, although gRPC itself does not
-// recover from panics.
+// TestAPanicOverGRPC tests that a panic ends only the call in which it occurs, although gRPC itself
+// does not recover from panics.
 func TestAPanicOverGRPC(t *testing.T) {
 	said := new(eventually.Journal)
 	guard := &grpcGuard{logger: said.Logger()}
@@ -235,8 +239,8 @@ func TestAPanicOverGRPC(t *testing.T) {
 	}
 }
 
-// TestStoppingOverGRPC: a health watch gets a message as soon as the bridge begins to stop, and
-// requests are answered until it has stopped.
+// TestStoppingOverGRPC tests that a health watch is notified as soon as the bridge begins to stop,
+// and that the bridge answers requests until it has stopped.
 func TestStoppingOverGRPC(t *testing.T) {
 	r := startBridge(t, "--rls-listen", "127.0.0.1:0", "--drain-delay", "300ms")
 	_, conn := r.dialGRPC("Envoy's rate limit protocol")

@@ -11,8 +11,8 @@ import (
 	envoytype "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 )
 
-// TestAnImportedConfigurationLimits: the bridge enforces an imported configuration for every domain
-// in it, whatever the name of the policy.
+// TestAnImportedConfigurationLimits tests that the bridge enforces every domain of an imported rate
+// limit configuration, whatever the policy is named.
 func TestAnImportedConfigurationLimits(t *testing.T) {
 	one := file(t, "one.yaml", "domain: one\ndescriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1}}]\n")
 	two := file(t, "two.yaml", "domain: two\ndescriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 2}}]\n")

@@ -25,7 +25,7 @@ import (
 	"github.com/penstock/penstock/internal/store/regionstore"
 )
 
-// Limits of the servers.
+// The time limits and bounds of the bridge's servers.
 const (
 	// drainTime is how long running calls may take when the bridge stops. Requests that wait under
 	// throttle rules are denied a second before that time is over.
@@ -49,7 +49,7 @@ const (
 	pongTime = 10 * time.Second
 )
 
-// serveArgs holds the arguments of serve besides the bridge itself.
+// serveArgs holds what bridgeFlags.serve needs besides the bridge.
 type serveArgs struct {
 	store       counter.Store
 	corrections counter.Store
@@ -63,7 +63,7 @@ type serveArgs struct {
 	entrances
 }
 
-// bridgeFlags.serve serves until ctx ends.
+// bridgeFlags.serve opens the bridge's listeners and answers calls until ctx is done.
 func (f *bridgeFlags) serve(ctx context.Context, b *bridge.Bridge, s *serveArgs, logger *slog.Logger) error {
 	ctx, stop := untilStopped(ctx)
 	defer stop()
@@ -107,8 +107,8 @@ func (f *bridgeFlags) serve(ctx context.Context, b *bridge.Bridge, s *serveArgs,
 	return drain(hurry, b, server, envoy)
 }
 
-// drain waits until running calls are answered, but ends them if that takes too long or hurry is
-// done.
+// drain waits until the server has answered its running calls, but ends these calls if they take
+// too long or the context hurry is done.
 func drain(hurry context.Context, b *bridge.Bridge, server *http.Server, envoy *grpcServers) error {
 	defer time.AfterFunc(drainTime-time.Second, b.Dismiss).Stop()
 	ending, end := context.WithTimeout(hurry, drainTime)
@@ -127,7 +127,8 @@ func drain(hurry context.Context, b *bridge.Bridge, server *http.Server, envoy *
 	return err
 }
 
-// reloadOnSIGHUP reads the policy file at each SIGHUP, until the returned function end is called.
+// reloadOnSIGHUP makes the bridge read its policy file again whenever this process receives SIGHUP.
+// The caller must call end to stop this.
 func reloadOnSIGHUP(b *bridge.Bridge, logger *slog.Logger) (end func()) {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
@@ -157,7 +158,7 @@ func httpServer(handler http.Handler, config *tls.Config, logger *slog.Logger) *
 	return server
 }
 
-// serveHTTP serves until the server is shut down or fails.
+// serveHTTP accepts connections until the server is shut down or fails.
 func serveHTTP(server *http.Server, listener net.Listener) (err error) {
 	if server.TLSConfig != nil {
 		err = server.ServeTLS(listener, "", "")
@@ -170,7 +171,8 @@ func serveHTTP(server *http.Server, listener net.Listener) (err error) {
 	return err
 }
 
-// discovery returns the server that sends the policy to Envoys, or nil if there is none.
+// discovery returns the server that sends the filter configuration with the policy to Envoy
+// proxies, or nil if no such server is configured.
 func (f *bridgeFlags) discovery(e *entrances, token string, logger *slog.Logger) (*ecds.Server, error) {
 	if f.xds == "" {
 		if f.xdsWasm != "" || f.xdsFilter != "" {

@@ -25,10 +25,11 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// TestHalfSentCallsDelayNoOthers: 700 calls over each version of HTTP do not arrive completely, and
-// on as many other connections the header does not end. The bridge answers at most 8 calls at once.
-// Complete calls are answered throughout, and incomplete ones are ended at their time limit. If the
-// machine is so busy that the time limit of a reply passes too, the call ends without an answer.
+// TestHalfSentCallsDelayNoOthers keeps 700 calls incomplete over each version of HTTP, and on as
+// many other connections a header that does not end. The bridge answers at most 8 calls at once.
+// The test checks that complete calls are answered throughout, and that the bridge ends each
+// incomplete call at its time limit. If the machine is so busy that the time limit of a reply
+// passes too, such a call ends without an answer.
 func TestHalfSentCallsDelayNoOthers(t *testing.T) {
 	const half = 700
 	t.Setenv("BUCKET_SIZE", "1000000")
@@ -89,8 +90,9 @@ func TestHalfSentCallsDelayNoOthers(t *testing.T) {
 	}
 }
 
-// sendHalf sends a text over its own connection, and counts it when the answer begins with the text
-// want, or when the connection ends without an answer after the time limit of a reply.
+// running.sendHalf sends a text over its own connection. It counts the connection in ended once an
+// answer arrives that begins with want, or once the connection ends without an answer after the
+// time limit of a reply.
 func (r *running) sendHalf(t *testing.T, text, want string, ended *atomic.Int64) {
 	connection, err := net.Dial("tcp", r.address)
 	if err != nil {
@@ -108,7 +110,7 @@ func (r *running) sendHalf(t *testing.T, text, want string, ended *atomic.Int64)
 	}
 }
 
-// pipes is a listener for connections within one process.
+// pipes is a listener whose connections stay within this process.
 type pipes struct {
 	came   chan net.Conn
 	closed chan struct{}
@@ -132,7 +134,7 @@ func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
 	return near, nil
 }
 
-// runInBubble serves a policy in a bubble of synctest, in which time passes only while all
+// runInBubble serves a policy in a bubble of package synctest, where time passes only while all
 // goroutines wait.
 func runInBubble(t *testing.T, text string, story func(t *testing.T, p *pipes)) {
 	synctest.Test(t, func(t *testing.T) {
@@ -160,8 +162,8 @@ func runInBubble(t *testing.T, text string, story func(t *testing.T, p *pipes)) 
 	})
 }
 
-// TestLongWaitsAreAnswered: the time limits of calls and replies do not apply to requests that
-// wait under a throttle rule.
+// TestLongWaitsAreAnswered tests that a request that waits under a throttle rule is not subject to
+// the time limits of calls and replies.
 func TestLongWaitsAreAnswered(t *testing.T) {
 	const slow = "rules: [{name: slow, limit: 1/1m fixed_window, action: throttle, throttle: {max_delay: 1m, max_waiting: 9}}]"
 	for _, two := range []bool{false, true} {
@@ -182,18 +184,19 @@ func TestLongWaitsAreAnswered(t *testing.T) {
 	}
 }
 
-// TestSilentConnectionsAreClosed: the bridge closes an HTTP/2 connection whose header does not
-// arrive completely, and one whose client does not read its reply.
+// TestSilentConnectionsAreClosed tests that the bridge closes an HTTP/2 connection whose header
+// does not arrive completely, and one whose client does not read its reply.
 func TestSilentConnectionsAreClosed(t *testing.T) {
 	runInBubble(t, "rules: [{name: api, limit: 1000/1m}]", func(t *testing.T, p *pipes) {
 		near, _ := p.dial(t.Context(), "", "")
 		go func() {
 			settings, header := make([]byte, 9), make([]byte, 9)
 			settings[3] = 4 // SETTINGS, empty
-			// HEADERS of one byte, to be continued
+			// a HEADERS frame of one byte, without the flag END_HEADERS
 			header[2], header[3] = 1, 1
 			binary.BigEndian.PutUint32(header[5:], 1) // on stream 1
-			// the test looks at whether the connection is closed
+			// errors of Write are ignored, because the test then reads whether the bridge has
+			// closed the connection
 			_, _ = near.Write([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"))
 			_, _ = near.Write(settings)
 			_, _ = near.Write(append(header, 0x82))
@@ -214,7 +217,8 @@ func TestSilentConnectionsAreClosed(t *testing.T) {
 	})
 }
 
-// callWaiting makes a call that waits to be admitted, and returns the reply's status and size.
+// callWaiting makes a call that waits under the throttle rule, and returns the status and the size
+// of the reply.
 func callWaiting(t *testing.T, client *http.Client) (status, bytes int) {
 	t.Helper()
 	known, err := client.Get("http://bridge/v1/policy")

@@ -19,7 +19,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// running is a bridge in this process.
+// running is a bridge that runs inside the test process.
 type running struct {
 	t       *testing.T
 	said    *eventually.Journal
@@ -51,7 +51,7 @@ func startBridge(t *testing.T, args ...string) *running {
 	return r
 }
 
-// running.eventually waits until the bridge has logged the given text.
+// running.eventually waits until the bridge's log matches the regular expression.
 func (r *running) eventually(what string) {
 	r.t.Helper()
 	pattern := regexp.MustCompile(what)
@@ -84,7 +84,7 @@ func (r *running) do(client *http.Client, method, path, body string) (int, strin
 	return response.StatusCode, response.Proto + " " + string(text)
 }
 
-// newHTTPClient returns a client for one version of HTTP.
+// newHTTPClient returns a client that uses HTTP/2 only if two is true, and HTTP/1 only otherwise.
 func newHTTPClient(two bool) *http.Client {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(!two)
@@ -92,8 +92,8 @@ func newHTTPClient(two bool) *http.Client {
 	return &http.Client{Transport: &http.Transport{Protocols: protocols}}
 }
 
-// TestBridgeByEnvironment: BUCKET_SIZE and REFILL_RATE configure a bucket for each address, over
-// both versions of HTTP.
+// TestBridgeByEnvironment tests that BUCKET_SIZE and REFILL_RATE give each client address its own
+// token bucket, over both versions of HTTP.
 func TestBridgeByEnvironment(t *testing.T) {
 	t.Setenv("BUCKET_SIZE", "3")
 	t.Setenv("REFILL_RATE", "0.001")
@@ -110,8 +110,8 @@ func TestBridgeByEnvironment(t *testing.T) {
 	r.eventually(`limit="?1/1000s burst 3`)
 }
 
-// TestBridgeReloadsAndStops: SIGHUP reloads the file, SIGTERM drains running calls, and the socket
-// is removed afterwards.
+// TestBridgeReloadsAndStops tests that the bridge reads its policy file again after SIGHUP, that it
+// answers running calls after SIGTERM, and that it then removes its socket.
 func TestBridgeReloadsAndStops(t *testing.T) {
 	// not t.TempDir: a socket's path is at most 107 bytes
 	folder, err := os.MkdirTemp("", "penstock")
@@ -163,15 +163,15 @@ func TestBridgeReloadsAndStops(t *testing.T) {
 	}
 }
 
-// TestBridgeServesEnvoysProtocol: the bridge serves Envoy's rate limit protocol on another address
-// in addition to its own protocol.
+// TestBridgeServesEnvoysProtocol tests that the bridge serves Envoy's rate limit protocol at a
+// second address, in addition to its own protocol.
 func TestBridgeServesEnvoysProtocol(t *testing.T) {
 	r := startBridge(t, "--rls-listen", "127.0.0.1:0", "--xds-listen", "127.0.0.1:0", "--xds-wasm", "/etc/penstock.wasm")
 	r.eventually(`over gRPC" for="Envoy's rate limit protocol" address=127.0.0.1`)
 	r.eventually(`over gRPC" for="Envoy's extension discovery" address=127.0.0.1`)
 }
 
-// TestBridgeRejectsOptions: each error names the remedy.
+// TestBridgeRejectsOptions tests that the error for each invalid option names the remedy.
 func TestBridgeRejectsOptions(t *testing.T) {
 	folder := t.TempDir()
 	short, empty, filter := filepath.Join(folder, "short"), filepath.Join(folder, "empty"), filepath.Join(folder, "filter")
@@ -244,7 +244,8 @@ func TestRefillRateIsExact(t *testing.T) {
 	}
 }
 
-// TestRedisByEnvironment: a variable alone is enough, and a flag overrides it.
+// TestRedisByEnvironment tests that an environment variable alone suffices to configure Redis, and
+// that a flag overrides the variable.
 func TestRedisByEnvironment(t *testing.T) {
 	for _, c := range []struct{ env, flag, want string }{
 		{"", "", ""},

@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/internal/test/certtest"
 )
 
-// authority signs certificates for this machine in a folder.
+// authority is a certificate authority that writes certificates for this machine to a folder.
 type authority struct {
 	*certtest.Authority
 	folder string
@@ -28,7 +28,7 @@ func newAuthority(t *testing.T) *authority {
 	return &authority{certtest.NewAuthority(t, filepath.Join(folder, "ca.pem"), filepath.Join(folder, "ca.key")), folder}
 }
 
-// authority.issue writes NAME.pem and NAME.key.
+// authority.issue creates a certificate, and writes it to NAME.pem and its key to NAME.key.
 func (a *authority) issue(t *testing.T, name string) (cert, key string) {
 	t.Helper()
 	cert, key = filepath.Join(a.folder, name+".pem"), filepath.Join(a.folder, name+".key")
@@ -36,8 +36,8 @@ func (a *authority) issue(t *testing.T, name string) (cert, key string) {
 	return cert, key
 }
 
-// TestBridgeWithClientCertificates listens for other machines, and admits clients whose certificate
-// the authority signed.
+// TestBridgeWithClientCertificates tests that a bridge that other machines can reach admits only
+// clients with a certificate that the authority signed.
 func TestBridgeWithClientCertificates(t *testing.T) {
 	a, other := newAuthority(t), newAuthority(t)
 	ca := filepath.Join(a.folder, "ca.pem")
