@@ -17,31 +17,32 @@ import (
 	"github.com/penstock/penstock/internal/test/seed"
 )
 
-// slowUnits are the elements of slow paths. Each element has a meaning for normalization, for case
-// folding or for patterns.
+// slowUnits are the pieces of which the tests build paths that are slow to read. Each piece has a
+// meaning for normalization, for case folding or for patterns.
 var slowUnits = []string{"/", `\`, ";", "a", "A", ".", "..", "/a", `\a`, "%61", "%2e", "%5C", "%3B", "%25", "%4", "%", "\u00c9", "\u212a",
 	"\u1e9e", "\xff", "/a/b", "a/../", "/x.", "%2F", "%C3%89"}
 
-// slowMatches are patterns that one path can activate many times.
+// slowMatches returns patterns of which a single path can match many parts at once, so matching
+// takes long.
 func slowMatches(t testing.TB) []Condition {
 	return compileAll(t, []policy.Match{{Path: []string{"/**/a/**/b/**/c"}}, {Path: []string{"/**/a/a/b", "/**/*/a/*/b/x"}},
 		{Path: []string{"/api/*"}}, {Path: []string{"/**/A/**/z"}, CaseSensitive: true}, {Path: []string{"/**/admin", "/**/a*"}}})
 }
 
-// repeatUnit repeats the unit up to a length.
+// repeatUnit returns a path that repeats the unit up to a length.
 func repeatUnit(unit string, length int) string {
 	return "/" + strings.Repeat(unit, max(0, length)/len(unit))
 }
 
-// eachSlowPath calls do(...) with paths of the given length: made of each unit, of each pair of
-// units and, for short lengths, of each triple.
+// eachSlowPath calls do with paths of the given length. They repeat each unit, each pair of units
+// and, for short lengths, each triple of units.
 func eachSlowPath(length int, do func(path string)) {
 	for _, a := range slowUnits {
 		do(repeatUnit(a, length))
 		for _, b := range slowUnits {
 			do(repeatUnit(a+b, length))
 			do(repeatUnit(a, length/2) + repeatUnit(b, length/2))
-			// few enough separators that some paths are still within the bounds
+			// so few separators that some of the paths are still within the bounds
 			for _, separators := range []int{60, 120, 250} {
 				do(repeatUnit(a, separators) + repeatUnit(b, length-separators))
 			}
@@ -52,14 +53,15 @@ func eachSlowPath(length int, do func(path string)) {
 	}
 }
 
-// workMax returns how many bytes may be written for a path of n bytes. The path has been read as r.
-// Nothing that is written is longer than n+1 bytes: no letter of slowUnits grows when it is folded.
-// The number of texts that are written depends on the readings that pathSize counts in advance, and
-// readings that turn out to be equal are counted once each:
+// workMax returns an upper bound on how many bytes Request.Read may write for a path of n bytes,
+// after r has read that path. Each text that is written has at most n+1 bytes, because no letter of
+// slowUnits grows when it is folded. How many texts are written depends on the number of readings
+// of the path. This number is that of pathSize, which counts the readings before they are made, so
+// it includes readings that turn out to be equal to others:
 //
-//   - Each of the counted readings needs at most one decoded text with the separators of that
-//     reading, and one text from which parameters, dots or a host have been removed.
-//   - Each reading that is kept has its path and its folded path.
+//   - Each counted reading needs at most one decoded text with the separators of that reading,
+//     and one text from which parameters, dots or a host have been removed.
+//   - Each reading that the request keeps has its path and its folded path.
 //   - Two texts are written before the path is shortened.
 //
 // All counted readings together have at most PathPiecesMax segments, and each has at least one.
@@ -72,7 +74,8 @@ func workMax(r *Request, path string) int {
 	return (len(path) + 1) * (2*counted + 2*len(r.Readings) + 2)
 }
 
-// TestPathWorkIsLinear counts the work done for a path, in bytes written and segments looked up.
+// TestPathWorkIsLinear tests that the work done for a path is linear in its length. It counts the
+// bytes written and the segments looked up.
 func TestPathWorkIsLinear(t *testing.T) {
 	var r Request
 	check := func(path string) {
@@ -89,8 +92,8 @@ func TestPathWorkIsLinear(t *testing.T) {
 			t.Fatalf("%.40q, of %d bytes: %d bytes are written, and %d may be; %d segments are looked up", path, len(path), len(r.buffer), most, segments)
 		}
 	}
-	// of all paths that a search by mutation found, the second has the most bytes written for each
-	// byte of its own: 93
+	// a search by mutation found the second of these paths: for each of its own bytes, 93 bytes are
+	// written, more than for any other path that the search tried
 	check("%25\xff\\a%2F\u1e9e;K%5C")
 	check("a\u00c9\u00c9%4\u00c9%a%25a%25\u00c9%.A\u00c9%4%4\xff\u00c9a%25\u00c9%4%%4%4.\\a%2Fa%4\u00c9%4%4%4\u00c9%25%25A%\u00c9%25%%4%61;/")
 	for _, length := range []int{64, 1 << 10, 2 << 10, 8<<10 - 8, 60 << 10, 1 << 20} {
@@ -112,8 +115,8 @@ type timedPath struct {
 	took time.Duration
 }
 
-// leastTime returns the shortest time of several calls, because other programs running at the same
-// time slow down some of them.
+// leastTime calls do the given number of times and returns the shortest time of a call, because
+// other programs on the machine slow some calls down.
 func leastTime(calls int, do func()) time.Duration {
 	least := time.Hour
 	for range calls {
@@ -124,7 +127,7 @@ func leastTime(calls int, do func()) time.Duration {
 	return least
 }
 
-// readPlainly does what every Go server does with a path, and folds its case.
+// readPlainly parses and cleans a path as every Go server does, and folds its case.
 func readPlainly(p string) string {
 	u, err := url.ParseRequestURI(p)
 	if err != nil {
@@ -133,13 +136,13 @@ func readPlainly(p string) string {
 	return strings.ToLower(path.Clean(u.Path))
 }
 
-// usualPath is a path of 1 KB as clients send it, if they send one that long.
+// usualPath has the form of usual paths, but is 1 KB long.
 var usualPath = "/api/v1/" + strings.Repeat("items/0123456789abcdef/", 44)
 
-// BenchmarkSlowestPath searches, for each length, for the path that takes longest, and measures
-// it beside a usual one. The benchmark also reports the least time, which other programs do not
-// disturb, and its ratio to the time that Go's own packages need to parse, clean and fold the
-// same path.
+// BenchmarkSlowestPath searches, for each length, for the path that takes longest to decide, and
+// measures that path. For comparison, it measures usualPath as well. The benchmark also reports the
+// least time, which other programs on the machine do not lengthen, and the ratio of this time to
+// what Go's own packages need to parse, clean and fold the same path.
 func BenchmarkSlowestPath(b *testing.B) {
 	m := NewMatcher(slowMatches(b))
 	var r Request
