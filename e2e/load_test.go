@@ -15,7 +15,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// tally counts the answers to a load.
+// tally counts the answers that the requests of startLoad receive.
 type tally struct {
 	admitted, refused, broken atomic.Int64
 	serverErrors              atomic.Int64
@@ -23,22 +23,22 @@ type tally struct {
 
 	mu   sync.Mutex
 	each []*atomic.Int64 // answers per client
-	// other counts the answers that were neither admitted nor denied, for the message of a failed
-	// test.
+	// other counts, by status and body, the answers that neither admitted nor denied a request. The
+	// message of a failed test shows these counts.
 	other map[string]int
 }
 
 // patience is how long a test waits for events that happen quickly on an idle machine.
 const patience = 30 * time.Second
 
-// answerWithin bounds the time until any request is answered, whatever happens to Redis and the
+// answerWithin is how long any request may wait for its answer, whatever happens to Redis and the
 // bridge. It is much longer than the deadlines, because the load and other tests share the machine.
 // To show that no client waits until an outage ends, the tests end an outage only after every
 // client has been answered.
 const answerWithin = 8 * time.Second
 
-// startLoad sends requests over several connections until more() returns false, and counts the
-// answers.
+// startLoad starts clients, each on its own connection. They send requests until more returns
+// false, and got counts the answers.
 func startLoad(p *process, connections int, got *tally, more func() bool) *sync.WaitGroup {
 	return startLoadOn(p.address, connections, got, more)
 }
@@ -61,7 +61,7 @@ func startLoadOn(address string, connections int, got *tally, more func() bool) 
 	return group
 }
 
-// tally.client adds a client and returns the count of its answers.
+// tally.client adds a client, and returns the counter of the answers to this client.
 func (got *tally) client() *atomic.Int64 {
 	got.mu.Lock()
 	defer got.mu.Unlock()
@@ -69,8 +69,8 @@ func (got *tally) client() *atomic.Int64 {
 	return got.each[len(got.each)-1]
 }
 
-// eachIsAnswered waits until each client has received two more answers. The second answer is to a
-// request that was sent after the call of eachIsAnswered.
+// tally.eachIsAnswered waits until each client has received two more answers. The second of these
+// answers a request that was sent after eachIsAnswered was called.
 func (got *tally) eachIsAnswered(t testing.TB) {
 	t.Helper()
 	got.mu.Lock()
@@ -82,7 +82,7 @@ func (got *tally) eachIsAnswered(t testing.TB) {
 	}
 }
 
-// times returns a function that reports true n times.
+// times returns a function that returns true for its first n calls.
 func times(n int64) func() bool {
 	var left atomic.Int64
 	left.Store(n)
@@ -116,7 +116,7 @@ func (got *tally) ask(client *http.Client, url string) {
 	}
 }
 
-// tally.note counts an answer that is neither an admission nor a denial.
+// tally.note counts an answer that neither admitted nor denied its request.
 func (got *tally) note(what string) {
 	got.mu.Lock()
 	defer got.mu.Unlock()
@@ -126,7 +126,8 @@ func (got *tally) note(what string) {
 	got.other[what]++
 }
 
-// summarizeOthers returns the answers that were noted, with their numbers.
+// tally.summarizeOthers returns, as text, how often each answer arrived that neither admitted nor
+// denied its request.
 func (got *tally) summarizeOthers() string {
 	got.mu.Lock()
 	defer got.mu.Unlock()
