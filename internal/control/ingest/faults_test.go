@@ -84,7 +84,7 @@ func TestADatabaseThatDoesNotWrite(t *testing.T) {
 	}
 }
 
-// sender sends batches of one feed, and repeats each until it is taken.
+// sender sends the batches of one feed in turn, each until the ingester has stored it.
 type sender struct {
 	i                     *Ingester
 	now                   time.Time
@@ -116,7 +116,7 @@ func (s *sender) run() {
 	}
 }
 
-// hang holds a lock that every batch needs, until batches fail.
+// hang locks a table that every batch writes to, until batches fail.
 func hang(t *testing.T, url string, fails func(string)) {
 	t.Helper()
 	c, err := pgx.Connect(t.Context(), url)

@@ -25,10 +25,10 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
 
-// The function named migrated returns the address of a new database with the schema.
+// migrated creates a database, applies the migrations, and returns its address.
 func migrated(t testing.TB) string { return pgtest.Migrated(t, database.Open, database.Migrate) }
 
-// The function named open returns a database with the tables and the partitions.
+// open opens the database at the address, and creates the partitions for the time now.
 func open(t testing.TB, url string, now time.Time) *pgxpool.Pool {
 	t.Helper()
 	pool, err := database.Open(t.Context(), url)
@@ -46,7 +46,7 @@ func open(t testing.TB, url string, now time.Time) *pgxpool.Pool {
 	return pool
 }
 
-// The function named number returns the only number in the result of a query.
+// number runs a query whose result is a single number, and returns that number.
 func number(t testing.TB, pool *pgxpool.Pool, query string) (n int64) {
 	t.Helper()
 	if err := pool.QueryRow(context.Background(), query).Scan(&n); err != nil {
@@ -55,10 +55,11 @@ func number(t testing.TB, pool *pgxpool.Pool, query string) (n int64) {
 	return n
 }
 
-// feedName returns the identifier of a feed.
+// feedName returns the identifier of the i-th feed.
 func feedName(i int) string { return fmt.Sprintf("%032x", i) }
 
-// someLines returns lines of usage and events around an instant, and their sums.
+// someLines returns random lines of usage and events around the time now, with the numbers of
+// admitted requests, units and events in these lines.
 func someLines(random *rand.Rand, now time.Time) (lines []feed.Line, admitted, units, events int64) {
 	for range 1 + random.IntN(50) {
 		at := now.Add(-time.Duration(random.Int64N(int64(40 * time.Hour))))
@@ -77,8 +78,8 @@ func someLines(random *rand.Rand, now time.Time) (lines []feed.Line, admitted, u
 	return lines, admitted, units, events
 }
 
-// TestEachBatchCountsOnce sends each batch of several feeds several times at once, while PostgreSQL
-// is killed. It tests that each batch counts exactly once on each level of sums.
+// TestEachBatchCountsOnce sends each batch of several feeds several times at once, and meanwhile
+// kills PostgreSQL. It tests that the minutes, hours and days count each batch exactly once.
 func TestEachBatchCountsOnce(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Start(t)
@@ -131,7 +132,8 @@ func TestEachBatchCountsOnce(t *testing.T) {
 	}
 }
 
-// send sends a batch until it is taken, as a node does.
+// send calls Ingester.Take with the batch until a call succeeds, as a node repeats a batch until
+// the control plane has stored it.
 func send(t testing.TB, i *Ingester, b *Batch) {
 	for {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -146,8 +148,8 @@ func send(t testing.TB, i *Ingester, b *Batch) {
 	}
 }
 
-// TestTimesBeyondTheBoundsAreMoved tests that a node whose clock is wrong loses nothing and gets no
-// partition of its own.
+// TestTimesBeyondTheBoundsAreMoved tests that a line whose time is out of bounds, because the clock
+// of its node is wrong, is counted at the nearest bound, so that it needs no partition of its own.
 func TestTimesBeyondTheBoundsAreMoved(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -170,7 +172,7 @@ func TestTimesBeyondTheBoundsAreMoved(t *testing.T) {
 }
 
 // TestMissingPartitionsAreCreated sends batches to a database without partitions, and again half a
-// year later. Each batch must be taken by the first call.
+// year later. It tests that the first call of Take stores each batch.
 func TestMissingPartitionsAreCreated(t *testing.T) {
 	t.Parallel()
 	pool, err := database.Open(t.Context(), migrated(t))
@@ -204,8 +206,8 @@ func TestMissingPartitionsAreCreated(t *testing.T) {
 	}
 }
 
-// TestHostileBatchesAreUnreadable tests that a batch that no node would send is rejected with the
-// place of the error.
+// TestHostileBatchesAreUnreadable tests that a batch that no node would send is rejected with an
+// error that names the place in the batch.
 func TestHostileBatchesAreUnreadable(t *testing.T) {
 	t.Parallel()
 	const ok = `{"time":"2026-11-23T10:00:00.000Z","kind":"denied","count":1`
@@ -235,8 +237,8 @@ func TestHostileBatchesAreUnreadable(t *testing.T) {
 }
 
 // TestOneBadLineLosesNoOther tests that lines that cannot be read are left out and counted, and
-// that a text or a number that does not fit is changed. No line can carry SQL or control characters
-// into rows.
+// that a text or a number that a column cannot hold is changed until it fits. No line can carry SQL
+// or control characters into rows.
 func TestOneBadLineLosesNoOther(t *testing.T) {
 	t.Parallel()
 	now := time.Now().UTC()
@@ -279,8 +281,8 @@ func TestOneBadLineLosesNoOther(t *testing.T) {
 	}
 }
 
-// BenchmarkEvents measures batches of LinesMax events with the names of 10,000 clients, from the
-// bytes that a node sends to the commit.
+// BenchmarkEvents measures how long it takes to store batches of LinesMax events with the names of
+// 10,000 clients, from the bytes that a node sends to the commit.
 func BenchmarkEvents(b *testing.B) {
 	now := time.Now().UTC()
 	i := &Ingester{Pool: open(b, migrated(b), now)}

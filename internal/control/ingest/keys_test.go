@@ -23,7 +23,7 @@ func hashOf(key string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// createKeys makes keys whose names are their texts.
+// createKeys creates API keys. The text of each key is also its name.
 func createKeys(t *testing.T, pool *pgxpool.Pool, keys ...string) *ledger.Ledger {
 	t.Helper()
 	l := &ledger.Ledger{Pool: pool}
@@ -88,8 +88,8 @@ func TestUsesOfKeys(t *testing.T) {
 	}
 }
 
-// TestKeysAreForgottenWhileTheyAreUsed tests that batches are taken while their keys are removed,
-// and that no use of a removed key is kept.
+// TestKeysAreForgottenWhileTheyAreUsed tests that batches are stored while the keys they report are
+// being removed, and that no use of a removed key is kept.
 func TestKeysAreForgottenWhileTheyAreUsed(t *testing.T) {
 	t.Parallel()
 	pool := open(t, migrated(t), time.Now())

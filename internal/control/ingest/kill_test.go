@@ -15,7 +15,8 @@ import (
 	"github.com/penstock/penstock/internal/feed"
 )
 
-// cutter closes the connection before a statement is sent, as when the process is killed then.
+// cutter closes the database connection just before one statement is sent, as if the process were
+// killed at that moment.
 type cutter struct {
 	seen, at int // the statements so far, and the one before which to cut; 0 for none
 }
@@ -41,9 +42,9 @@ func (c *cutter) TraceBatchStart(ctx context.Context, conn *pgx.Conn, _ pgx.Trac
 func (c *cutter) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
 func (c *cutter) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
 
-// TestKilledAtEachStep tests that a batch is not in any table if the process ends before one of the
-// batch's statements, the commit included. The batch must count once when the node sends it again,
-// even if only the answer was lost.
+// TestKilledAtEachStep tests that no table contains any part of a batch if the process ends before
+// one of the batch's statements, the commit included. The batch must count once when the node sends
+// it again, even if only the answer to the commit was lost.
 func TestKilledAtEachStep(t *testing.T) {
 	t.Parallel()
 	url, now, cut := migrated(t), time.Now(), new(cutter)

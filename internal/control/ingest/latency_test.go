@@ -71,8 +71,8 @@ func TestLatenciesAddUp(t *testing.T) {
 	}
 }
 
-// someLatencies returns lines with 4,000 latencies of the 36 hours before an instant, the latencies
-// by day, and how many decisions were denials.
+// someLatencies returns lines that report 4,000 latencies of the 36 hours before end, the same
+// latencies grouped by day, and how many of the decisions were denials.
 func someLatencies(random *rand.Rand, end time.Time) (lines []feed.Line, truth map[time.Time][]int64, denied int64) {
 	truth = map[time.Time][]int64{}
 	for range 200 {
@@ -100,9 +100,9 @@ func someLatencies(random *rand.Rand, end time.Time) (lines []feed.Line, truth m
 	return lines, truth, denied
 }
 
-// TestTheMostActiveClientsKeepTheirNames tests that a minute that is over has the most active
-// clients by name, and all others together. A minute that is not over stays whole, and late usage
-// is added exactly.
+// TestTheMostActiveClientsKeepTheirNames tests that a minute that is over keeps the most active
+// clients by name, and all other clients in one row. A minute that is not over keeps every client,
+// and usage that arrives late is added exactly.
 func TestTheMostActiveClientsKeepTheirNames(t *testing.T) {
 	t.Parallel()
 	now := time.Now().UTC().Truncate(time.Minute)

@@ -11,9 +11,10 @@ import (
 	"github.com/penstock/penstock/internal/feed"
 )
 
-// TestAFloodOfMadeUpNames tests that clients without a record get a bounded number of rows, that no
-// request is lost with their names, and that customers with a record have exact numbers under their
-// names. The most active client of a batch keeps its name while there are places.
+// TestAFloodOfMadeUpNames tests that clients without a record get a bounded number of rows, that
+// their requests are counted even if their names are not kept, and that customers with a record
+// have exact numbers under their names. The most active client of a batch keeps its name while rows
+// are left.
 func TestAFloodOfMadeUpNames(t *testing.T) {
 	t.Parallel()
 	now := time.Now().UTC().Truncate(24 * time.Hour).Add(12 * time.Hour)
@@ -54,7 +55,7 @@ func TestAFloodOfMadeUpNames(t *testing.T) {
 		t.Errorf("%d made-up names have rows, want %d", named, day)
 	}
 	const all = 4 * feeds * batches
-	// The first batches may find that the places of a minute are taken before the client has a row.
+	// In the first batches, the rows of a minute may be used up before this client has one.
 	busy := number(t, pool, "SELECT admitted FROM client_usage WHERE client = 'user:busy'")
 	if busy < all*9/2 || busy > all*9 {
 		t.Errorf("the most active client has %d requests, want %d", busy, all*9)
@@ -73,9 +74,9 @@ func TestAFloodOfMadeUpNames(t *testing.T) {
 	}
 }
 
-// TestPlacesComeBackDuringTheDay tests that a flood of made-up names takes only the places that are
-// there. A client with usage of the day before keeps its name, and later in the day new clients get
-// names again. A batch that is not written returns its places.
+// TestPlacesComeBackDuringTheDay tests that a flood of made-up names uses only the rows that are
+// left. A client with usage of the day before keeps its name, and later in the day new clients get
+// names again. A batch that is not written returns the rows that it reserved.
 func TestPlacesComeBackDuringTheDay(t *testing.T) {
 	var b budget
 	most, day := NamesMax{Minute: 400, Day: 1000}, time.Date(2026, 11, 26, 0, 0, 0, 0, time.UTC)

@@ -35,21 +35,21 @@ import (
 
 var updateLines = flag.Bool("update", false, "write the lines that this release sends to testdata/releases/lines.ndjson")
 
-// releasesFolder has a folder for each earlier release, named by its commit, with what it sent and
-// stored.
+// releasesFolder has a folder for each earlier release, named by its commit. It holds the lines
+// that a node of the release sent, and the rows that its control plane stored.
 const releasesFolder = "testdata/releases"
 
-// recordedAt is after all lines of the recorded batches.
+// recordedAt is a time after that of every line in the recorded batches.
 var recordedAt = time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
 
-// recordedTables are the tables of a recording. Columns whose values differ from run to run are
-// left out of a recording.
+// recordedTables are the tables whose rows are recorded, without the columns whose values differ
+// from run to run.
 var recordedTables = []string{"rate_limit_events", "client_usage", "client_denials", "rate_limit_metrics", "rate_limit_latencies", "client_minutes"}
 
-// recorded has the rows of tables that a release stored, with the columns that it knew.
+// recorded holds, by table, the rows that a release stored, with the columns that the release knew.
 type recorded map[string][]map[string]any
 
-// readRecorded returns what a release stored.
+// readRecorded reads the rows that a release stored from its folder.
 func readRecorded(t *testing.T, commit, name string) (rows recorded) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(releasesFolder, commit, name))
@@ -62,7 +62,7 @@ func readRecorded(t *testing.T, commit, name string) (rows recorded) {
 	return rows
 }
 
-// releases returns the commits of the recorded releases.
+// releases returns the commits of the earlier releases in releasesFolder.
 func releases(t *testing.T) (commits []string) {
 	t.Helper()
 	folders, err := filepath.Glob(filepath.Join(releasesFolder, "*", "spool"))
@@ -75,9 +75,9 @@ func releases(t *testing.T) (commits []string) {
 	return commits
 }
 
-// stored returns, as texts, the rows of the tables that want has, with the columns that want has.
-// Rows whose numbers are all 0 are left out, because a release stores zeros for a line that it does
-// not understand.
+// stored returns the rows of the database as texts. It includes only the tables and the columns
+// that want has. Rows whose numbers are all 0 are left out, because a release stores zeros for a
+// line that it does not understand.
 func stored(t *testing.T, pool *pgxpool.Pool, want recorded) map[string][]string {
 	t.Helper()
 	have := map[string][]string{}
@@ -98,7 +98,7 @@ func stored(t *testing.T, pool *pgxpool.Pool, want recorded) map[string][]string
 	return have
 }
 
-// textsOf returns rows as sorted texts, with the columns of an example.
+// textsOf returns the rows as sorted texts, with only the columns that the example has.
 func textsOf(rows []map[string]any, example map[string]any) (texts []string) {
 	for _, row := range rows {
 		text, numbers := "", false
@@ -122,7 +122,7 @@ func textsOf(rows []map[string]any, example map[string]any) (texts []string) {
 	return texts
 }
 
-// expectRows compares rows with those that a release stored.
+// expectRows fails the test unless the database has the same rows as the release stored.
 func expectRows(t *testing.T, pool *pgxpool.Pool, commit string, want recorded) {
 	t.Helper()
 	have := stored(t, pool, want)
@@ -136,7 +136,8 @@ func expectRows(t *testing.T, pool *pgxpool.Pool, commit string, want recorded) 
 	}
 }
 
-// nodeOf starts a server that stores what a feed sends, as a control plane does.
+// nodeOf starts a server that passes the batches of feeds to the ingester, as a control plane does.
+// It counts the batches that were stored in taken.
 func nodeOf(t *testing.T, i *Ingester) (url string, taken *atomic.Int64) {
 	t.Helper()
 	taken = new(atomic.Int64)
@@ -170,8 +171,8 @@ func nodeOf(t *testing.T, i *Ingester) (url string, taken *atomic.Int64) {
 }
 
 // TestBatchesOfEarlierReleases tests that a node of this release sends the batches that an earlier
-// release has left in its spool, and that they become the same rows as in the control plane of that
-// release.
+// release has left in its spool, and that this release stores the same rows for them as the control
+// plane of the earlier release.
 func TestBatchesOfEarlierReleases(t *testing.T) {
 	t.Parallel()
 	for _, commit := range releases(t) {
@@ -199,7 +200,7 @@ func TestBatchesOfEarlierReleases(t *testing.T) {
 
 const patience = 30 * time.Second
 
-// openFeed opens a feed over a spool.
+// openFeed opens a feed that keeps its unsent batches in the folder spool.
 func openFeed(t *testing.T, url, spool string, m *meter.Meter) *feed.Feed {
 	t.Helper()
 	f, err := feed.Open(feed.Options{Target: controlcall.Target{URL: url, Token: func() (string, error) { return "pst_x", nil }}, Folder: spool, Meter: m,
@@ -210,8 +211,8 @@ func openFeed(t *testing.T, url, spool string, m *meter.Meter) *feed.Feed {
 	return f
 }
 
-// linesSent returns the lines that a node of this release sends: each kind of event, usage,
-// latencies and the uses of API keys, all at one time.
+// linesSent returns the lines that a node of this release sends for one of everything: each kind of
+// event, usage, latencies and the uses of API keys, all at the same time.
 func linesSent(t *testing.T) string {
 	t.Helper()
 	m, spool := meter.New(), filepath.Join(t.TempDir(), "spool")
