@@ -32,36 +32,19 @@ type excess struct {
 	jobs   int
 }
 
-// excess.merge adds the further charges among a job's checks. If another job of merged charges is
-// needed, it calls begin, which returns nil if there is no room for one. The result charged is
-// false if the job has no further charge with room, and lost reports whether one has no room.
-func (e *excess) merge(due []counter.Check, begin func() *charges) (charged, lost bool) {
-	for i := range due {
-		c := &due[i]
-		if c.Op != counter.OpForce {
-			continue
-		}
-		if merged := e.known[string(c.Key)]; merged != nil {
-			addCost(merged, c)
-			charged = true
-			continue
-		}
-		if e.latest == nil || len(e.latest.checks) == counter.ChecksMax {
-			next := begin()
-			if next == nil {
-				lost = true
-				continue
-			}
-			e.latest = next
-		}
-		e.latest.checks = append(e.latest.checks, copyCheck(c))
-		e.known[string(c.Key)] = &e.latest.checks[len(e.latest.checks)-1]
-		charged = true
+// excess.add adds a further charge. The result is false if the counter has none yet and the latest
+// job has no room for another counter.
+func (e *excess) add(c *counter.Check) bool {
+	if merged := e.known[string(c.Key)]; merged != nil {
+		addCost(merged, c)
+		return true
 	}
-	if charged && !lost {
-		e.latest.jobs++ // the latest of the source's jobs is also the last to leave the queue
+	if e.latest == nil || len(e.latest.checks) == counter.ChecksMax {
+		return false
 	}
-	return charged, lost
+	e.latest.checks = append(e.latest.checks, copyCheck(c))
+	e.known[string(c.Key)] = &e.latest.checks[len(e.latest.checks)-1]
+	return true
 }
 
 // excess.remove removes a job that leaves the queue.

@@ -180,18 +180,36 @@ func (q *Queue) merge(source uint32, job Job) bool {
 	if own == nil {
 		own = &excess{known: make(map[string]*counter.Check)}
 	}
-	charged, lost := own.merge(job.Due(), func() *charges {
-		if !hasPlace(own.jobs, q.merging, excessMax) {
-			return nil
+	charged, lost := false, false
+	due := job.Due()
+	for i := range due {
+		switch c := &due[i]; {
+		case c.Op != counter.OpForce:
+		case own.add(c), q.begin(source, own) && own.add(c):
+			charged = true
+		default:
+			lost = true
 		}
-		merged := &charges{source: source, checks: make([]counter.Check, 0, counter.ChecksMax)}
-		own.jobs++
-		q.merging++
-		q.excess[source] = own
-		q.push(source, merged)
-		return merged
-	})
-	return charged && !lost
+	}
+	if !charged || lost {
+		return false
+	}
+	own.latest.jobs++ // the latest of the source's jobs is also the last to leave the queue
+	return true
+}
+
+// Queue.begin adds a job for further merged charges of a source. The result is false if there is no
+// room for it. The caller holds the lock.
+func (q *Queue) begin(source uint32, own *excess) bool {
+	if !hasPlace(own.jobs, q.merging, excessMax) {
+		return false
+	}
+	own.latest = &charges{source: source, checks: make([]counter.Check, 0, counter.ChecksMax)}
+	own.jobs++
+	q.merging++
+	q.excess[source] = own
+	q.push(source, own.latest)
+	return true
 }
 
 // Queue.pop removes the job whose turn it is, or returns nil if none waits. The caller holds the

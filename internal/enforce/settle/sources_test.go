@@ -181,10 +181,10 @@ func TestMergedChargesKeepTheLatestPeriod(t *testing.T) {
 	check := func(start counter.Micros, cost int64) counter.Check {
 		return counter.Check{Key: []byte("k"), Op: counter.OpForce, Cost: cost, Limit: limit, Bounds: &counter.Bounds{start}}
 	}
-	e := excess{known: map[string]*counter.Check{}}
 	m := &charges{checks: make([]counter.Check, 0, counter.ChecksMax)}
+	e := excess{known: map[string]*counter.Check{}, latest: m}
 	for _, c := range []counter.Check{check(10, 3), check(20, 4), check(10, 5), check(20, counter.CountMax)} {
-		if charged, lost := e.merge([]counter.Check{c}, func() *charges { return m }); !charged || lost {
+		if !e.add(&c) {
 			t.Fatal("not added")
 		}
 	}
