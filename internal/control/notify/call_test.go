@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// TestReceiversThatMayNotBeCalled tests that a receiver at an address that is not public, such as
-// one of this machine, is not called unless its network is allowed. The address that is called
-// decides this, not the name.
+// TestReceiversThatMayNotBeCalled tests that a receiver is not called if its address is not public,
+// such as an address of this machine, unless the address is in an allowed network. The address that
+// would be called decides this, not the name in the URL.
 func TestReceiversThatMayNotBeCalled(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

@@ -36,16 +36,16 @@ import (
 	"github.com/penstock/penstock/internal/test/pgtest"
 )
 
-// The environment variables of a process that is killed at a step of a round.
+// environment variables of the child process that TestKilledBetween kills at a step of a round
 const (
 	childDatabase = "PENSTOCK_TEST_DATABASE"
 	childStep     = "PENSTOCK_TEST_STEP"
 )
 
-// secrets are those of every test: the previous one and the current one.
+// secrets holds the two secrets that every test uses, the previous one and the current one.
 const secrets = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz\nwhsec_QUJDREVGR0hJSktMTU5PUFFSU1RVVldY\n"
 
-// The variable named machine holds the networks of this machine, where the receivers of tests are.
+// machine holds the networks of this machine, on which the receivers of the tests listen.
 var machine = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 
 var start = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
@@ -83,7 +83,7 @@ func newNotifier(pool *pgxpool.Pool, log *eventually.Journal) *Notifier {
 	return &Notifier{Pool: pool, Caller: NewCaller(keys, machine), Logger: slog.New(slog.NewTextHandler(log, nil)), clock: func() time.Time { return start }}
 }
 
-// world is a database with usage.
+// world is a Notifier over a database of its own, to which tests add usage.
 type world struct {
 	*Notifier
 	t      *testing.T
@@ -108,7 +108,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// world.uses counts usage of clients under the rule api.
+// world.uses adds usage of clients under the rule api to the database.
 func (w *world) uses(at time.Time, units map[string]int64) {
 	w.t.Helper()
 	var lines []feed.Line
@@ -122,7 +122,7 @@ func (w *world) uses(at time.Time, units map[string]int64) {
 	}
 }
 
-// world.threshold makes a threshold of 1000 units, for all clients.
+// world.threshold creates a threshold for a quota of 1000 units that applies to all clients.
 func (w *world) threshold(name, url string) {
 	w.t.Helper()
 	if _, err := w.ledger.PutThreshold(w.t.Context(), ledger.Actor{Name: "test"}, ledger.Threshold{Threshold: name, Policy: "shop", Rule: "api", Units: 1000,
@@ -138,7 +138,8 @@ func (w *world) round(now time.Time) {
 	}
 }
 
-// receiver is a real HTTP server that checks messages as the guide describes, and keeps them.
+// receiver is an HTTP server that checks the messages it receives as the guide describes, and keeps
+// them.
 type receiver struct {
 	*httptest.Server
 	t        *testing.T
@@ -157,7 +158,7 @@ func newReceiver(t *testing.T) *receiver {
 	return r
 }
 
-// ServeHTTP implements [http.Handler].
+// ServeHTTP checks and stores a message.
 func (r *receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -185,7 +186,8 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	r.messages = append(r.messages, m)
 }
 
-// isSigned checks a signature by the second secret, without the code of the package.
+// isSigned reports whether one of the signatures was made with the second of the secrets. It does
+// not use the package under test.
 func isSigned(id, at string, body []byte, signatures string) bool {
 	mac := hmac.New(sha256.New, []byte("ABCDEFGHIJKLMNOPQRSTUVWX"))
 	mac.Write([]byte(id + "." + at + "."))
@@ -194,8 +196,9 @@ func isSigned(id, at string, body []byte, signatures string) bool {
 	return slices.Contains(strings.Fields(signatures), want)
 }
 
-// clientsTold returns the clients and shares of the messages, sorted.
-func (r *receiver) clientsTold() (all []string) {
+// receiver.notices returns the client, month and share of a quota that each received message names,
+// sorted.
+func (r *receiver) notices() (all []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, m := range r.messages {
@@ -207,13 +210,13 @@ func (r *receiver) clientsTold() (all []string) {
 
 func (r *receiver) awaitMessages(want ...string) {
 	r.t.Helper()
-	if told := r.clientsTold(); !slices.Equal(told, want) {
-		r.t.Errorf("the receiver was told %q, want %q", told, want)
+	if got := r.notices(); !slices.Equal(got, want) {
+		r.t.Errorf("the receiver was told %q, want %q", got, want)
 	}
 }
 
 // TestEachShareIsToldOnce tests that a client causes one notice per month for each share of a quota
-// that it has used, although several processes look at the same time.
+// that it has used, although several processes look for such clients at the same time.
 func TestEachShareIsToldOnce(t *testing.T) {
 	t.Parallel()
 	w, r := newWorld(t), newReceiver(t)
@@ -332,7 +335,7 @@ func TestReceiversThatFail(t *testing.T) {
 	bad.awaitMessages()
 }
 
-// TestAReceiverThatIsAway tests that a notice arrives as soon as its receiver is available.
+// TestAReceiverThatIsAway tests that a receiver gets its notice as soon as it is available again.
 func TestAReceiverThatIsAway(t *testing.T) {
 	t.Parallel()
 	w, r := newWorld(t), newReceiver(t)
@@ -352,14 +355,13 @@ func TestAReceiverThatIsAway(t *testing.T) {
 	eventually.Until(t, 20*time.Second, "the receiver is told", func() bool {
 		now = now.Add(time.Second)
 		w.round(now)
-		return len(back.clientsTold()) == 1
+		return len(back.notices()) == 1
 	})
 	back.awaitMessages("user:ann 2026-11 80%")
 }
 
 // TestKilledBetween tests that a process that is killed at any step of a round neither loses a
-// notice nor makes it a second time. If a notice is sent twice, both messages have the same
-// identifier.
+// notice nor creates it twice. If a notice is sent twice, both messages have the same identifier.
 func TestKilledBetween(t *testing.T) {
 	t.Parallel()
 	w, r := newWorld(t), newReceiver(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/control/ledger"
 )
 
-// world.forget removes the name of a client.
+// world.forget removes a client's name from the database.
 func (w *world) forget(client string) {
 	w.t.Helper()
 	name, err := ledger.Name(client)
@@ -24,8 +24,9 @@ func (w *world) forget(client string) {
 	}
 }
 
-// TestAForgottenClientIsNotTold tests that no notice names a client that was forgotten: neither a
-// notice that waits for its next attempt, nor one that a round has already read.
+// TestAForgottenClientIsNotTold tests that no message names a client whose name was removed. It
+// tests a notice that waits for its next attempt, and one that a round has already read from the
+// database.
 func TestAForgottenClientIsNotTold(t *testing.T) {
 	t.Parallel()
 	w, r := newWorld(t), newReceiver(t)
@@ -53,8 +54,8 @@ func TestAForgottenClientIsNotTold(t *testing.T) {
 	}
 }
 
-// TestTheURLOfAReceiverIsNotShown tests that neither the log nor the notice of a receiver that is
-// away has the path or the query of its URL, which may be a secret.
+// TestTheURLOfAReceiverIsNotShown tests that neither the log nor the recorded error of a receiver
+// that is away contains the path or the query of its URL, because these may be secret.
 func TestTheURLOfAReceiverIsNotShown(t *testing.T) {
 	t.Parallel()
 	w, r := newWorld(t), newReceiver(t)
@@ -71,16 +72,17 @@ func TestTheURLOfAReceiverIsNotShown(t *testing.T) {
 	}
 }
 
-// startClock makes a clock for the rounds of w, and returns a function that advances the clock.
+// world.startClock makes w use a clock that stands still. It returns a function that advances this
+// clock.
 func (w *world) startClock() func(time.Duration) {
 	var passed atomic.Int64
 	w.clock = func() time.Time { return start.Add(time.Duration(passed.Load())) }
 	return func(d time.Duration) { passed.Add(int64(d)) }
 }
 
-// TestASlowReceiverWithManyNotices: a slow receiver has more and older notices than a round sends.
-// Another receiver gets its notices all the same. A round sends to the slow receiver for a bounded
-// time, and the other notices to that receiver stay due.
+// TestASlowReceiverWithManyNotices tests that another receiver gets its notices although a slow
+// receiver has older notices, more than a round sends. A round sends to the slow receiver only for
+// a bounded time, and leaves the rest of that receiver's notices due.
 func TestASlowReceiverWithManyNotices(t *testing.T) {
 	t.Parallel()
 	w, slow, other := newWorld(t), newReceiver(t), newReceiver(t)
@@ -96,12 +98,12 @@ func TestASlowReceiverWithManyNotices(t *testing.T) {
 	w.round(start)
 	other.awaitMessages("user:ann 2026-11 80%")
 	const most = int(sendTime/time.Second) + 1
-	first := len(slow.clientsTold())
+	first := len(slow.notices())
 	if first == 0 || first > most {
 		t.Errorf("%d messages were sent to a receiver that takes a second for each; want %d at most", first, most)
 	}
 	w.round(start.Add(time.Minute))
-	if n := len(slow.clientsTold()); n <= first || n > 2*most {
+	if n := len(slow.notices()); n <= first || n > 2*most {
 		t.Errorf("%d messages were sent after the second round, %d after the first", n, first)
 	}
 }
@@ -124,8 +126,8 @@ func TestTheTimeOfAMessageIsThatOfItsCall(t *testing.T) {
 	r.awaitMessages("user:ann 2026-11 80%")
 }
 
-// TestAThresholdThatFails tests that an error of one threshold is reported, and that other notices
-// are still made and sent.
+// TestAThresholdThatFails tests that an error of one threshold is reported, and that the notices of
+// other thresholds are still created and sent.
 func TestAThresholdThatFails(t *testing.T) {
 	t.Parallel()
 	w, r := newWorld(t), newReceiver(t)
