@@ -34,7 +34,7 @@ const (
 	roundsOfStep  = 5
 )
 
-// node is a process that follows a policy and counts in Redis.
+// node stands for one process that follows the policy and keeps its counters in Redis.
 type node struct {
 	policy *live.Policy
 	store  *store.Store
@@ -64,8 +64,8 @@ func newNode(t *testing.T, redis *redistest.Server) *node {
 	return &node{p, opened}
 }
 
-// node.decide decides a request of a client. It returns the version that decided the request, and
-// whether the request was admitted.
+// node.decide decides a request of a client. It returns the version of the policy that decided the
+// request, and whether the request was admitted.
 func (n *node) decide(ctx context.Context, client int) (version string, admitted bool, err error) {
 	var plan core.Plan
 	a := &request.Attributes{PathText: "/", Headers: map[string]string{"X-User": fmt.Sprint("client-", client)}, Time: counter.Micros(time.Now().UnixMicro())}
@@ -78,7 +78,7 @@ func (n *node) decide(ctx context.Context, client int) (version string, admitted
 	return v.ID, !d.Denied(), nil
 }
 
-// stepped is a policy that is published to a growing share of the clients.
+// stepped publishes a candidate to a growing share of the clients, step by step.
 type stepped struct {
 	t     *testing.T
 	nodes []*node
@@ -88,7 +88,8 @@ type stepped struct {
 	next  *policyfile.Document
 }
 
-// stepped.publish publishes the candidate to a share, 0 for none and 10,000 for all.
+// stepped.publish publishes the candidate to a share of the clients, in ten-thousandths. For 0 it
+// withdraws the candidate, and for 10,000 it puts the candidate into force for all.
 func (s *stepped) publish(share int32) {
 	s.t.Helper()
 	s.last++
@@ -110,7 +111,7 @@ func (s *stepped) publish(share int32) {
 	s.text = text
 }
 
-// stepped.arrives waits until all nodes have the publication.
+// stepped.arrives waits until all nodes have received what publish published for this share.
 func (s *stepped) arrives(share int32) {
 	s.t.Helper()
 	for _, n := range s.nodes {
@@ -128,8 +129,8 @@ func (s *stepped) arrives(share int32) {
 	}
 }
 
-// stepped.round decides a request of each client on each node. It returns the version that decided
-// for each client.
+// stepped.round lets each node decide a request of each client. It returns, by client, the version
+// of the policy that decided, or nil if the nodes decided by different versions.
 func (s *stepped) round(admitted []atomic.Int64) map[int]string {
 	of := make([]map[int]string, len(s.nodes))
 	var asking sync.WaitGroup
@@ -154,9 +155,9 @@ func (s *stepped) round(admitted []atomic.Int64) map[int]string {
 	return of[0]
 }
 
-// TestAShareOfTheClientsIsExact raises the share of the clients step by step, while two nodes over
-// one Redis decide requests. A client never gets more than its limit, whichever policy decides, and
-// a client that has the candidate keeps it.
+// TestAShareOfTheClientsIsExact raises the share of the clients that have the candidate step by
+// step, while two nodes over one Redis decide requests. It tests that a client never gets more than
+// its limit, whichever policy decides, and that a client that has the candidate keeps it.
 func TestAShareOfTheClientsIsExact(t *testing.T) {
 	t.Parallel()
 	for _, lease := range []string{"off", "auto"} {
@@ -217,8 +218,8 @@ func steps(t *testing.T, lease string) {
 	}
 }
 
-// TestAFrontThatCannotFollow tests that a front which cannot decide by the client enforces the
-// policy in force, and logs that once.
+// TestAFrontThatCannotFollow tests a front that cannot decide by the client whether the candidate
+// applies. Such a front enforces the policy in force, and logs this once.
 func TestAFrontThatCannotFollow(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

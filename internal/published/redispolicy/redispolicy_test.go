@@ -26,7 +26,8 @@ const patience = 30 * time.Second
 
 var signer = ed25519.NewKeyFromSeed(bytes.Repeat([]byte{1}, ed25519.SeedSize))
 
-// bench is a Redis with a policy, and a folder.
+// bench holds what a test needs: a Redis server with a policy, and a folder in which a source keeps
+// the last valid version.
 type bench struct {
 	t      *testing.T
 	redis  *redistest.Server
@@ -46,7 +47,7 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-// bench.text returns a signed policy whose limit equals its generation.
+// bench.text returns a signed policy as text. Its limit is the number of its generation.
 func (b *bench) text(generation int64, key ed25519.PrivateKey, candidate int) []byte {
 	b.t.Helper()
 	document := func(limit int64) *policyfile.Document {
@@ -63,7 +64,8 @@ func (b *bench) text(generation int64, key ed25519.PrivateKey, candidate int) []
 	return text
 }
 
-// bench.set writes a text to Redis without announcing it.
+// bench.set stores a text in Redis at the key of the policy, without notifying those who follow the
+// policy.
 func (b *bench) set(text []byte) {
 	b.t.Helper()
 	if err := b.redis.Client().Set(b.t.Context(), keyOf("shop"), text, 0).Err(); err != nil {
@@ -82,31 +84,32 @@ func (b *bench) source(o follow.Options) *follow.Source {
 	return s
 }
 
-// bench.follow follows a source, and keeps each policy that the source passes on. It returns the
-// limits and errors that are passed on, and the follower.
+// bench.follow starts to follow a source, and keeps each policy that the source delivers. It
+// returns a channel that receives the limit of each delivered policy and the text of each error,
+// and the follower.
 func (b *bench) follow(s *follow.Source) (<-chan string, live.Follower) {
 	b.t.Helper()
-	told := make(chan string, 100)
+	reports := make(chan string, 100)
 	f, err := s.Follow(func(d *policyfile.Document, err error) {
 		if err != nil {
-			told <- err.Error()
+			reports <- err.Error()
 			return
 		}
 		s.Keep(d)
-		told <- d.Rules[0].Limit[0]
+		reports <- d.Rules[0].Limit[0]
 	})
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	b.t.Cleanup(func() { _ = f.Close() })
-	return told, f
+	return reports, f
 }
 
-// bench.next fails the test unless the next report contains a text.
-func (b *bench) next(told <-chan string, want string) {
+// bench.next fails the test unless the next report of bench.follow contains the text want.
+func (b *bench) next(reports <-chan string, want string) {
 	b.t.Helper()
 	select {
-	case got := <-told:
+	case got := <-reports:
 		if !strings.Contains(got, want) {
 			b.t.Fatalf("told %q, want %q", got, want)
 		}
@@ -115,8 +118,8 @@ func (b *bench) next(told <-chan string, want string) {
 	}
 }
 
-// bench.loads fails the test unless a source with these options loads a policy with the wanted
-// limit.
+// bench.loads fails the test unless a source with these options loads a policy that has the limit
+// want.
 func (b *bench) loads(o follow.Options, want string) {
 	b.t.Helper()
 	if d, err := b.source(o).Load(); err != nil || d.Rules[0].Limit[0] != want || d.Published() != d.Version() {
@@ -124,8 +127,9 @@ func (b *bench) loads(o follow.Options, want string) {
 	}
 }
 
-// TestASourceFollowsRedis tests that a change is found when it is announced, that an unannounced
-// change is found at the next look, and that a forged or an old text is reported as an error, once.
+// TestASourceFollowsRedis tests that a source finds a change at once if it is announced, and
+// otherwise when it next reads Redis. It also tests that a forged policy, or one older than the
+// last, is reported as an error once.
 func TestASourceFollowsRedis(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -137,39 +141,39 @@ func TestASourceFollowsRedis(t *testing.T) {
 	if d, err := s.Load(); err != nil || d.Rules[0].Limit[0] != "5/1m" {
 		t.Fatal(err)
 	}
-	told, f := b.follow(s)
+	reports, f := b.follow(s)
 	b.set(b.text(6, signer, 0))
-	b.next(told, "6/1m") // it was not announced
+	b.next(reports, "6/1m") // it was not announced
 	if swapped, err := Swap(t.Context(), b.store, "shop", b.text(6, signer, 0), b.text(7, signer, 0)); err != nil || !swapped {
 		t.Fatal(swapped, err)
 	}
-	b.next(told, "7/1m")
+	b.next(reports, "7/1m")
 	if swapped, err := Swap(t.Context(), b.store, "shop", b.text(6, signer, 0), b.text(8, signer, 0)); err != nil || swapped {
 		t.Errorf("a policy that has changed since was replaced: %t, %v", swapped, err)
 	}
 	b.set(b.text(9, ed25519.NewKeyFromSeed(bytes.Repeat([]byte{2}, ed25519.SeedSize)), 0))
-	b.next(told, "not signed by a key that this node trusts")
+	b.next(reports, "not signed by a key that this node trusts")
 	b.set(b.text(6, signer, 0))
-	b.next(told, "somebody has restored an old one")
+	b.next(reports, "somebody has restored an old one")
 	b.set([]byte("nonsense"))
-	b.next(told, "broken")
+	b.next(reports, "broken")
 	if err := f.Reload(); err == nil {
 		t.Error("a reload reports no error")
 	}
-	b.next(told, "broken")
+	b.next(reports, "broken")
 	if err := b.redis.Client().Del(t.Context(), keyOf("shop")).Err(); err != nil {
 		t.Fatal(err)
 	}
 	eventually.Until(t, patience, "the log tells that Redis has no policy", func() bool { return strings.Contains(b.log.String(), "no published policy any more") })
 	b.set(b.text(10, signer, 0))
-	b.next(told, "10/1m")
-	if len(told) > 0 {
-		t.Errorf("told %q besides", <-told)
+	b.next(reports, "10/1m")
+	if len(reports) > 0 {
+		t.Errorf("told %q besides", <-reports)
 	}
 }
 
-// TestAStartWithoutRedis tests that the last policy that was in force is kept, verified, and
-// preferred to an older one in Redis.
+// TestAStartWithoutRedis tests that a source keeps the last policy that was in force, verifies it
+// when it starts without Redis, and prefers it to an older policy in Redis.
 func TestAStartWithoutRedis(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -206,8 +210,8 @@ func TestAStartWithoutRedis(t *testing.T) {
 	}
 }
 
-// TestATrialIsIdleWithoutACandidate tests a source of candidates: without a candidate, its policy
-// is not enabled.
+// TestATrialIsIdleWithoutACandidate tests that a source of candidates returns a policy that is not
+// enabled while there is no candidate.
 func TestATrialIsIdleWithoutACandidate(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -217,15 +221,15 @@ func TestATrialIsIdleWithoutACandidate(t *testing.T) {
 	if err != nil || d.Enabled == nil || *d.Enabled {
 		t.Fatalf("without a candidate: %+v, %v", d, err)
 	}
-	told, f := b.follow(s)
+	reports, f := b.follow(s)
 	b.set(b.text(6, signer, 9))
-	b.next(told, "9/1m")
+	b.next(reports, "9/1m")
 	b.set([]byte("nonsense")) // no error here: the source of the policy in force reports it
 	if err := f.Reload(); err != nil {
 		t.Errorf("a trial reports %v", err)
 	}
 	b.set(b.text(7, signer, 8))
-	b.next(told, "8/1m")
+	b.next(reports, "8/1m")
 	if files, err := os.ReadDir(b.folder); err != nil || len(files) > 0 {
 		t.Errorf("a trial keeps %v, %v", files, err)
 	}
