@@ -19,7 +19,7 @@ import (
 // State with instant 0 is no counter.
 const start corecounter.Micros = 1_700_049_600 * corecounter.Second
 
-// examiner sends checks to a store and sets the store's clock.
+// examiner sends checks to the store under exam, and sets the store's clock.
 type examiner struct {
 	testing.TB
 	Subject
@@ -87,7 +87,7 @@ func (e *examiner) left(key string, l corecounter.Limit, want int64) {
 	}
 }
 
-// examiner.equal fails the test unless a number in an answer is the promised one.
+// examiner.equal fails the test unless a number in an answer equals the promised one.
 func (e *examiner) equal(what string, got, want int64) {
 	e.Helper()
 	if got != want {

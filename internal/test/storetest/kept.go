@@ -57,7 +57,8 @@ func sortViolations(violations []corecounter.Violation) []corecounter.Violation 
 	return violations
 }
 
-// Subject.holds returns the state that the store has for a check, as stored.
+// Subject.holds returns the counter or penalty that the store has stored for a check, without
+// advancing it to the store's clock.
 func (s *Subject) holds(t testing.TB, c *corecounter.Check) (slot corecounter.Slot) {
 	t.Helper()
 	switch {
@@ -80,6 +81,7 @@ func sameSlot(a, b *corecounter.Slot) bool {
 	return a.State == b.State && slices.Equal(a.Marks, b.Marks) && slices.Equal(a.Violations, b.Violations)
 }
 
-// slotsByContent makes cmp compare only the fields that stores keep.
+// slotsByContent are the options with which package cmp compares only those fields of a Slot that
+// stores keep.
 var slotsByContent = gocmp.Options{cmpopts.IgnoreUnexported(corecounter.Slot{}), cmpopts.IgnoreFields(corecounter.Slot{}, "Write"),
 	cmpopts.EquateEmpty()}

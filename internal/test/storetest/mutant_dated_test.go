@@ -12,14 +12,15 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// datedMutants holds stores that break the promises about calendar windows, penalties and resets.
+// datedMutants holds, for each promise about calendar windows, penalties and resets, stores that
+// break it on purpose.
 var datedMutants = map[string][]mutant{
 	"a calendar window is the zone's": {
 		{"counts days of 24 hours", changeEachCheck(evenBounds)},
 		{"counts in UTC", changeEachCheck(utcBounds)},
 		{"ends a microsecond late", changeEachCheck(shiftBounds(1))},
 		{"ends a second early", changeEachCheck(shiftBounds(-corecounter.Second))}},
-	"the store's clock says which period it is": {{"believes the caller", believing}},
+	"the store's clock says which period it is": {{"believes the caller", useCallersPeriod}},
 	"stale boundaries are no answer": {
 		{"counts in the nearest period", unstale(func(error) error { return nil })},
 		{"does not say stale", unstale(func(error) error { return corecounter.ErrUnavailable })},
@@ -129,8 +130,9 @@ func shiftBounds(by corecounter.Micros) func(*Model, *corecounter.Check) {
 	}
 }
 
-// believing implements a store that counts in the caller's period.
-func believing(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
+// useCallersPeriod implements a store that ignores its own clock at a calendar boundary. It counts
+// in the period that the caller's boundaries call the present one.
+func useCallersPeriod(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 	return changeClock(func(_ *Model, now corecounter.Micros, checks []corecounter.Check) corecounter.Micros {
 		for i := range checks {
 			if b := checks[i].Bounds; b != nil && now >= b[1] && now < b[3] {
@@ -141,9 +143,9 @@ func believing(m *Model, ctx context.Context, checks []corecounter.Check, result
 	})(m, ctx, checks, results)
 }
 
-// unstale returns a store that passes the error of a stale call to change. If change returns nil,
-// the store answers the call from the nearest period. Otherwise it returns the error that change
-// returns.
+// unstale returns a store that handles the error of a stale call in a wrong way. It passes the
+// error to change. If change returns nil, the store answers the call as if the boundaries were
+// right. Otherwise it returns the error that change returns.
 func unstale(change func(error) error) takeFunc {
 	return func(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 		err := m.Take(ctx, checks, results)
@@ -157,8 +159,8 @@ func unstale(change func(error) error) takeFunc {
 	}
 }
 
-// chargeTheRest implements a store that executes those checks of a stale call that are not stale
-// themselves.
+// chargeTheRest implements a store that does not reject a stale call as a whole, but executes those
+// of its checks that are not stale themselves.
 func chargeTheRest(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 	err := m.Take(ctx, checks, results)
 	if errors.Is(err, corecounter.ErrStale) {

@@ -4,7 +4,7 @@ package storetest
 
 import corecounter "github.com/penstock/penstock/core/counter"
 
-// leasedMutants holds stores that break the promises about leases.
+// leasedMutants holds, for each promise about leases, stores that break it on purpose.
 var leasedMutants = map[string][]mutant{
 	"how long units may be out is known": {
 		{"knows of no lease", changeAnswers(func(_ *corecounter.Check, r *corecounter.Result) { r.LeasedIn = 0 })},

@@ -11,7 +11,8 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// mutants maps each promise to stores that break it.
+// mutants holds, by the name of a promise, stores that break this promise on purpose. The tests
+// check that the exam fails each of these stores.
 var mutants = map[string][]mutant{
 	"all or nothing":           {{"takes the checks one by one", apart}},
 	"a denial costs nothing":   {{"charges what it refuses", changeStates(chargeDenied)}},
@@ -85,8 +86,8 @@ func chargeLooks(_ *Model, c *corecounter.Check) {
 	}
 }
 
-// keepLooks stores the advanced state of every counter, even if Decide reports that nothing is to
-// be stored.
+// keepLooks implements a store that writes the advanced state of every counter, even if
+// [corecounter.Decide] reports that the state need not be written.
 func keepLooks(m *Model, _ context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 	return trusting(m, checks, results)
 }
@@ -169,7 +170,7 @@ func oneLess(m *Model, ctx context.Context, checks []corecounter.Check, results 
 	return m.Take(ctx, checks, results)
 }
 
-// outOfBoundsMutants returns stores that accept one kind of invalid number each.
+// outOfBoundsMutants returns stores that each accept one kind of invalid number.
 func outOfBoundsMutants() []mutant {
 	wrong := func(what string, is func(*corecounter.Check) bool) mutant {
 		return mutant{"accepts " + what, acceptSome(func(checks []corecounter.Check, results []corecounter.Result) bool {
@@ -226,8 +227,8 @@ func outOfBoundsMutants() []mutant {
 
 func keyByLimit(_ *Model, c *corecounter.Check) { c.Key = append([]byte(c.Limit.String()), c.Key...) }
 
-// roundDown converts a bucket to the limit's unit before the store does, and rounds down instead of
-// up.
+// roundDown converts a token bucket to the unit of the check's limit before the store does so, and
+// rounds the missing tokens down instead of up.
 func roundDown(m *Model, c *corecounter.Check) {
 	unit, _, _ := c.Limit.Arithmetic()
 	s, ok := m.counters[string(c.Key)]
@@ -250,7 +251,8 @@ func forgetAhead(by corecounter.Micros) func(m *Model, c *corecounter.Check) {
 	}
 }
 
-// monotonicClock is a clock that never goes back.
+// monotonicClock changes the clock of a mutant. Its methods keep the clock from going back, or from
+// going forward by more than 10 seconds at a time.
 type monotonicClock struct{ last corecounter.Micros }
 
 func (c *monotonicClock) never(_ *Model, now corecounter.Micros, _ []corecounter.Check) corecounter.Micros {

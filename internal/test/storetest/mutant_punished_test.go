@@ -9,7 +9,7 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// prolonging restarts a penalty at each request that the penalty denies.
+// prolonging implements a store that starts a penalty anew at each request that the penalty denies.
 func prolonging(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 	before := map[string]corecounter.Slot{}
 	for i := range checks {
@@ -33,7 +33,7 @@ func shorten(_ *Model, c *corecounter.Check, r *corecounter.Result, s *corecount
 	}
 }
 
-// onlyGuarded ignores a penalty that no check of the call names as its guard.
+// onlyGuarded makes a store ignore a penalty if no check of the call names it as its guard.
 func onlyGuarded(_ *Model, checks []corecounter.Check) {
 	for i := range checks {
 		if checks[i].Penalty != nil && !slices.ContainsFunc(checks, func(c corecounter.Check) bool { return c.Guard == i+1 }) {
@@ -42,7 +42,7 @@ func onlyGuarded(_ *Model, checks []corecounter.Check) {
 	}
 }
 
-// forgetForced turns forced charges into ordinary charges if the call has a penalty.
+// forgetForced makes a store treat forced charges as ordinary charges if the call has a penalty.
 func forgetForced(_ *Model, checks []corecounter.Check) {
 	if slices.ContainsFunc(checks, func(c corecounter.Check) bool { return c.Penalty != nil }) {
 		for i := range checks {
@@ -53,7 +53,7 @@ func forgetForced(_ *Model, checks []corecounter.Check) {
 	}
 }
 
-// countBlocked records a violation for each request that a penalty denies.
+// countBlocked implements a store that records a violation for each request that a penalty denies.
 func countBlocked(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 	return changeAllStates(func(m *Model, c *corecounter.Check, r *corecounter.Result, s *corecounter.Slot) {
 		if c.Penalty != nil && c.Op == corecounter.OpTake && r.Denied {
@@ -62,7 +62,8 @@ func countBlocked(m *Model, ctx context.Context, checks []corecounter.Check, res
 	})(m, ctx, checks, results)
 }
 
-// counting gives each denial its own violation ID.
+// counting is a store that treats each denial as a violation of its own, because it changes the
+// violation IDs from call to call.
 type counting struct{ calls int64 }
 
 func (n *counting) take(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
@@ -88,7 +89,7 @@ func shortViolations(_ *Model, c *corecounter.Check, _ *corecounter.Result, s *c
 	}
 }
 
-// newOnly removes the guard from checks whose violation is already recorded.
+// newOnly implements a store that ignores a denial if its violation is already recorded.
 func newOnly(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 	return changeChecks(func(m *Model, checks []corecounter.Check) {
 		for i := range checks {
@@ -113,7 +114,7 @@ func guardAll(_ *Model, checks []corecounter.Check) {
 	}
 }
 
-// unguard calls change for each check that has a guard.
+// unguard calls change for each check that names a guard.
 func unguard(checks []corecounter.Check, change func(*corecounter.Check)) {
 	for i := range checks {
 		if checks[i].Guard != 0 {
@@ -122,8 +123,8 @@ func unguard(checks []corecounter.Check, change func(*corecounter.Check)) {
 	}
 }
 
-// countNever reduces a cost above the limit's capacity to the capacity, so that the denial of the
-// check becomes a violation.
+// countNever implements a store that also records a violation if the cost exceeds the limit's
+// capacity. It reduces such a cost to the capacity.
 func countNever(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 	return changeEachCheck(func(_ *Model, c *corecounter.Check) {
 		if c.Guard != 0 && c.Op == corecounter.OpTake {
@@ -148,7 +149,8 @@ func unguardBatches(_ *Model, checks []corecounter.Check) {
 	})
 }
 
-// forgetAll is a mutant that drops all violations when the oldest has expired.
+// forgetAll implements a store that drops all violations of a penalty as soon as the oldest has
+// expired.
 func forgetAll(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 	for i := range checks {
 		c := &checks[i]
@@ -160,7 +162,8 @@ func forgetAll(m *Model, ctx context.Context, checks []corecounter.Check, result
 	return m.Take(ctx, checks, results)
 }
 
-// keepOldest is a mutant that drops the newest violation, not the oldest, at the maximum number.
+// keepOldest makes a store drop the newest violation, not the oldest, if there are more than the
+// maximum.
 func keepOldest(m *Model, _ *corecounter.Check, _ *corecounter.Result, s *corecounter.Slot) {
 	if n := len(s.Violations); n == corecounter.ViolationsMax {
 		s.Violations = append(s.Violations[:n-1], corecounter.Violation{At: m.now, Until: m.now + corecounter.Minute, ID: 999})
@@ -171,7 +174,8 @@ func keepFew(_ *Model, _ *corecounter.Check, _ *corecounter.Result, s *corecount
 	s.Violations = s.Violations[max(0, len(s.Violations)-500):]
 }
 
-// keepViolations is a mutant whose reset ends the penalty but keeps its violations.
+// keepViolations returns a change that makes a reset end the penalty without dropping its
+// violations.
 func keepViolations() func(*Model, *corecounter.Check, *corecounter.Result, *corecounter.Slot) {
 	last := map[string][]corecounter.Violation{}
 	return func(_ *Model, c *corecounter.Check, _ *corecounter.Result, s *corecounter.Slot) {
@@ -182,7 +186,7 @@ func keepViolations() func(*Model, *corecounter.Check, *corecounter.Result, *cor
 	}
 }
 
-// liftAdmitted is a mutant that ignores the resets of a call if the call is denied.
+// liftAdmitted implements a store that ignores the resets of a call if the call is denied.
 func liftAdmitted(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 	before := make([]corecounter.Slot, len(checks))
 	for i := range checks {
@@ -199,8 +203,8 @@ func liftAdmitted(m *Model, ctx context.Context, checks []corecounter.Check, res
 	return err
 }
 
-// changeAhead returns a store that changes a stored penalty that is ahead of the clock before the
-// penalty is checked.
+// changeAhead returns a store that wrongly changes a stored penalty that is ahead of the clock,
+// before it checks the penalty.
 func changeAhead(change func(s *corecounter.Slot, now corecounter.Micros)) takeFunc {
 	return func(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 		for i := range checks {
@@ -215,8 +219,8 @@ func changeAhead(change func(s *corecounter.Slot, now corecounter.Micros)) takeF
 	}
 }
 
-// waitForClock is a mutant for a clock that went back. It keeps a penalty in force until the stored
-// end of the penalty, even if that end is farther ahead than a penalty can last.
+// waitForClock implements a store that keeps a penalty in force until its stored end, even if the
+// clock went back, so that this end is farther ahead than any penalty can last.
 func waitForClock(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 	for i := range checks {
 		if c := &checks[i]; c.Penalty != nil {

@@ -4,7 +4,7 @@ package storetest
 
 import corecounter "github.com/penstock/penstock/core/counter"
 
-// refundMutants holds stores that break the promises about refunds.
+// refundMutants holds, for each promise about refunds, stores that break it on purpose.
 var refundMutants = map[string][]mutant{
 	"a refund restores what the charge still lacks": {
 		{"restores everything", changeEachCheck(func(_ *Model, c *corecounter.Check) {

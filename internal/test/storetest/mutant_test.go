@@ -12,7 +12,8 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// mutant is a store that breaks a promise. Its function replaces [Model.Take].
+// mutant is a store that breaks a promise on purpose. It has a name, and a function that replaces
+// [Model.Take].
 type mutant struct {
 	name string
 	take takeFunc
@@ -20,7 +21,7 @@ type mutant struct {
 
 type takeFunc func(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error
 
-// brokenStore is a mutant with its Model.
+// brokenStore is a Model that answers calls with the function of a mutant.
 type brokenStore struct {
 	*Model
 	how takeFunc
@@ -30,7 +31,8 @@ func (b brokenStore) Take(ctx context.Context, checks []corecounter.Check, resul
 	return b.how(b.Model, ctx, checks, results)
 }
 
-// recorder is the testing.TB with which a mutant is examined. It records the failure.
+// recorder is the testing.TB of an exam that is expected to fail. It records the failure instead of
+// failing the test.
 type recorder struct {
 	testing.TB
 	failed string
@@ -47,7 +49,8 @@ func (r *recorder) Fatalf(format string, args ...any) {
 
 func (r *recorder) Fatal(args ...any) { r.Fatalf("%s", fmt.Sprint(args...)) }
 
-// examine examines one promise of a mutant, and returns the failure, or "" if the mutant passed.
+// examine tests whether a mutant keeps one promise. It returns the message of the failure, or "" if
+// the mutant passed.
 func examine(t *testing.T, p *promise, how takeFunc) string {
 	r := &recorder{TB: t}
 	m := &Model{}
@@ -62,8 +65,8 @@ func examine(t *testing.T, p *promise, how takeFunc) string {
 	return r.failed
 }
 
-// TestExamFailsBrokenStores tests that every promise has at least one broken store, and that each
-// broken store fails the exam of its promise.
+// TestExamFailsBrokenStores tests that every promise has at least one mutant, and that each mutant
+// fails the exam of the promise that it breaks.
 func TestExamFailsBrokenStores(t *testing.T) {
 	known := map[string]bool{}
 	for i := range promises {
@@ -92,7 +95,8 @@ func TestExamFailsBrokenStores(t *testing.T) {
 	}
 }
 
-// TestRandomTrafficFailsBrokenStores tests that random traffic detects broken stores as well.
+// TestRandomTrafficFailsBrokenStores tests that every mutant of these promises also fails when random
+// traffic compares it with the model.
 func TestRandomTrafficFailsBrokenStores(t *testing.T) {
 	checkMutants(t, []string{"a refund goes to its window", "a late refund is dropped", "up to n", "log_only decides nothing",
 		"a calendar window is the zone's", "the store's clock says which period it is", "stale boundaries are no answer",
@@ -104,8 +108,8 @@ func TestRandomTrafficFailsBrokenStores(t *testing.T) {
 		func(e *examiner) { compare(e, newTraffic(1), 20_000) })
 }
 
-// TestOracleFailsBrokenStores tests that the oracle, which does not use the model, detects broken
-// stores.
+// TestOracleFailsBrokenStores tests that every mutant of these promises also fails when it is compared
+// with the oracle, which does not use the model.
 func TestOracleFailsBrokenStores(t *testing.T) {
 	checkMutants(t, []string{"all or nothing", "a denial costs nothing", "log_only decides nothing", "up to n",
 		"a whole limit, and no more", "a refund goes to its window", "never below zero", "debt of at most one window",
@@ -118,7 +122,7 @@ func TestOracleFailsBrokenStores(t *testing.T) {
 		func(e *examiner) { foretell(e, 1, 6_000) })
 }
 
-// checkMutants fails the test for each broken store of the given promises that passes examine.
+// checkMutants fails the test if a mutant of one of the promises passes the function examine.
 func checkMutants(t *testing.T, promises []string, examine func(e *examiner)) {
 	for _, promise := range promises {
 		if len(mutants[promise]) == 0 {

@@ -14,7 +14,8 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// changeChecks returns a mutant that changes the checks before asking the model.
+// changeChecks returns a mutant that changes the checks of a call before it passes them to the
+// model.
 func changeChecks(change func(m *Model, checks []corecounter.Check)) takeFunc {
 	return func(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 		checks = slices.Clone(checks)
@@ -28,8 +29,8 @@ func changeChecks(change func(m *Model, checks []corecounter.Check)) takeFunc {
 	}
 }
 
-// changeEachCheck is like changeChecks, but calls change for each single check, except for checks
-// of penalties.
+// changeEachCheck is like changeChecks, but calls change for one check at a time, and not for
+// checks of penalties.
 func changeEachCheck(change func(m *Model, c *corecounter.Check)) takeFunc {
 	return changeChecks(func(m *Model, checks []corecounter.Check) {
 		for i := range checks {
@@ -40,7 +41,8 @@ func changeEachCheck(change func(m *Model, c *corecounter.Check)) takeFunc {
 	})
 }
 
-// eachPenalty returns a mutant that changes the penalties of the checks before asking the model.
+// eachPenalty returns a mutant that changes the penalty of each check before it passes the checks
+// to the model.
 func eachPenalty(change func(p *corecounter.Penalty)) takeFunc {
 	return changeChecks(func(_ *Model, checks []corecounter.Check) {
 		for i := range checks {
@@ -53,7 +55,8 @@ func eachPenalty(change func(p *corecounter.Penalty)) takeFunc {
 	})
 }
 
-// changeAnswers returns a mutant that changes the model's answers.
+// changeAnswers returns a mutant that changes the results of the model, except for checks of
+// penalties.
 func changeAnswers(change func(c *corecounter.Check, r *corecounter.Result)) takeFunc {
 	return changeAllAnswers(func(c *corecounter.Check, r *corecounter.Result) {
 		if c.Penalty == nil {
@@ -62,7 +65,7 @@ func changeAnswers(change func(c *corecounter.Check, r *corecounter.Result)) tak
 	})
 }
 
-// changeAllAnswers is like changeAnswers, but includes the answers to checks of penalties.
+// changeAllAnswers is like changeAnswers, but also changes the results for checks of penalties.
 func changeAllAnswers(change func(c *corecounter.Check, r *corecounter.Result)) takeFunc {
 	return func(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 		err := m.Take(ctx, checks, results)
@@ -75,7 +78,7 @@ func changeAllAnswers(change func(c *corecounter.Check, r *corecounter.Result)) 
 	}
 }
 
-// changeStates returns a mutant that decides like the model, but stores different counters.
+// changeStates returns a mutant that decides like the model, but then changes the stored counters.
 func changeStates(change func(m *Model, c *corecounter.Check, r *corecounter.Result, s *corecounter.Slot)) takeFunc {
 	return changeAllStates(func(m *Model, c *corecounter.Check, r *corecounter.Result, s *corecounter.Slot) {
 		if c.Penalty == nil {
@@ -84,7 +87,7 @@ func changeStates(change func(m *Model, c *corecounter.Check, r *corecounter.Res
 	})
 }
 
-// changeAllStates is like changeStates, but includes penalties.
+// changeAllStates is like changeStates, but also changes the stored penalties.
 func changeAllStates(change func(m *Model, c *corecounter.Check, r *corecounter.Result, s *corecounter.Slot)) takeFunc {
 	return func(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 		err := m.Take(ctx, checks, results)
@@ -101,7 +104,7 @@ func changeAllStates(change func(m *Model, c *corecounter.Check, r *corecounter.
 	}
 }
 
-// changeClock returns a mutant with a different clock.
+// changeClock returns a mutant that decides at another time than the one its clock was set to.
 func changeClock(now func(m *Model, now corecounter.Micros, checks []corecounter.Check) corecounter.Micros) takeFunc {
 	return func(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 		true := m.now
@@ -130,7 +133,7 @@ func trusting(m *Model, checks []corecounter.Check, results []corecounter.Result
 	return nil
 }
 
-// gap implements a mutant that does not hold its lock between reading and writing.
+// gap implements a mutant that releases its lock between reading the counters and writing them.
 func gap(m *Model, _ context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 	slots := make([]corecounter.Slot, len(checks))
 	m.mu.Lock()
@@ -152,7 +155,8 @@ func gap(m *Model, _ context.Context, checks []corecounter.Check, results []core
 	return nil
 }
 
-// crossingMutant is a mutant that locks the keys one after the other, in the order of the call.
+// crossingMutant is a mutant that locks the keys of a call one after the other, in the order of the
+// checks, so overlapping calls can block each other.
 type crossingMutant struct{ held map[string]bool }
 
 func (x *crossingMutant) take(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
@@ -183,7 +187,8 @@ func (x *crossingMutant) take(m *Model, ctx context.Context, checks []corecounte
 	return err
 }
 
-// aliasing implements a mutant that keeps the caller's byte slice as the key.
+// aliasing implements a mutant that keeps the caller's byte slice as the key, although the caller
+// may change the slice afterwards.
 func aliasing(m *Model, _ context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -201,7 +206,7 @@ func aliasing(m *Model, _ context.Context, checks []corecounter.Check, results [
 	return nil
 }
 
-// The function named apart implements a mutant that executes each check as a call of its own.
+// apart implements a mutant that executes each check as if it were a call of its own.
 func apart(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 	for i := range checks {
 		if err := m.Take(ctx, checks[i:i+1], results[i:i+1]); err != nil {
@@ -211,7 +216,8 @@ func apart(m *Model, ctx context.Context, checks []corecounter.Check, results []
 	return nil
 }
 
-// leaky implements a mutant that does not write zero values into the caller's results.
+// leaky implements a mutant that leaves values of the previous call in the caller's results where
+// the new values are zero.
 func leaky(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 	was := slices.Clone(results)
 	err := m.Take(ctx, checks, results)
@@ -223,8 +229,8 @@ func leaky(m *Model, ctx context.Context, checks []corecounter.Check, results []
 	return err
 }
 
-// leavingViolations implements a mutant that leaves the field Violations of results as it was,
-// except for penalties.
+// leavingViolations implements a mutant that leaves the Violations of the previous call in the
+// caller's results, except for checks of penalties.
 func leavingViolations(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 	was := slices.Clone(results)
 	err := m.Take(ctx, checks, results)
@@ -236,7 +242,7 @@ func leavingViolations(m *Model, ctx context.Context, checks []corecounter.Check
 	return err
 }
 
-// acceptSome returns a mutant that accepts the invalid calls for which accepts returns true.
+// acceptSome returns a mutant that accepts those invalid calls for which accepts returns true.
 func acceptSome(accepts func(checks []corecounter.Check, results []corecounter.Result) bool) takeFunc {
 	return func(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 		err := m.Take(ctx, checks, results)

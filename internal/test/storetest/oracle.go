@@ -39,8 +39,8 @@ type event struct {
 	age   corecounter.Micros // the age of the lease; 0 if the units were not leased
 }
 
-// oracle.room returns the number of units that are available at an instant. It is negative if the
-// counter is in debt.
+// oracle.room returns how many units of a limit are available at an instant. The number is negative
+// if the counter is in debt.
 func (o *oracle) room(key string, l *corecounter.Limit, at corecounter.Micros) int64 {
 	events, window := o.history[key], l.Window()
 	switch l.Algorithm() {
@@ -61,8 +61,8 @@ func (o *oracle) room(key string, l *corecounter.Limit, at corecounter.Micros) i
 	}
 }
 
-// sumCharged returns the units that were charged from the instant from on and before the instant
-// until.
+// sumCharged returns how many units the events charged from the instant from until just before the
+// instant until.
 func sumCharged(events []event, from, until corecounter.Micros) (units int64) {
 	for _, e := range events {
 		if e.at >= from && e.at < until {
@@ -115,7 +115,7 @@ func missingTokens(events []event, l *corecounter.Limit, at corecounter.Micros) 
 	return lacks
 }
 
-// fill returns the time in which an empty bucket becomes full.
+// fill returns how long an empty bucket takes to become full.
 func fill(l *corecounter.Limit) corecounter.Micros {
 	rate, tick := tokensPerTick(l)
 	ticks := new(big.Rat).Quo(big.NewRat(l.Capacity(), 1), rate)

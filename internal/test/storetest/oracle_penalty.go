@@ -8,7 +8,7 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// record is the whole history of one client's penalty.
+// record is the whole history of the penalty of one client.
 type record struct {
 	violations []corecounter.Violation // each one once, including expired ones, oldest first
 	imposed    []span                  // the spans of all penalties that were imposed
@@ -17,7 +17,8 @@ type record struct {
 // span is a time interval, excluding its end.
 type span struct{ from, until corecounter.Micros }
 
-// inForce returns how long the current penalty still lasts at an instant.
+// record.inForce returns how much longer the penalty that is in force at an instant lasts, or 0 if
+// none is in force.
 func (r *record) inForce(at corecounter.Micros) (wait corecounter.Micros) {
 	for _, s := range r.imposed {
 		if s.from <= at && at < s.until {
@@ -87,8 +88,8 @@ func (r *record) violate(at corecounter.Micros, checks []corecounter.Check, resu
 	return longest, distinct
 }
 
-// sentence returns the length of a penalty. The argument wait is the wait of the denial, and over
-// is the number of violations above the threshold.
+// sentence returns how long a penalty lasts that a denial imposes. The argument wait is the wait of
+// this denial, and over is the number of violations above the threshold.
 func sentence(p *corecounter.Penalty, wait corecounter.Micros, over int64) corecounter.Micros {
 	multiplier, longest := p.Multipliers[len(p.Multipliers)-1], p.Max
 	if over < int64(len(p.Multipliers)) {

@@ -54,7 +54,7 @@ func foretell(e *examiner, seed uint64, steps int) {
 					describe(checks), want, results[i])
 			}
 		}
-		tr.heard(checks, results)
+		tr.learn(checks, results)
 	}
 }
 

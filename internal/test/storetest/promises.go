@@ -11,7 +11,7 @@ type promise struct {
 	ask    func(e *examiner)
 }
 
-// promises is the list for [RunPromises]. For each promise, the tests of this package have a store
+// promises lists what RunPromises tests. For each promise, the tests of this package have a store
 // that breaks it.
 var promises = slices.Concat(counterPromises, datedPromises, leasePromises, refundPromises, storePromises)
 

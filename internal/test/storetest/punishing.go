@@ -8,15 +8,16 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// warden is a penalty together with a limit of one unit per minute, whose denials are violations.
+// warden tests a penalty. It sends requests under a limit of one unit per minute, whose denials are
+// violations.
 type warden struct {
 	*examiner
 	penalty corecounter.Penalty
 	limit   corecounter.Limit
 }
 
-// warden.guard sends a call with two checks: one of the penalty, and one of a limit whose denial is
-// a violation with the given ID.
+// warden.guard sends a call with two checks: one of the penalty, and one of the limit, whose denial
+// is a violation with the given ID.
 func (w *warden) guard(violation int64) (penalty, counter corecounter.Result) {
 	w.Helper()
 	key := fmt.Sprint("limit ", violation)
@@ -24,7 +25,8 @@ func (w *warden) guard(violation int64) (penalty, counter corecounter.Result) {
 	return r[0], r[1]
 }
 
-// warden.offend exhausts the limit, is denied by it, and returns the answer of the penalty.
+// warden.offend exhausts the limit, so that a request is denied and violates it. It returns the
+// answer to the check of the penalty.
 func (w *warden) offend(violation int64) corecounter.Result {
 	w.Helper()
 	w.take(force(fmt.Sprint("limit ", violation), w.limit, 1))
@@ -44,7 +46,7 @@ func (w *warden) imposed(r corecounter.Result, wait corecounter.Micros, violatio
 	}
 }
 
-// warden.current returns the answer to a look at the penalty.
+// warden.current looks at the penalty and returns the answer.
 func (w *warden) current() corecounter.Result {
 	w.Helper()
 	return w.takeOne(penaltyCheck(corecounter.OpLook, "p", &w.penalty))

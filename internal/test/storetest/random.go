@@ -25,7 +25,7 @@ func RunRandom(t *testing.T, open func(t testing.TB) Subject, steps int) {
 	compare(newExaminer(t, open(t)), newTraffic(seed.First(t)), steps)
 }
 
-// pair is a store and the model. Both get the same calls.
+// pair is a store under exam together with the model. Both get the same calls.
 type pair struct {
 	*examiner
 	traffic *traffic
@@ -80,7 +80,7 @@ func compare(e *examiner, tr *traffic, steps int) {
 			}
 			p.hold(step, checks, i, &before[i])
 		}
-		tr.heard(checks, want)
+		tr.learn(checks, want)
 	}
 }
 
@@ -94,7 +94,8 @@ func sameError(a, b error) bool {
 	return (a == nil) == (b == nil)
 }
 
-// pair.forget drops a state from the model if the store has dropped it and was free to do so.
+// pair.forget removes a state from the model if the store has dropped this state and was free to do
+// so.
 func (p *pair) forget(checks []corecounter.Check) {
 	for key, all := range p.written {
 		for i := range all {

@@ -74,7 +74,7 @@ func TestTrafficIsVaried(t *testing.T) {
 		for i := range checks {
 			observe(seen, &checks[i], &results[i], len(checks) > 1)
 		}
-		tr.heard(checks, results)
+		tr.learn(checks, results)
 	}
 	for what, least := range map[string]int{"refused": 500, "taken": 500, "taken up to n": 500, "given back": 500, "forced": 500,
 		"taken with others": 500, "reset": 200, "calendar taken": 500, "calendar refused": 500, "penalty in force": 500,

@@ -10,8 +10,9 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// traffic generates the calls of greedy clients. These make use of the remaining units and the ends
-// of windows that answers report. The clock is unreliable, and policies change.
+// traffic generates the calls of greedy clients, which make use of the remaining units and the ends
+// of windows that earlier answers have reported. Its clock is unreliable, and the policy changes
+// from time to time.
 type traffic struct {
 	rng       *rand.Rand
 	now       corecounter.Micros
@@ -22,8 +23,8 @@ type traffic struct {
 	honest bool
 }
 
-// counter is what the traffic knows about one counter or penalty, which is no more than a client
-// could know.
+// counter is what the generated clients know about one counter or penalty. They know no more than
+// what the store has answered.
 type counter struct {
 	key       string
 	limit     corecounter.Limit
@@ -81,7 +82,7 @@ func (tr *traffic) next() []corecounter.Check {
 	return tr.addPenalties(checks)
 }
 
-// traffic.find returns the counter or penalty with a key.
+// traffic.find returns the counter or penalty that has the given key.
 func (tr *traffic) find(key []byte) *counter {
 	for _, all := range [][]*counter{tr.counters, tr.penalties} {
 		if i := slices.IndexFunc(all, func(c *counter) bool { return c.key == string(key) }); i >= 0 {
@@ -91,8 +92,8 @@ func (tr *traffic) find(key []byte) *counter {
 	return nil
 }
 
-// traffic.heard updates the traffic from the answers.
-func (tr *traffic) heard(checks []corecounter.Check, results []corecounter.Result) {
+// traffic.learn records what the answers to a call report, so that later calls can make use of it.
+func (tr *traffic) learn(checks []corecounter.Check, results []corecounter.Result) {
 	for i := range checks {
 		c, r := tr.find(checks[i].Key), &results[i]
 		c.remaining, c.wakes = r.Remaining, tr.now+r.Reset
@@ -108,8 +109,8 @@ func (tr *traffic) heard(checks []corecounter.Check, results []corecounter.Resul
 
 func (tr *traffic) chance(percent int) bool { return tr.rng.IntN(100) < percent }
 
-// upTo returns a number from 0 to most. Small and large orders of magnitude are about equally
-// likely.
+// traffic.upTo returns a random number from 0 to most. Small and large orders of magnitude are
+// about equally likely.
 func (tr *traffic) upTo(most int64) int64 {
 	if most <= 0 {
 		return 0
@@ -121,7 +122,7 @@ func (tr *traffic) upTo(most int64) int64 {
 	return tr.rng.Int64N(min(bound, most) + 1)
 }
 
-// traffic.renew replaces all counters.
+// traffic.renew replaces all counters by new random ones.
 func (tr *traffic) renew() {
 	if tr.now > start+trafficSpan || tr.now < start-trafficSpan/10 {
 		tr.now = start
@@ -163,8 +164,8 @@ func (tr *traffic) limit(a corecounter.Algorithm, window corecounter.Micros) cor
 	}
 }
 
-// editedLimit returns a limit as it is after an edit of the policy. Its window and its algorithm
-// stay the same, because they are part of the key.
+// traffic.editedLimit returns the limit as it is after a random edit of the policy. The window and
+// the algorithm stay the same, because they are part of the key.
 func (tr *traffic) editedLimit(l *corecounter.Limit) corecounter.Limit {
 	if tr.chance(50) {
 		return tr.limit(l.Algorithm(), l.Window())
@@ -176,8 +177,8 @@ func (tr *traffic) editedLimit(l *corecounter.Limit) corecounter.Limit {
 	return nearly
 }
 
-// traffic.move moves the clock. It mostly moves the clock a little, often to a boundary or just
-// before or after one, and sometimes far or back.
+// traffic.move moves the clock. Usually the clock goes a little forward, often to a boundary or
+// just before or after one. Sometimes it goes far forward, or back.
 func (tr *traffic) move() {
 	c := tr.counters[tr.rng.IntN(len(tr.counters))]
 	window := min(c.limit.Window(), corecounter.WindowMax)
@@ -255,8 +256,8 @@ func (tr *traffic) check(c *counter, n int) corecounter.Check {
 	return k
 }
 
-// traffic.age returns how long units of a limit are leased. It often returns 0, which means that
-// they are not leased.
+// traffic.age returns a random duration for which units under the limit are leased, or 0, which
+// means that they are not leased.
 func (tr *traffic) age(l *corecounter.Limit) corecounter.Micros {
 	if l.Algorithm() == corecounter.SlidingLog || tr.chance(40) {
 		return 0
@@ -264,8 +265,8 @@ func (tr *traffic) age(l *corecounter.Limit) corecounter.Micros {
 	return 1 + corecounter.Micros(tr.rng.Int64N(max(1, int64(l.Window())>>tr.rng.IntN(20))))
 }
 
-// traffic.part returns a number of units to refund of a charge. Usually these are removed from the
-// charge. A client that is not honest sometimes refunds more than it was charged.
+// traffic.part returns how many units of a charge to refund, and usually removes these units from
+// the charge. A client that is not honest sometimes refunds more than it was charged.
 func (tr *traffic) part(c *charge) int64 {
 	units := min(corecounter.CountMax+1, tr.rng.Int64N(c.units+1))
 	if tr.honest || tr.chance(80) {
@@ -275,8 +276,8 @@ func (tr *traffic) part(c *charge) int64 {
 	return min(corecounter.CountMax+1, c.units+tr.upTo(3))
 }
 
-// traffic.cost returns a cost such as a greedy client chooses. If the call has other checks, the
-// cost is often modest.
+// traffic.cost returns a cost that a greedy client might choose. If the call has other checks, the
+// cost is often small.
 func (tr *traffic) cost(c *counter, n int) int64 {
 	most := min(c.limit.Capacity(), corecounter.CountMax) + 1
 	switch dice := tr.rng.IntN(100); {

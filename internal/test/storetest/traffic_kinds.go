@@ -59,7 +59,7 @@ func (tr *traffic) window() corecounter.Micros {
 	return windows[tr.rng.IntN(len(windows))]
 }
 
-// renewPenalties replaces all penalties.
+// renewPenalties replaces all penalties by new random ones.
 func (tr *traffic) renewPenalties() {
 	tr.penalties = tr.penalties[:0]
 	for i := range trafficPenalties {
@@ -130,8 +130,9 @@ func (tr *traffic) addPenalties(checks []corecounter.Check) []corecounter.Check 
 	return checks
 }
 
-// traffic.dated adds the calendar boundaries that the caller's clock determines. This clock can be
-// behind by a period or two, and is sometimes so wrong that the call is stale.
+// traffic.dated adds to a check the calendar boundaries that the caller's clock determines. This
+// clock can be one or two periods behind the store's clock, and is sometimes so wrong that the call
+// is stale.
 func (tr *traffic) dated(c *counter, k corecounter.Check) corecounter.Check {
 	if c.calendar == nil {
 		return k
@@ -154,7 +155,7 @@ func (tr *traffic) dated(c *counter, k corecounter.Check) corecounter.Check {
 	return c.calendar.dated(k, max(corecounter.Day, at))
 }
 
-// traffic.edge returns an instant near which something begins or ends for a counter or a penalty.
+// traffic.edge returns a time at or near which something begins or ends for a counter or a penalty.
 func (tr *traffic) edge(c *counter) corecounter.Micros {
 	switch {
 	case c.calendar != nil:
