@@ -29,7 +29,7 @@ type scanner struct {
 	text    []byte  // what earlier pieces contain of the name or number, if a path might lead to it
 }
 
-// path is a path and the number found at it.
+// path is a place at which a number is looked for, and the number found.
 type path struct {
 	parts []part
 	// matched is the number of parts that the path shares with the current position.
@@ -168,12 +168,12 @@ func lastNumber(piece []byte) []byte {
 	return piece[i:]
 }
 
-// scanner.note keeps a part of a name or a number, at most one byte more than a name can have.
+// scanner.note stores a part of a name or a number, at most one byte more than a name can have.
 func (s *scanner) note(part []byte) {
 	s.text = append(s.text, part[:min(len(part), keyBytesMax+1-len(s.text))]...)
 }
 
-// scanner.push begins a container and returns the next state, inside.
+// scanner.push enters an object or list that begins, and returns inside, the state for its start.
 func (s *scanner) push(comma, inside state) state {
 	if len(s.outer) == depthMax {
 		return tooDeep
@@ -186,8 +186,8 @@ func (s *scanner) push(comma, inside state) state {
 	return inside
 }
 
-// scanner.watch notes whether a path leads into a container that begins. Only a path with an
-// index leads into a list.
+// scanner.watch records whether a path can lead into the container that has just begun. Only a path
+// with an index can lead into a list.
 func (s *scanner) watch() {
 	depth := len(s.items)
 	for i := range s.paths {
@@ -203,7 +203,7 @@ func (s *scanner) watch() {
 	s.watched = false
 }
 
-// scanner.pop ends a container and returns the next state.
+// scanner.pop leaves the innermost object or list, and returns the state for what follows it.
 func (s *scanner) pop(comma state) state {
 	if s.comma != comma {
 		return broken
@@ -217,7 +217,7 @@ func (s *scanner) pop(comma state) state {
 	return stateNext
 }
 
-// scanner.leave is called after every container that a path leads into.
+// scanner.leave forgets the position within a container that ends, if a path can lead into it.
 func (s *scanner) leave(depth int) {
 	s.items = s.items[:depth]
 	for i := range s.paths {
@@ -225,14 +225,14 @@ func (s *scanner) leave(depth int) {
 	}
 }
 
-// enterItem is called before every item of a list.
+// enterItem counts an item of the innermost list, and finds the paths that lead to it.
 func (s *scanner) enterItem() {
 	item := &s.items[len(s.items)-1]
 	*item++
 	s.enter(func(p *part) bool { return p.index == *item })
 }
 
-// endName reads the rest of a member's name.
+// endName reads the last part of a member's name.
 func (s *scanner) endName(rest []byte) state {
 	if s.named = false; s.watched {
 		s.note(rest)
@@ -242,7 +242,7 @@ func (s *scanner) endName(rest []byte) state {
 	return stateColon
 }
 
-// enterMember is called after the name of every member to which a path might lead.
+// enterMember finds the paths that lead to the member whose name has been read.
 func (s *scanner) enterMember() {
 	name := s.text
 	if len(name) > keyBytesMax {
@@ -257,8 +257,8 @@ func (s *scanner) enterMember() {
 	s.enter(func(p *part) bool { return p.name == unescaped })
 }
 
-// scanner.enter records which paths lead to the next value of the innermost container. Numbers
-// found earlier at or below that position no longer count.
+// scanner.enter records which paths lead to the next value of the innermost container. It discards
+// the numbers that were found earlier at or below that position.
 func (s *scanner) enter(is func(p *part) bool) {
 	depth := len(s.outer)
 	for i := range s.paths {
@@ -273,7 +273,7 @@ func (s *scanner) enter(is func(p *part) bool) {
 	}
 }
 
-// endNumber stores the number that ends with the piece for the paths that lead to it.
+// endNumber stores the number that ends with the piece in each path that leads to this number.
 func (s *scanner) endNumber(piece []byte) {
 	s.note(lastNumber(piece))
 	depth := len(s.outer)
