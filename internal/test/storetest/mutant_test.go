@@ -95,8 +95,8 @@ func TestExamFailsBrokenStores(t *testing.T) {
 	}
 }
 
-// TestRandomTrafficFailsBrokenStores tests that every mutant of these promises also fails when random
-// traffic compares it with the model.
+// TestRandomTrafficFailsBrokenStores tests that every mutant of these promises also fails when it is
+// compared with the model under random traffic.
 func TestRandomTrafficFailsBrokenStores(t *testing.T) {
 	checkMutants(t, []string{"a refund goes to its window", "a late refund is dropped", "up to n", "log_only decides nothing",
 		"a calendar window is the zone's", "the store's clock says which period it is", "stale boundaries are no answer",
@@ -108,8 +108,8 @@ func TestRandomTrafficFailsBrokenStores(t *testing.T) {
 		func(e *examiner) { compare(e, newTraffic(1), 20_000) })
 }
 
-// TestOracleFailsBrokenStores tests that every mutant of these promises also fails when it is compared
-// with the oracle, which does not use the model.
+// TestOracleFailsBrokenStores tests that every mutant of these promises also fails when it is
+// compared with the oracle, which does not use the model.
 func TestOracleFailsBrokenStores(t *testing.T) {
 	checkMutants(t, []string{"all or nothing", "a denial costs nothing", "log_only decides nothing", "up to n",
 		"a whole limit, and no more", "a refund goes to its window", "never below zero", "debt of at most one window",
