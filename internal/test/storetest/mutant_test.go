@@ -95,8 +95,8 @@ func TestExamFailsBrokenStores(t *testing.T) {
 	}
 }
 
-// TestRandomTrafficFailsBrokenStores tests that every mutant of these promises also fails when it is
-// compared with the model under random traffic.
+// TestRandomTrafficFailsBrokenStores tests that every mutant of these promises also fails when
+// random traffic compares it with the model.
 func TestRandomTrafficFailsBrokenStores(t *testing.T) {
 	checkMutants(t, []string{"a refund goes to its window", "a late refund is dropped", "up to n", "log_only decides nothing",
 		"a calendar window is the zone's", "the store's clock says which period it is", "stale boundaries are no answer",
