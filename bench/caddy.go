@@ -72,7 +72,7 @@ func ofCaddy(withRedis bool, site func(limit int) string) func(b *bench, limit, 
 	}
 }
 
-// The function named always returns a function that ignores the limit and returns the given site.
+// always returns a function that ignores the limit and returns the given site.
 func always(site string) func(int) string { return func(int) string { return site } }
 
 // zoned returns a site that is limited by caddy-ratelimit.

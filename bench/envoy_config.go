@@ -120,7 +120,7 @@ func startEnvoy(b *bench, s envoySetting) (p *process, url, admin string, took t
 	return p, fmt.Sprintf("http://127.0.0.1:%d/", port), admin, took, err
 }
 
-// The function named answers reports whether a GET is answered with 200.
+// answers reports whether a GET is answered with 200.
 func answers(url string) bool {
 	response, err := http.Get(url)
 	if err != nil {

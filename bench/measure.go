@@ -185,7 +185,7 @@ func wrk(url string, span time.Duration, connections int, t traffic) (requests i
 	return requests, f, nil
 }
 
-// The function named of returns the median of the figure f over all measurements.
+// of returns the median of the figure f over all measurements.
 func of(seen []figures, f func(*figures) float64) float64 {
 	all := make([]float64, len(seen))
 	for i := range seen {

@@ -36,7 +36,7 @@ func (s *section) targets(sentences ...string) {
 	}
 }
 
-// The function against returns a text that compares a figure with its target.
+// against returns a text that compares a figure with its target.
 func against(met bool, target string) string {
 	if met {
 		return "target: " + target

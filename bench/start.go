@@ -138,8 +138,8 @@ func (b *bench) caddyNode(s caddySetting) (p *process, url string, err error) {
 	return p, "http://" + address + "/", p.until(20*time.Second, "listens", func() bool { return listens(address) })
 }
 
-// The function named listens reports whether a server accepts connections. It sends no request,
-// because a request would be charged to a limit.
+// listens reports whether a server accepts connections. It sends no request, because a request
+// would be charged to a limit.
 func listens(address string) bool {
 	network := "tcp"
 	if strings.HasPrefix(address, "/") {
@@ -183,8 +183,8 @@ func (b *bench) service(rules, redisAddress string) (p *process, address string,
 	return p, address, p.until(10*time.Second, "listens", func() bool { return listens(address) })
 }
 
-// envoy starts an Envoy and returns it as a system, together with the processes that it calls. The
-// method may return before Envoy has its policy.
+// envoy starts an Envoy and returns it as a system, together with the processes that it calls. It
+// may return before Envoy has its policy.
 func (b *bench) envoy(name string, s envoySetting, behind ...*process) (*system, error) {
 	s.upstream, s.workers = b.upstream, b.workers
 	p, url, _, _, err := startEnvoy(b, s)

@@ -63,7 +63,7 @@ func decisions(span time.Duration, callers int, d decide) (requests int, f figur
 	return int(done.Load()), figures{perSecond: rate, p50: time.Duration(float64(callers) / rate * 1e9)}, nil
 }
 
-// The function named itself returns the benchmark's own process, in which libraries run.
+// itself returns the benchmark's own process, in which libraries run.
 func itself() *process { return &process{name: "client"} }
 
 // library returns a function that starts several nodes in which a library runs: each node has its

@@ -14,8 +14,8 @@ import (
 // for a 401), `limit`, `remaining`, `retry_after` (seconds), `host`, `method` and `path`.
 const DeniedEvent = "penstock_denied"
 
-// Handler.emit emits the event if a handler is subscribed. The method checks first, because
-// creating an event costs more than a decision.
+// Handler.emit emits the event if a handler is subscribed. It checks first, because creating an
+// event costs more than a decision.
 func (h *Handler) emit(r *http.Request, d *core.Decision) {
 	if !h.app.events.ShouldEmit(DeniedEvent) {
 		return

@@ -14,8 +14,8 @@ func (a *App) files() []*placedPolicy {
 	return slices.DeleteFunc(a.inForce(), func(p *placedPolicy) bool { return p.file == "" })
 }
 
-// App.watch shows the policies in the metrics and begins to follow the policy files. The
-// method also loads the edits that were made since the files were first loaded.
+// App.watch shows the policies in the metrics and begins to follow the policy files. It also loads
+// the edits that were made since the files were first loaded.
 func (a *App) watch() error {
 	for _, p := range a.inForce() {
 		common.Policies.Show(p, p.Current().Document, p.Err)

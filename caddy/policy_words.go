@@ -103,8 +103,8 @@ func wordsOf(d *policyfile.Document) PolicyWords {
 		Across: d.Across, Headers: d.Headers, Events: d.Events}
 }
 
-// PolicyWords.document returns the settings as a policy with the given name. The method copies the
-// rules, so that naming them does not change the configuration.
+// PolicyWords.document returns the settings as a policy with the given name. It copies the rules,
+// so that naming them does not change the configuration.
 func (w *PolicyWords) document(name string) *policyfile.Document {
 	return &policyfile.Document{Name: name, Enabled: w.Enabled, Identify: w.Identify, TrustedProxies: w.TrustedProxies,
 		TrustedHops: w.TrustedHops, User: w.User, Tenant: w.Tenant, Tier: w.Tier, Rules: append([]policyfile.Rule(nil), w.Rules...),

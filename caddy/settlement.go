@@ -113,8 +113,8 @@ func (w *responder) pass(r *http.Request, next caddyhttp.Handler) (err error) {
 	return err
 }
 
-// responder.begin records that the response begins. The method immediately settles charges that
-// depend only on status and header, because a stream may last for hours.
+// responder.begin records that the response begins. It immediately settles charges that depend only
+// on status and header, because a stream may last for hours.
 func (w *responder) begin(status int) {
 	if w.settlement == nil {
 		return

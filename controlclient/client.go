@@ -226,8 +226,8 @@ func (c *Client) send(ctx context.Context, r *request) ([]byte, http.Header, err
 	return text, response.Header, nil
 }
 
-// The function named pages returns the items of all pages. A call read(key) returns the items of a
-// page and the key of the next page. After the last page, this key is the zero value.
+// pages returns the items of all pages. A call read(key) returns the items of a page and the key of
+// the next page. After the last page, this key is the zero value.
 func pages[T any, K comparable](key K, read func(key K) ([]T, K, error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T

@@ -92,7 +92,7 @@ func (p *Plan) matchRules(rs *Ruleset) {
 }
 
 // Plan.divide assigns to the descriptor the checks that were just added for it. The arguments uses
-// and checks are the indexes at which the descriptor's uses and checks begin. The method drops
+// and checks are the indexes at which the descriptor's uses and checks begin. Plan.divide drops
 // checks that another descriptor already has.
 func (p *Plan) divide(d *Descriptor, uses, checks int) {
 	d.parts[0] = int32(len(p.parts))

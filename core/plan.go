@@ -198,9 +198,9 @@ func (p *Plan) addRuleset(rs *Ruleset) {
 	}
 }
 
-// Plan.identify finds the client of the request that was read last, and the client's records. The
-// method records the states of the client's credentials, and reports whether the request is denied
-// because of one of them.
+// Plan.identify finds the client of the request that was read last, and the client's records. It
+// records the states of the client's credentials, and reports whether the request is denied because
+// of one of them.
 func (p *Plan) identify(rs *Ruleset) (denied bool) {
 	bad := p.who.Identify(&rs.who)
 	p.readRecords()

@@ -10,8 +10,8 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// precedence.ask sends METHOD URL [as KIND ID [WORD=VALUE …]] and compares the answer. The method
-// then repeats the request with tracing. The result must be equal, and Explain must report the same
+// precedence.ask sends METHOD URL [as KIND ID [WORD=VALUE …]] and compares the answer. It then
+// repeats the request with tracing. The result must be equal, and Explain must report the same
 // rules, numbers and keys.
 func (p *precedence) ask(words []string, want string) {
 	p.asked++

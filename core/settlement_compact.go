@@ -50,8 +50,8 @@ func ReadSettlement(s *Settlement, rs *Ruleset, data []byte) error {
 	return nil
 }
 
-// codeSettling encodes or decodes a rule and its charges. The function appends the decoded charges
-// to the charges of earlier rules.
+// codeSettling encodes or decodes a rule and its charges. It appends the decoded charges to the
+// charges of earlier rules.
 func codeSettling(c *codec.Coder, r *settlingRule, s *Settlement) {
 	codec.Number(c, &r.index)
 	n := r.charges[1] - r.charges[0]

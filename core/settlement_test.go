@@ -21,8 +21,7 @@ func (a testAnswer) Status() int                       { return a.status }
 func (a testAnswer) Header(name string) (string, bool) { v, ok := a.header[name]; return v, ok }
 func (a testAnswer) JSON(path string) (string, bool)   { v, ok := a.json[path]; return v, ok }
 
-// mapStore.settle executes a settlement. The method returns the checks and how many costs were
-// unreadable.
+// mapStore.settle executes a settlement. It returns the checks and how many costs were unreadable.
 func (c *mapStore) settle(t *testing.T, s *Settlement, a Answer) ([]counter.Check, int) {
 	t.Helper()
 	checks, unreadable := s.Checks(a)

@@ -28,7 +28,7 @@ import (
 // request. The type is an interface so that a program that calls no store, such as the filter for
 // Envoy, does not link it. In such a program limits and results are never divided into shards.
 type sharding interface {
-	// The method own returns a client's own limits, as ownLimits.limitsFor does
+	// own returns a client's own limits, as ownLimits.limitsFor does
 	own(o *ownLimits, r *rule, holdsClient bool) *limitSet
 	// distribute spreads the limits of a set over shards
 	distribute(how shardSpec, limits []ruleLimit)

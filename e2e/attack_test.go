@@ -51,8 +51,8 @@ type attack struct {
 	// outage is set if the attack makes Redis fail, so that on_error decides the other client's
 	// requests meanwhile.
 	outage bool
-	// The function named admits reports whether a request that the upstream received counts against
-	// the limit. If it is nil, every request counts.
+	// admits reports whether a request that the upstream received counts against the limit. If it
+	// is nil, every request counts.
 	admits func(r *http.Request) bool
 	// plain sends one ordinary request, to use up the rest of the limit. If it is nil, a GET of
 	// path is sent.

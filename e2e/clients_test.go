@@ -67,8 +67,8 @@ func TestClientsAsData(t *testing.T) {
 		penstock(t, append(append([]string{"client"}, args...), "--reason", "a test", "--actor", "ops")...).mustSucceed(t)
 	}
 	at := func(node *process) []string { return []string{"--admin", node.admin} }
-	// The function named holds waits until every node answers a client with the given status. This
-	// should take a second at most, but the machine may be busy.
+	// holds waits until every node answers a client with the given status. This should take a
+	// second at most, but the machine may be busy.
 	holds := func(what, user string, status int) {
 		t.Helper()
 		began := time.Now()

@@ -40,7 +40,7 @@ rules:
   - {name: upstream, match: {path: /merged}, limit: 4/31d}
 `
 
-// The variable same holds the requests, in the order in which they are sent.
+// same holds the requests, in the order in which they are sent.
 var same = []struct {
 	method, path, from string
 	header             []string

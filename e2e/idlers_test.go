@@ -177,8 +177,8 @@ func asksService(t *testing.T, from, to string) error {
 	return err
 }
 
-// The function named connects opens an HTTP/2 connection. It returns an error if the server does
-// not send its part of the handshake.
+// connects opens an HTTP/2 connection. It returns an error if the server does not send its part of
+// the handshake.
 func connects(from, to string) error {
 	conn, err := dialerFrom(from)(context.Background(), to)
 	if err != nil {

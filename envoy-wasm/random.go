@@ -6,6 +6,6 @@ package main
 
 import "hash/maphash"
 
-// random returns a number that differs in every worker. The function uses the seed of
-// a hash, because crypto/rand is larger.
+// random returns a number that differs in every worker. It uses the seed of a hash, because
+// crypto/rand is larger.
 func random() uint64 { return maphash.String(maphash.MakeSeed(), "") }

@@ -31,8 +31,8 @@ func (f *feedFlags) register(flags *pflag.FlagSet) {
 	flags.Int64Var(&f.bytesMax, "spool-bytes", 0, "the most bytes that the folder takes (268435456)")
 }
 
-// feedFlags.open returns a feed, and adds its meter to the bridge's options. The method returns nil
-// if no control plane is named.
+// feedFlags.open returns a feed, and adds its meter to the bridge's options. It returns nil if no
+// control plane is named.
 func (f *feedFlags) open(o *bridge.Options, eventsTo string) (*feed.Feed, error) {
 	switch {
 	case f.url == "" && (f.tokenFile != "" || f.folder != "" || f.bytesMax != 0):

@@ -214,8 +214,8 @@ func (a pendingStream) RecvMsg(m any) error {
 	return err
 }
 
-// hasToken reports whether the header contains the token. The function's time depends only on the
-// token's length.
+// hasToken reports whether the header contains the token. Its time depends only on the token's
+// length.
 func hasToken(header metadata.MD, token string) bool {
 	shown := header.Get("authorization")
 	return len(shown) == 1 && subtle.ConstantTimeCompare([]byte(shown[0]), []byte("Bearer "+token)) == 1
@@ -233,7 +233,7 @@ func (g *grpcGuard) stream(server any, s grpc.ServerStream, _ *grpc.StreamServer
 	return next(server, pendingStream{s})
 }
 
-// grpcGuard.rescue recovers from a panic and turns it into an error. The method must be deferred.
+// grpcGuard.rescue recovers from a panic and turns it into an error. It must be deferred.
 func (g *grpcGuard) rescue(err *error) {
 	if reason := recover(); reason != nil {
 		g.logger.Error("a request has panicked", "reason", reason, "stack", string(debug.Stack()))

@@ -21,7 +21,7 @@ type entrances struct {
 	guarded        bool        // callers must present a token or a certificate
 }
 
-// bridgeFlags.entrances returns the addresses to listen on. The method rejects addresses that other
+// bridgeFlags.entrances returns the addresses to listen on. It rejects addresses that other
 // machines could use without a token or certificate.
 func (f *bridgeFlags) entrances(token string, logger *slog.Logger) (e entrances, err error) {
 	if e.tls, err = f.certificates.config(); err != nil {

@@ -154,8 +154,8 @@ func (f *controlFlags) serve(ctx context.Context, database string) error {
 		FirstToken: f.showToken, Archive: bucket, Keep: keep, Webhooks: webhooks, People: people})
 }
 
-// controlFlags.listener listens on the address in the flags. The method also returns the
-// configuration of TLS, or nil if there is none.
+// controlFlags.listener listens on the address in the flags. It also returns the configuration of
+// TLS, or nil if there is none.
 func (f *controlFlags) listener() (net.Listener, *tls.Config, error) {
 	config, err := f.certificates.config()
 	if err != nil {

@@ -118,8 +118,8 @@ func modeVariable(getenv func(string) string) string {
 	return mode
 }
 
-// readServers reads the addresses of several servers. The function's errors name the setting that
-// requires several servers. The store validates the addresses.
+// readServers reads the addresses of several servers. Its errors name the setting that requires
+// several servers. The store validates the addresses.
 func readServers(by, addr, addrs string) (servers []string, err error) {
 	if addr != "" {
 		return nil, fmt.Errorf("REDIS_ADDR is set, and %s: put it into REDIS_ADDRS", by)

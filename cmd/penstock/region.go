@@ -201,8 +201,8 @@ func regionServer(handler http.Handler, logger *slog.Logger) *http.Server {
 		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: regionStreamsMax}, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug)}
 }
 
-// regionFlags.tls returns the configuration for both directions. The method requires certificates
-// of both ends.
+// regionFlags.tls returns the configuration for both directions. It requires certificates of both
+// ends.
 func (f *regionFlags) tls() (*tls.Config, error) {
 	if f.certificates.cert == "" || f.certificates.clientCA == "" {
 		return nil, errors.New("the agents of all regions show certificates: give --tls-cert, --tls-key and --client-ca")

@@ -165,8 +165,7 @@ func resets(c *operator.Counter, now time.Time) string {
 	return text + ")"
 }
 
-// wait formats a span for people. The function rounds up, so that the displayed span is never too
-// short.
+// wait formats a span for people. It rounds up, so that the displayed span is never too short.
 func wait(ms int64) string {
 	span := time.Duration(ms) * time.Millisecond
 	unit := time.Millisecond

@@ -64,7 +64,7 @@ const (
 )
 
 // startOfDate returns the first instant at which the clocks of loc show the given midnight or
-// later. The argument is the local date and time, stored as if it were UTC. The function only
+// later. The argument is the local date and time, stored as if it were UTC. startOfDate only
 // compares UTC offsets. It cannot use time.Date, which does not specify the midnight that it
 // returns if there are two. It cannot use Time.ZoneBounds, which returns wrong spans on the last
 // day of a leap year in some zones.

@@ -194,7 +194,7 @@ func sinceNow(at, now Micros) Micros {
 	return max(0, at-now)
 }
 
-// Check.roll advances the slot to the instant now. The method reports whether the slot must be
+// Check.roll advances the slot to the instant now. It reports whether the slot must be
 // stored even if nothing is charged.
 //
 // The clock can go back. A counter that is then at most one window ahead continues at its own
@@ -305,8 +305,8 @@ func (c *Check) charge(s *Slot, n int64) Micros {
 	}
 }
 
-// Check.refund refunds up to Cost units of the charge that Receipt names. The method returns the
-// number of units refunded.
+// Check.refund refunds up to Cost units of the charge that Receipt names. It returns the number of
+// units refunded.
 func (c *Check) refund(s *Slot) int64 {
 	if c.Receipt <= 0 {
 		return 0

@@ -34,7 +34,7 @@ func (o *offender) checks() []Check {
 }
 
 // offender.ask advances the clock by the given time, and sends a request whose checks the given
-// functions have modified. The method returns the result for the penalty.
+// functions have modified. It returns the result for the penalty.
 func (o *offender) ask(later Micros, change ...func(c []Check)) Result {
 	o.now += later
 	c := o.checks()

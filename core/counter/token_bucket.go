@@ -32,9 +32,9 @@ func (l *Limit) rollBucket(s *Slot) (store bool) {
 	return false
 }
 
-// Limit.convert restates the missing parts in this limit's unit, rounding against the client. The
-// method also limits a debt to one window. Otherwise a client whose limit was lowered would have to
-// wait for the refill of a debt as large as the higher limit's burst.
+// Limit.convert restates the missing parts in this limit's unit, rounding against the client. It
+// also limits a debt to one window. Otherwise a client whose limit was lowered would have to wait
+// for the refill of a debt as large as the higher limit's burst.
 func (l *Limit) convert(s *Slot) {
 	deepest := (l.burst + l.count) * l.unit
 	if s.State.Aux != l.unit {

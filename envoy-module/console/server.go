@@ -146,8 +146,8 @@ func (c *Console) withToken(s *server, scrapers bool, next func(*claim) http.Han
 	}
 }
 
-// Console.rescue recovers from a panic in a handler and answers 500. The method must be deferred.
-// net/http would recover as well, but it would log the panic like an error of the caller.
+// Console.rescue recovers from a panic in a handler and answers 500. It must be deferred. net/http
+// would recover as well, but it would log the panic like an error of the caller.
 func (c *Console) rescue(w http.ResponseWriter) {
 	if reason := recover(); reason != nil {
 		c.options.Panicked(reason)

@@ -229,8 +229,8 @@ func (a *asker) work() {
 	}
 }
 
-// asker.watch ends the wait of requests that have waited for too long. The method runs at intervals
-// as long as requests wait.
+// asker.watch ends the wait of requests that have waited for too long. It runs at intervals as long
+// as requests wait.
 func (a *asker) watch() {
 	defer a.process.guard()
 	a.endOverdue(time.Now())

@@ -54,7 +54,7 @@ func (f *Front) openCandidate() error {
 	return nil
 }
 
-// candidate.close ends the trials. The method does nothing without a candidate.
+// candidate.close ends the trials. It does nothing without a candidate.
 func (c *candidate) close() error {
 	if c == nil {
 		return nil

@@ -100,7 +100,7 @@ func (p *Process) countPanic(reason any) {
 	}
 }
 
-// guard recovers from a panic in a goroutine that decides no request. The method must be deferred.
+// guard recovers from a panic in a goroutine that decides no request. It must be deferred.
 func (p *Process) guard() {
 	if reason := recover(); reason != nil {
 		p.countPanic(reason)

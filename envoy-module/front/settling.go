@@ -235,7 +235,7 @@ func (t *Settling) Release() {
 }
 
 // Settling.guard recovers from a panic in a hook of a response. The response continues unchanged.
-// The method must be deferred.
+// Settling.guard must be deferred.
 func (t *Settling) guard() {
 	if reason := recover(); reason != nil {
 		t.front.process.countPanic(reason)

@@ -308,7 +308,7 @@ func (s *Stream) Response() *Response {
 }
 
 // Stream.rescue recovers from a panic while a request is decided, and decides the request by
-// on_error of the policy. The method must be deferred.
+// on_error of the policy. It must be deferred.
 func (s *Stream) rescue(v *Verdict) {
 	if reason := recover(); reason != nil {
 		*v = s.fail(reason)

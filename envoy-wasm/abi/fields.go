@@ -29,7 +29,7 @@ func appendNumber(dst []byte, n int) []byte {
 }
 
 // decodeFields is the inverse of encodeFields. The fields are parts of the data, which must not
-// change afterwards. The function reports whether the data has the ABI's form.
+// change afterwards. decodeFields reports whether the data has the ABI's form.
 func decodeFields(data []byte) (fields [][2]string, ok bool) {
 	n, ok := readNumber(data, 0)
 	const lengths = 8 // bytes for the lengths of a name and its value

@@ -233,8 +233,8 @@ func (f *Filter) reportHeld(units int64) {
 	}
 }
 
-// Filter.gather collects the refunds of a counter. The method sends them as soon as the counter
-// holds no units, or after gatherTime.
+// Filter.gather collects the refunds of a counter. It sends them as soon as the counter holds no
+// units, or after gatherTime.
 func (f *Filter) gather(h *heldLease, backs []lease.Refund, now counter.Micros) {
 	for _, b := range backs {
 		if len(h.backs) == 0 {

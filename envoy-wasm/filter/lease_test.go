@@ -293,7 +293,7 @@ func hotRequest(t testing.TB, host *quickHost) func() {
 	c, l := &h.counter, &limit
 	s.Done()
 	c.CancelCall()
-	// The function fill grants a practically endless supply of units.
+	// fill grants a practically endless supply of units.
 	fill := func() {
 		a, ok := c.Ask(f.elapsedTime(), l, 1)
 		if !ok {

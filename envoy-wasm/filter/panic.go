@@ -17,7 +17,7 @@ import (
 
 var errPanic = errors.New("a panic")
 
-// Filter.guard recovers from a panic in a callback. The method must be deferred.
+// Filter.guard recovers from a panic in a callback. It must be deferred.
 func (f *Filter) guard() {
 	if reason := recover(); reason != nil {
 		f.countPanic(reason)
@@ -38,8 +38,8 @@ func (s *Stream) Panicked(reason any) Action {
 	return s.Failed()
 }
 
-// Stream.guard recovers from a panic in a callback that decides a request, and decides the
-// request. The method must be deferred.
+// Stream.guard recovers from a panic in a callback that decides a request, and decides the request.
+// It must be deferred.
 func (s *Stream) guard(action *Action) {
 	if reason := recover(); reason != nil {
 		*action = s.Panicked(reason)

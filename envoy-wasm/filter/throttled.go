@@ -11,8 +11,8 @@ import (
 // in lines for a loan. Further requests are denied, as if their queue were full.
 const throttleQueueMax = 4096
 
-// enqueueThrottled makes the request wait for at most max_delay if only throttle rules deny it. The
-// method returns false if the request cannot wait; the request is then denied.
+// enqueueThrottled makes the request wait for at most max_delay if only throttle rules deny it. It
+// returns false if the request cannot wait; the request is then denied.
 func (s *Stream) enqueueThrottled() bool {
 	throttled := s.asking.plan.Throttled()
 	if len(throttled) == 0 {

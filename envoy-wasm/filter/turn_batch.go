@@ -35,8 +35,8 @@ func (a *turnArrivals) isBurst(now counter.Micros) bool {
 	return now-oldest < burstSpan && now >= oldest // otherwise the clock went back
 }
 
-// Filter.arrive makes the request wait for the end of the turn. The method returns false if the
-// request must be decided at once.
+// Filter.arrive makes the request wait for the end of the turn. It returns false if the request
+// must be decided at once.
 func (f *Filter) arrive(s *Stream) bool {
 	a := &f.arrivals
 	if !a.isBurst(s.asking.attrs.View.At) || len(a.waiting) >= arrivedMax || f.queuesFull(s.asking) {

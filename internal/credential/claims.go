@@ -29,7 +29,7 @@ const (
 // claims are the signed claims of a token.
 type claims map[string]any
 
-// claims.at finds a claim by its path. The method first tries the whole path as a name, so that
+// claims.at finds a claim by its path. It first tries the whole path as a name, so that
 // "https://example.com/tier" needs no escaping. Then the method tries the part before each dot as
 // an object, beginning with the first dot.
 func (c claims) at(path string) (value any, ok bool) {

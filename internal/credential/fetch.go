@@ -82,7 +82,7 @@ func sameHost(next *http.Request, before []*http.Request) error {
 	return nil
 }
 
-// fetcher.wanted requests an early fetch. The method never blocks.
+// fetcher.wanted requests an early fetch. It never blocks.
 func (f *fetcher) wanted() {
 	select {
 	case f.want <- struct{}{}:
@@ -115,7 +115,7 @@ func (f *fetcher) run(ctx context.Context) {
 }
 
 // fetcher.wait waits until the next periodic fetch is due, or until an earlier fetch is requested
-// and f.pace allows it. The method returns false if ctx is done.
+// and f.pace allows it. It returns false if ctx is done.
 func (f *fetcher) wait(ctx context.Context, pause time.Duration) bool {
 	timer := time.NewTimer(min(pause, f.pace.unknown))
 	defer timer.Stop()
@@ -156,8 +156,8 @@ func (f *fetcher) fetch(ctx context.Context) error {
 	return nil
 }
 
-// fetcher.discover returns the URL of the issuer's key set. The method reads the issuer's document
-// at each fetch, because an issuer may move its keys.
+// fetcher.discover returns the URL of the issuer's key set. It reads the issuer's document at each
+// fetch, because an issuer may move its keys.
 func (f *fetcher) discover(ctx context.Context) (string, error) {
 	data, err := f.get(ctx, strings.TrimSuffix(f.issuer, "/")+"/.well-known/openid-configuration")
 	if err != nil {

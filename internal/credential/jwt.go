@@ -210,8 +210,8 @@ func (j *JWT) installSet(data []byte, from string, notices *notices) error {
 	return nil
 }
 
-// JWT.install puts the keys in force. The method drops the verdicts based on removed keys, and the
-// verdicts on all failed tokens.
+// JWT.install puts the keys in force. It drops the verdicts based on removed keys, and the verdicts
+// on all failed tokens.
 func (j *JWT) install(keys []*key) (changed bool) {
 	j.changing.Lock()
 	defer j.changing.Unlock()
@@ -306,8 +306,8 @@ func (j *JWT) recall(text string, sum uint64, now, grace int64) (id *policy.Iden
 	return nil, policy.CredentialAbsent, false
 }
 
-// JWT.verify verifies a token that is not remembered. The method remembers the verdict if a
-// signature check was needed.
+// JWT.verify verifies a token that is not remembered. It remembers the verdict if a signature check
+// was needed.
 func (j *JWT) verify(q *inquiry, text string, p tokenParts, sum uint64, now int64) (*policy.Identity, policy.CredentialState) {
 	signed := false
 	defer func() { q.end(counter.Micros(now), signed) }()

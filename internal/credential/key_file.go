@@ -124,7 +124,7 @@ func (r *keyReader) at(n *syntax.Node, path, value, why, remedy string) {
 }
 
 // allowOnly accepts a map whose fields are all among the given words, and returns its values by
-// field. The method reports unknown fields and fields listed twice.
+// field. It reports unknown fields and fields listed twice.
 func (r *keyReader) allowOnly(n *syntax.Node, path string, words ...string) map[string]*syntax.Node {
 	values := map[string]*syntax.Node{}
 	for _, entry := range n.Entries {

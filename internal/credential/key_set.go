@@ -85,7 +85,7 @@ func (s *keySet) candidates(kid string, a *algorithm) (found []*key, unknown boo
 }
 
 // keySet.replace returns a set of the fresh keys, and separately the keys that were removed. A key
-// that is also in the old set stays the same *key. The method returns nil if both sets are the
+// that is also in the old set stays the same *key. keySet.replace returns nil if both sets are the
 // same.
 func (s *keySet) replace(fresh []*key) (next *keySet, gone []*key) {
 	keys := make([]*key, 0, len(fresh))

@@ -30,8 +30,8 @@ func newNotices(logger *slog.Logger) *notices {
 	return &notices{logger: logger}
 }
 
-// logSometimes logs an event caused by a request. The method writes at most one line per
-// noticeEvery, with the number of events that were not logged.
+// logSometimes logs an event caused by a request. It writes at most one line per noticeEvery, with
+// the number of events that were not logged.
 func (n *notices) logSometimes(text string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -220,8 +220,8 @@ type gate struct {
 	waiting atomic.Int64
 }
 
-// gate.enter waits for a slot, at most for the given time. The method returns false if it did not
-// get a slot. Otherwise the caller must call leave.
+// gate.enter waits for a slot, at most for the given time. It returns false if it did not get a
+// slot. Otherwise the caller must call leave.
 func (g *gate) enter(most counter.Micros) bool {
 	select {
 	case g.slots <- struct{}{}:
@@ -301,8 +301,8 @@ func (q *inquiry) left() counter.Micros {
 	}
 }
 
-// inquiry.enter waits for a processor. The method returns false if it got none. Otherwise the
-// caller must call leave.
+// inquiry.enter waits for a processor. It returns false if it got none. Otherwise the caller must
+// call leave.
 func (q *inquiry) enter(now counter.Micros) bool {
 	if q.asker == nil {
 		return true

@@ -29,8 +29,8 @@ func recoverPanic(load func() error) (err error) {
 	return load()
 }
 
-// notices.panicked logs an error of recoverPanic, with its stack. The method logs the same error
-// again only after a success or a different failure.
+// notices.panicked logs an error of recoverPanic, with its stack. It logs the same error again only
+// after a success or a different failure.
 func (n *notices) panicked(text string, err error, args ...any) {
 	if p, ok := errors.AsType[*policyfile.PanicError](err); ok {
 		args = append(args, "stack", string(p.Stack))

@@ -98,7 +98,7 @@ func waysOfAsking(t testing.TB) []asked {
 }
 
 // asked.planner returns a function that plans the next request of its policy: it identifies the
-// client, matches one rule and makes its check. The method copies the token first, so that the
+// client, matches one rule and makes its check. asked.planner copies the token first, so that the
 // token is in the processor's cache, as it is in a front that has just read it from the network.
 func (w *asked) planner(t testing.TB) (plan func()) {
 	limit, err := counter.ParseLimit("1000/1m")

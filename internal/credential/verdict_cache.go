@@ -107,7 +107,7 @@ const verdictBytes = int(unsafe.Sizeof(verdict{})) + int(unsafe.Sizeof(policy.Id
 // case, limits with the shortest possible text, that memory is 26 bytes.
 const overridesBytes = 28
 
-// memory.remember stores a verdict. The method copies the token, which the caller owns.
+// memory.remember stores a verdict. It copies the token, which the caller owns.
 func (m *memory) remember(v *verdict, current *keySet, now int64) {
 	v.bytes = verdictBytes + len(v.token)
 	if id := v.identity; id != nil {

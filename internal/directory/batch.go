@@ -87,9 +87,9 @@ func await(ctx context.Context, reads []<-chan struct{}) {
 	}
 }
 
-// Directory.enqueue adds the unknown clients of a source to batches, each client once. The method
-// returns a channel that is closed when all of them have been read. The channel is nil if too many
-// clients wait or the directory is closed. The caller holds the lock.
+// Directory.enqueue adds the unknown clients of a source to batches, each client once. It returns a
+// channel that is closed when all of them have been read. The channel is nil if too many clients
+// wait or the directory is closed. The caller holds the lock.
 func (d *Directory) enqueue(source uint32, names []policy.ClientName) (done <-chan struct{}) {
 	last := -1 // the place of the last batch that contains one of the clients; the batches before it are read first
 	done = closed
@@ -134,7 +134,7 @@ func (d *Directory) batch(place int) *batch {
 	return d.queue[place-1]
 }
 
-// The variable named closed is a channel that is closed.
+// closed is a channel that is closed.
 var closed = func() chan struct{} {
 	c := make(chan struct{})
 	close(c)

@@ -23,7 +23,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The function named sources runs a test over two sources: one in memory, and one in a real Redis.
+// sources runs a test over two sources: one in memory, and one in a real Redis.
 func sources(t *testing.T, run func(t *testing.T, source directory.Source)) {
 	t.Run("memory", func(t *testing.T) { run(t, new(directory.Memory)) })
 	t.Run("redis", func(t *testing.T) { run(t, inRedis(t, redistest.Start(t).URL())) })
@@ -376,7 +376,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 }
 
-// The type named counting counts the reads of a source, each of which waits for a signal.
+// counting counts the reads of a source, each of which waits for a signal.
 type counting struct {
 	directory.Source
 	reads, names atomic.Int64

@@ -294,8 +294,8 @@ func (e *Edit) After(before *Record, now time.Time) (*Record, error) {
 	return e.apply(before, now)
 }
 
-// Edit.apply returns the record that results from the edit. The method does not change the record
-// in the parameter before, which may be nil.
+// Edit.apply returns the record that results from the edit. It does not change the record in the
+// parameter before, which may be nil.
 func (e *Edit) apply(before *Record, now time.Time) (after *Record, err error) {
 	after = new(Record)
 	if before != nil {

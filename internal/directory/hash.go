@@ -23,8 +23,7 @@ func (k *hashKey) hashOf(name policy.ClientName) uint64 {
 	return k.sum(name.ID, k.id) ^ bits.RotateLeft64(k.sum(name.Kind, k.kind), 1) | 1<<63
 }
 
-// hashKey.sum returns the hash of a text. The method multiplies the words of the text as wyhash
-// does.
+// hashKey.sum returns the hash of a text. It multiplies the words of the text as wyhash does.
 func (k *hashKey) sum(text string, h uint64) uint64 {
 	b := unsafe.Slice(unsafe.StringData(text), len(text))
 	// without this, a length could have the same effect as a difference in the last byte
@@ -44,7 +43,7 @@ func (k *hashKey) sum(text string, h uint64) uint64 {
 	return fold(low^k.word, high^h)
 }
 
-// The function named fold returns the exclusive or of the two halves of a product.
+// fold returns the exclusive or of the two halves of a product.
 func fold(a, b uint64) uint64 {
 	high, low := bits.Mul64(a, b)
 	return high ^ low

@@ -186,10 +186,9 @@ func (e *Editor) Import(ctx context.Context, in *Import) (*Imported, error) {
 	return done, nil
 }
 
-// Editor.compare checks the lines against each other and against the present records. The method
-// returns the lines to write, each with its replacement of a record. The line of a key is among
-// them even if its record is unchanged, because the key may be missing from the set of keys of its
-// name.
+// Editor.compare checks the lines against each other and against the present records. It returns
+// the lines to write, each with its replacement of a record. The line of a key is among them even
+// if its record is unchanged, because the key may be missing from the set of keys of its name.
 func (e *Editor) compare(ctx context.Context, in *Import, done *Imported) (lines []*lineRecord, swaps []Swap, err error) {
 	problem := func(i int, format string, args ...any) {
 		done.Problems = append(done.Problems, LineNote{i, fmt.Sprintf(format, args...)})

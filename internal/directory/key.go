@@ -161,8 +161,7 @@ func micros(when time.Time) counter.Micros {
 	return counter.Micros(when.UnixMicro())
 }
 
-// The type named key holds a key's record in the form that requests use. Only the atomic field
-// changes.
+// key holds a key's record in the form that requests use. Only the atomic field changes.
 type key struct {
 	identity           policy.Identity
 	notBefore, expires counter.Micros // in microseconds; 0 means that there is no bound

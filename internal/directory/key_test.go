@@ -27,7 +27,7 @@ func hashOf(key string) (sum [32]byte, text string) {
 	return sum, hex.EncodeToString(sum[:])
 }
 
-// The function named creation returns the edit that creates a key.
+// creation returns the edit that creates a key.
 func creation(name, client, key string) directory.KeyEdit {
 	_, hash := hashOf(key)
 	return directory.KeyEdit{Action: directory.KeyCreate, Name: name, Hash: hash, Record: &directory.KeyRecord{Name: name, Client: client}}

@@ -118,7 +118,7 @@ func TestGarbledNetworks(t *testing.T) {
 	}
 }
 
-// The type named looks counts how often the history of a source is read.
+// looks counts how often the history of a source is read.
 type looks struct {
 	directory.Source
 	n atomic.Int64

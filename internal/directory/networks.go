@@ -32,8 +32,8 @@ const (
 // NetworkBytes returns the number of bytes that the record of a network adds to the JSON object.
 func NetworkBytes(id string, text []byte) int { return len(`"":,`) + len(id) + len(text) }
 
-// The type named networks holds the records of all networks. The records are immutable, except for
-// the values that the entries cache.
+// networks holds the records of all networks. The records are immutable, except for the values that
+// the entries cache.
 type networks struct {
 	four, six networkTable
 }

@@ -221,17 +221,17 @@ func hasEnded(until, now time.Time) bool {
 	return !until.IsZero() && now.UnixMicro() >= until.UnixMicro()
 }
 
-// The type named effective is the part of a record that is in force until an instant.
+// effective is the part of a record that is in force until an instant.
 type effective struct {
 	record *policy.ClientRecord // nil if nothing is in force
 	until  counter.Micros       // the instant at which the part in force changes without an edit, or never
 	client policy.ClientRecord  // what record points to, kept here to save an allocation
 }
 
-// The constant named never is later than every instant.
+// never is later than every instant.
 const never = counter.Micros(1<<63 - 1)
 
-// The variable named nothing describes a client without a record, for which no setting is in force.
+// nothing describes a client without a record, for which no setting is in force.
 var nothing = &effective{until: never}
 
 // Record.at returns the part of the record that is in force at an instant, and the instant until

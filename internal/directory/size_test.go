@@ -155,7 +155,7 @@ func contact(t *testing.T, d *directory.Directory, from, to, atOnce int, form st
 	return all
 }
 
-// The function named heap returns the bytes of the heap in use.
+// heap returns the bytes of the heap in use.
 func heap() int64 {
 	runtime.GC()
 	var m runtime.MemStats

@@ -34,8 +34,8 @@ func newTable(entries int) *table {
 // table.full reports whether a further entry needs a larger table.
 func (t *table) full(entries int) bool { return 2*(entries+1) > len(t.slots) }
 
-// table.home returns the first slot for a hash. The method ignores the lowest bits of the hash,
-// which select the shard.
+// table.home returns the first slot for a hash. It ignores the lowest bits of the hash, which
+// select the shard.
 func (t *table) home(hash uint64) int { return int(hash/shardCount) & (len(t.slots) - 1) }
 
 // table.place returns the slot with a hash, or the free slot at which the search ends. While
@@ -72,9 +72,9 @@ func (t *table) putAt(hash uint64, e *entry) {
 	s.hash.Store(hash)
 }
 
-// table.grow returns a table with the same entries and room for a number of entries. The method
-// does not read the entries themselves, because most of them are not in the processor's caches, and
-// new clients wait meanwhile.
+// table.grow returns a table with the same entries and room for a number of entries. It does not
+// read the entries themselves, because most of them are not in the processor's caches, and new
+// clients wait meanwhile.
 func (t *table) grow(entries int) *table {
 	larger := newTable(entries)
 	for i := range t.slots {
@@ -85,8 +85,7 @@ func (t *table) grow(entries int) *table {
 	return larger
 }
 
-// table.remove removes the entry of a hash. The method closes the gap, so that searches do not end
-// there.
+// table.remove removes the entry of a hash. It closes the gap, so that searches do not end there.
 func (t *table) remove(hash uint64) {
 	gap, last := t.home(hash), len(t.slots)-1
 	for t.slots[gap].hash.Load() != hash {

@@ -181,7 +181,7 @@ func (o *Outages) reportEnd(length time.Duration, requests uint64) {
 }
 
 // Outages.end ends the outage if no request was decided without the store during outageQuiet, and
-// if the store has answered since. The method returns how long the outage lasted.
+// if the store has answered since. It returns how long the outage lasted.
 func (o *Outages) end(a *outage) (length time.Duration, over bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -129,8 +129,8 @@ func (t *table) count(k *Key, n uint64) (counted, full bool) {
 	return false, full || t.used.Load() >= EventsMax
 }
 
-// addEvent adds n decisions to the event of equal decisions, or makes a new event. The method
-// reports false if there is no room.
+// addEvent adds n decisions to the event of equal decisions, or makes a new event. It reports false
+// if there is no room.
 func (t *table) addEvent(k *Key, d *Details, n uint64, at time.Time) bool {
 	h := t.hash(k)
 	s := &t.shards[h>>60]

@@ -19,8 +19,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The function named open returns a store that uses a Redis, as a user with only the rights that a
-// store needs.
+// open returns a store that uses a Redis, as a user with only the rights that a store needs.
 func open(t *testing.T, server *redistest.Server) *redisstore.Store {
 	t.Helper()
 	rules := []any{"acl", "setuser", "node", "reset", "on", ">secret"}

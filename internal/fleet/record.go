@@ -90,8 +90,8 @@ type Client struct {
 	Over   uint64 `json:"over"`
 }
 
-// Record.encode returns the record as JSON of at most RecordBytesMax. The method drops clients and
-// rules until the record fits, the least important first.
+// Record.encode returns the record as JSON of at most RecordBytesMax. It drops clients and rules
+// until the record fits, the least important first.
 func (r *Record) encode() ([]byte, error) {
 	short := *r
 	short.Version = recordVersion

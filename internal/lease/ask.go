@@ -190,10 +190,10 @@ func (c *Counter) rememberDenial(now counter.Micros, a *Call, r *counter.Result)
 }
 
 // runsDry reports whether the store has fewer units than all nodes want, although it could grant
-// the cost of this call. The method assumes this if the store has recently denied a request of this
-// node, or has few units left. Without the first condition, the denied nodes would leave all new
-// units to the other nodes. For a sliding window, the threshold is lower than for other limits,
-// because units that no node takes before the window ends are lost.
+// the cost of this call. It assumes this if the store has recently denied a request of this node,
+// or has few units left. Without the first condition, the denied nodes would leave all new units to
+// the other nodes. For a sliding window, the threshold is lower than for other limits, because
+// units that no node takes before the window ends are lost.
 func (c *Counter) runsDry(now counter.Micros, a *Call, r *counter.Result) bool {
 	if r.Granted >= a.Max || c.algorithm == counter.FixedWindow {
 		return false

@@ -78,8 +78,8 @@ func (c *Counter) arrives(now, during counter.Micros) float64 {
 	return c.expect(now, during, c.arrivedBefore, c.arrived)
 }
 
-// Counter.expect scales the counts to a span. The method weights the count of the previous span
-// by the part of that span that lies within one span's length of now.
+// Counter.expect scales the counts to a span. It weights the count of the previous span by the part
+// of that span that lies within one span's length of now.
 func (c *Counter) expect(now, during counter.Micros, before, current int64) float64 {
 	if c.span == 0 {
 		return 0

@@ -53,7 +53,7 @@ type scene struct {
 	deadline counter.Micros // time after which a call without a reply has failed; 0 means one second
 }
 
-// The constant named begins is the true time at which every scene begins, at the start of a window.
+// begins is the true time at which every scene begins, at the start of a window.
 const begins = 1_700_000_000 * counter.Second
 
 type figures struct {

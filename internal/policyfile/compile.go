@@ -91,7 +91,7 @@ func (d *Document) addFollowing(found *syntax.Report) {
 	}
 }
 
-// Document.compile adds the problems of values and of the whole policy to found. The method does
+// Document.compile adds the problems of values and of the whole policy to found. It does
 // not report consequences of a problem that the list found already contains: for example, an
 // invalid limit is not also reported as missing.
 //

@@ -292,8 +292,8 @@ func (c *converter) prefixes(path string, texts Words) (prefixes []netip.Prefix)
 	return prefixes
 }
 
-// converter.prefix returns the address range in the text. The method reports a text that is not an
-// address range.
+// converter.prefix returns the address range in the text. It reports a text that is not an address
+// range.
 func (c *converter) prefix(path, text string) (netip.Prefix, bool) {
 	prefix, why, remedy := ReadPrefix(text)
 	if why != "" {

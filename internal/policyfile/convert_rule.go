@@ -89,7 +89,7 @@ func (c *converter) tiers(path string, tiers Tiers) map[string]policy.LimitSet {
 	return sets
 }
 
-// converter.limit reports an invalid limit. The method takes the remedy from the text of the error.
+// converter.limit reports an invalid limit. It takes the remedy from the text of the error.
 func (c *converter) limit(path, text string, err error) {
 	why, remedy := err.Error(), ""
 	for _, verb := range []string{": write ", ": lower "} {

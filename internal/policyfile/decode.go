@@ -109,8 +109,7 @@ func (d *decoder) value(n *syntax.Node, path string, into reflect.Value) {
 var saysNothing = map[reflect.Type]bool{reflect.TypeFor[Match](): true, reflect.TypeFor[Listed](): true,
 	reflect.TypeFor[Response](): true}
 
-// decoder.fields decodes a map into a struct. The method reports keys that are unknown, or
-// duplicate.
+// decoder.fields decodes a map into a struct. It reports keys that are unknown, or duplicate.
 func (d *decoder) fields(n *syntax.Node, path string, into reflect.Value) {
 	if n.Kind != syntax.KindMap {
 		d.found.At(n, path, "is "+n.Kind.String()+" where a block of fields belongs", remedyForBlock(path))

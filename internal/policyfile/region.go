@@ -130,8 +130,8 @@ func (c *converter) across(path, way string) bool {
 	return len(c.Problems)+c.More == before
 }
 
-// regionSet.divide replaces the limits of a rule by the parts of the document's region. The method
-// reports limits of which a region has no unit.
+// regionSet.divide replaces the limits of a rule by the parts of the document's region. It reports
+// limits of which a region has no unit.
 func (s *regionSet) divide(path string, d *Document, source *Rule, r *policy.Rule) {
 	if source.Across != "" && !s.across(path+".across", source.Across) {
 		return
@@ -204,7 +204,7 @@ func GossipInterval(p *policy.Policy) (interval counter.Micros, rules []string) 
 }
 
 // regionSet.lend keeps the limits over all regions, from which regions compute what they can lend.
-// The method reports limits that cannot be lent.
+// It reports limits that cannot be lent.
 func (s *regionSet) lend(path string, r *policy.Rule) {
 	if r.Shards != 0 {
 		s.problem(path+".shards", "", "does not go with across: lease", "leave it out, or write across: share")

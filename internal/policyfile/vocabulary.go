@@ -16,8 +16,7 @@ const (
 	sourceRemedy = `write {attr: NAME}, or {host_label: 1}, or {header: {name: X-Tenant, unverified: true}}`
 )
 
-// The variable named instead maps fields of other rate limiters to their equivalents in a
-// Penstock policy.
+// instead maps fields of other rate limiters to their equivalents in a Penstock policy.
 var instead = map[string]string{
 	"algorithm": `write the algorithm after the limit: "100/1m token_bucket"`,
 	"burst":     `write the burst after the limit: "10/1s burst 20"`,

@@ -233,8 +233,8 @@ func (e *PanicError) Error() string {
 	return fmt.Sprintf("a panic, which is an error of this program and not of the file; please report it with the stack: %v", e.Reason)
 }
 
-// Watcher.guard runs a step of the watcher. The method reports a panic to onChange and returns it
-// as an error. If onChange panics again, it is not called again for this panic.
+// Watcher.guard runs a step of the watcher. It reports a panic to onChange and returns it as an
+// error. If onChange panics again, it is not called again for this panic.
 func (w *Watcher) guard(step func() error) (err error) {
 	defer func() {
 		if reason := recover(); reason != nil {

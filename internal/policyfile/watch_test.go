@@ -45,7 +45,7 @@ func startWatching(t *testing.T, path string, pace pace) (*Watcher, chan watchRe
 	return w, reports
 }
 
-// The function next returns the next report of the watcher.
+// next returns the next report of the watcher.
 func next(t *testing.T, reports chan watchReport) watchReport {
 	t.Helper()
 	select {

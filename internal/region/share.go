@@ -227,8 +227,8 @@ func (s *Share) refill() {
 	s.slots[0].State.At = max(s.slots[0].State.At, s.clock)
 }
 
-// The function named part returns the limit of a region that has the given units, at least 1, of a
-// whole limit. A token bucket is divided in its burst and in its rate.
+// part returns the limit of a region that has the given units, at least 1, of a whole limit. A
+// token bucket is divided in its burst and in its rate.
 func part(whole *counter.Limit, units int64) counter.Limit {
 	if units == whole.Capacity() {
 		return *whole

@@ -176,7 +176,7 @@ func unitsIn(admitted []admission, span [2]counter.Micros) (units int64) {
 	return units
 }
 
-// The function named allowed returns the number of units that a limit allows in a span.
+// allowed returns the number of units that a limit allows in a span.
 func allowed(l *counter.Limit, span counter.Micros) int64 {
 	if l.Algorithm() != counter.TokenBucket {
 		return l.Capacity()

@@ -14,8 +14,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The function named admits sends n requests for a counter to a store, and returns how many of them
-// it admits.
+// admits sends n requests for a counter to a store, and returns how many of them it admits.
 func admits(t *testing.T, in *store.Store, n int, key, limit string, onError counter.OnError) (admitted int) {
 	t.Helper()
 	l, err := counter.ParseLimit(limit)

@@ -65,8 +65,7 @@ func Once(logger *slog.Logger, work func() error) (err error) {
 	return work()
 }
 
-// The function named returns does the work, and reports whether the work returned rather than
-// panicked.
+// returns does the work, and reports whether the work returned rather than panicked.
 func returns(logger *slog.Logger, work func()) (returned bool) {
 	defer func() {
 		if reason := recover(); reason != nil {

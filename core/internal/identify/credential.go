@@ -277,11 +277,11 @@ func formByte(text string) (c byte, size int) {
 	return text[0], 1
 }
 
-// Client.verify validates the request's credentials for one way to identify the client. The method
-// returns the identity of the first valid credential, or the state of the first credential for
-// which the request is denied. Otherwise the method returns CredentialAbsent, and the caller tries
-// the next way. An invalid credential does not end the search, so a client gains nothing by
-// omitting or adding one.
+// Client.verify validates the request's credentials for one way to identify the client. It returns
+// the identity of the first valid credential, or the state of the first credential for which the
+// request is denied. Otherwise the method returns CredentialAbsent, and the caller tries the next
+// way. An invalid credential does not end the search, so a client gains nothing by omitting or
+// adding one.
 func (cl *Client) verify(rules *Rules, method int) (*policy.Identity, policy.CredentialState) {
 	f := &rules.Finders[method]
 	for i := range f.carriers {

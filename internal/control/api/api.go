@@ -136,8 +136,8 @@ type refusal struct {
 	text   string
 }
 
-// refuse answers before the body is read. The method closes the connection, because the next bytes
-// on it are the body.
+// refuse answers before the body is read. It closes the connection, because the next bytes on it
+// are the body.
 func (a *API) refuse(w http.ResponseWriter, no *refusal) {
 	h := w.Header()
 	switch no.status {
@@ -177,7 +177,7 @@ func operation(method, path, id, summary string, role ledger.Role, statuses ...i
 		Metadata: map[string]any{roleKey: role}}
 }
 
-// The function named needs returns a text that says who may call an operation.
+// needs returns a text that says who may call an operation.
 func needs(role ledger.Role) string {
 	if role == ledger.Node {
 		return "Needs a token of the role node."

@@ -312,7 +312,7 @@ func TestRolesMayWhatTheyMay(t *testing.T) {
 	}
 }
 
-// The function until returns the field of an edit that ends after the given number of days.
+// until returns the field of an edit that ends after the given number of days.
 func until(days int) string {
 	return `"until":"` + time.Now().AddDate(0, 0, days).UTC().Format(time.RFC3339) + `",`
 }

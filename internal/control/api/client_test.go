@@ -55,7 +55,7 @@ func (s *served) generated(role ledger.Role, r *recorder) *generatedCaller {
 	return &generatedCaller{c, s.t, s.url}
 }
 
-// The function named failed returns the status of an error of the API, or 0 for any other error.
+// failed returns the status of an error of the API, or 0 for any other error.
 func failed(err error) int {
 	var e *controlclient.Error
 	if errors.As(err, &e) {

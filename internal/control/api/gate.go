@@ -56,7 +56,7 @@ type gate struct {
 	waiting int
 }
 
-// The type named failures limits the callers of an address that have shown no valid token.
+// failures limits the callers of an address that have shown no valid token.
 type failures struct {
 	waiting int
 	full    time.Time // when the address may show failuresMax invalid tokens again

@@ -31,8 +31,8 @@ type Readiness struct {
 	Invalid int64 `json:"-"`
 }
 
-// The type named looks lets the callers of /readyz and /metrics share a check of the servers,
-// because these callers need no token.
+// looks lets the callers of /readyz and /metrics share a check of the servers, because these
+// callers need no token.
 type looks struct {
 	mu  sync.Mutex
 	now *look

@@ -20,8 +20,7 @@ import (
 const (
 	// lock is the key of the advisory lock that a process holds while it works on the archive.
 	lock = 0x70656e73_0004
-	// The constant named every is the pause between two rounds, and retryEvery is the pause after a
-	// failure.
+	// every is the pause between two rounds, and retryEvery is the pause after a failure.
 	every      = time.Hour
 	retryEvery = time.Minute
 	// aliveEvery is how often the connection of the lock is used, and frozenTime the time after

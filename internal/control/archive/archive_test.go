@@ -53,7 +53,7 @@ func TestMain(m *testing.M) {
 	os.Exit(pgtest.Main(m))
 }
 
-// The function named child archives or restores, and kills its own process at a step.
+// child archives or restores, and kills its own process at a step.
 func child() int {
 	ctx := context.Background()
 	pool, err := database.Open(ctx, os.Getenv(childDatabase))

@@ -81,7 +81,7 @@ type object struct {
 	Last   []string `json:"-"`
 }
 
-// The type named files writes and reads Parquet files with the rows of a relation.
+// files writes and reads Parquet files with the rows of a relation.
 type files interface {
 	// write writes the rows that fetch() returns, in pages of the given number of rows, until no
 	// rows are left or the file is large enough.
@@ -93,7 +93,7 @@ type files interface {
 // filesOf implements [files] for rows of the type R.
 type filesOf[R any] struct{}
 
-// The type named summary adds up rows and their digest.
+// summary adds up rows and their digest.
 type summary struct {
 	totals Totals
 	digest hash.Hash

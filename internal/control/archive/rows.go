@@ -13,20 +13,20 @@ import (
 
 // row is a pointer to a row of a table. A row of a table is also a row of a Parquet file.
 type row interface {
-	// The method named targets returns the pointers into which the columns of a query are scanned.
+	// targets returns the pointers into which the columns of a query are scanned.
 	targets() []any
 	// normalize changes the scanned values to the form in which they are read back.
 	normalize()
-	// The method named values returns the values of the columns of the table.
+	// values returns the values of the columns of the table.
 	values() []any
-	// The method named measures returns the numbers that are added up.
+	// measures returns the numbers that are added up.
 	measures() []int64
-	// The method named key returns the key by which the rows of a partition are ordered.
+	// key returns the key by which the rows of a partition are ordered.
 	key() []string
 }
 
-// The type named later is a text that files of earlier releases do not have. In such a file the
-// text is read as "" and is not part of the digest.
+// later is a text that files of earlier releases do not have. In such a file the text is read as ""
+// and is not part of the digest.
 type later string
 
 // laterRetry and laterLatency are optional numbers, which files of earlier releases do not have. An
@@ -114,7 +114,7 @@ func (u *usage) key() []string {
 	return []string{u.Client, u.Policy, u.Rule, u.Tier, u.date().Format(time.DateOnly)}
 }
 
-// The type named relation is a table whose months are archived.
+// relation is a table whose months are archived.
 type relation struct {
 	name    string   // the name of the table
 	short   string   // the prefix of the names of its objects

@@ -119,8 +119,8 @@ func redate(lines []feed.Line, now time.Time) (moved int64) {
 	return moved
 }
 
-// The function named first records the batch, and reports whether it was recorded before. Another
-// transaction with the same feed waits for this one.
+// first records the batch, and reports whether it was recorded before. Another transaction with the
+// same feed waits for this one.
 func first(ctx context.Context, tx pgx.Tx, b *Batch, at time.Time, redated int64) (repeated bool, err error) {
 	tag, err := tx.Exec(ctx, "INSERT INTO feeds AS f (feed, node, number, at, batches, lines, redated, unread, altered) "+
 		"VALUES ($1, $2, $3, $4, 1, $5, $6, $7, $8) "+
@@ -154,8 +154,7 @@ func copyEvents(ctx context.Context, tx pgx.Tx, lines []feed.Line) error {
 	return err
 }
 
-// The function named known returns a number as a value of a row; nil for 0, which stands for an
-// unknown number.
+// known returns a number as a value of a row; nil for 0, which stands for an unknown number.
 func known(n int64) any {
 	if n == 0 {
 		return nil
@@ -163,8 +162,7 @@ func known(n int64) any {
 	return n
 }
 
-// The function named network returns an address or a network as a value of a row; nil if there is
-// none.
+// network returns an address or a network as a value of a row; nil if there is none.
 func network(text string) any {
 	if prefix, err := netip.ParsePrefix(text); err == nil {
 		return prefix

@@ -107,14 +107,12 @@ func columnsOf(of map[name]sum) *columns {
 	return c
 }
 
-// The function named plus returns the SQL that adds to a column of a row, within the bounds of a
-// sum.
+// plus returns the SQL that adds to a column of a row, within the bounds of a sum.
 func plus(column string) string {
 	return fmt.Sprintf("%s = greatest(-%d, least(%[2]d, t.%[1]s + excluded.%[1]s))", column, sumMax)
 }
 
-// The function named total returns the SQL that adds up a column of rows, within the bounds of a
-// sum.
+// total returns the SQL that adds up a column of rows, within the bounds of a sum.
 func total(column string) string {
 	return fmt.Sprintf("greatest(-%d, least(%[1]d, sum(%[2]s)))", sumMax, column)
 }

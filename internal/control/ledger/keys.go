@@ -68,7 +68,7 @@ func (l *Ledger) KeysNamed(ctx context.Context, name string) ([]Key, error) {
 	return found, readUses(ctx, l.Pool, found)
 }
 
-// The function named order returns 0 for a valid key, and 1 for any other.
+// order returns 0 for a valid key, and 1 for any other.
 func order(k Key) int {
 	if k.State == policy.CredentialValid.String() {
 		return 0
@@ -164,7 +164,7 @@ func prepareRecord(edit *directory.KeyEdit) error {
 }
 
 // writeTx.edited makes an edit of a copy of the keys in memory, by the same rules as in a
-// directory. The method returns the records that result.
+// directory. It returns the records that result.
 func (w *writeTx) edited(ctx context.Context, edit directory.KeyEdit, present []Key) (map[string]*directory.KeyRecord, error) {
 	source := new(directory.Memory)
 	count := map[string]int{}

@@ -15,7 +15,7 @@ import (
 	"github.com/penstock/penstock/internal/directory"
 )
 
-// The function named hashed returns the SHA-256 of a text.
+// hashed returns the SHA-256 of a text.
 func hashed(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:])

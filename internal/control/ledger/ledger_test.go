@@ -27,7 +27,7 @@ var (
 	start = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 )
 
-// The function named open returns a ledger of an empty database. Its time is start.
+// open returns a ledger of an empty database. Its time is start.
 func open(t *testing.T) *Ledger {
 	t.Helper()
 	pool, err := database.Open(t.Context(), pgtest.Migrated(t, database.Open, database.Migrate))

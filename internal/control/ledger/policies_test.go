@@ -27,8 +27,7 @@ func decode(t *testing.T, text string) *policyfile.Document {
 	return d
 }
 
-// The function named corpus returns the valid policies of the conformance stories, the examples and
-// the tests.
+// corpus returns the valid policies of the conformance stories, the examples and the tests.
 func corpus(t *testing.T) (all []*policyfile.Document) {
 	t.Helper()
 	filled := strings.NewReplacer("@secret@", strings.Repeat("secret ", 10), "@keys_url@", "https://keys.example.com/")

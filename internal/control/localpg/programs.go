@@ -12,8 +12,7 @@ import (
 	"strconv"
 )
 
-// The constant named installed is where Debian and its derivatives install the programs of each
-// major version.
+// installed is where Debian and its derivatives install the programs of each major version.
 const installed = "/usr/lib/postgresql/*/bin"
 
 // ErrMissing is the error for a machine without PostgreSQL. The error explains how to install

@@ -109,8 +109,7 @@ func mayCall(ctx context.Context, address string, allowed []netip.Prefix) error 
 	return nil
 }
 
-// The variable named reserved holds networks that are not public, or through which such networks
-// can be reached.
+// reserved holds networks that are not public, or through which such networks can be reached.
 var reserved = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("192.0.0.0/24"), netip.MustParsePrefix("198.18.0.0/15"),
 	netip.MustParsePrefix("240.0.0.0/4"), netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("64:ff9b:1::/48"), netip.MustParsePrefix("2002::/16"),

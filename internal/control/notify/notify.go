@@ -17,9 +17,9 @@ import (
 const (
 	// lock is the key of the advisory lock that a process holds while it sends notices.
 	lock = 0x70656e73_0005
-	// The constant named every is the shortest pause between two rounds. If it takes long to make
-	// the notices of a round, the next pause is pauseTimes that duration. So adding up usage
-	// occupies a connection for at most a tenth of the time.
+	// every is the shortest pause between two rounds. If it takes long to make the notices of a
+	// round, the next pause is pauseTimes that duration. So adding up usage occupies a connection
+	// for at most a tenth of the time.
 	every      = 10 * time.Second
 	pauseTimes = 10
 	roundTime  = 10 * time.Minute
@@ -176,7 +176,7 @@ func (n *Notifier) make(ctx context.Context, now time.Time) error {
 	return errors.Join(problems...)
 }
 
-// The type named notice is a notice that is due.
+// notice is a notice that is due.
 type notice struct {
 	id, threshold, client, policy, rule, url, month string
 	percent, attempts                               int

@@ -28,7 +28,7 @@ const (
 	childStep     = "PENSTOCK_TEST_STEP"
 )
 
-// The function named child publishes until it kills its own process.
+// child publishes until it kills its own process.
 func child() int {
 	url := os.Getenv(childDatabase)
 	config, err := database.Config(url)

@@ -68,8 +68,7 @@ func (r *Reports) Endpoints(ctx context.Context, q EndpointQuery) ([]Endpoint, e
 	})
 }
 
-// The function named at completes the SQL expression of a percentile: it replaces each %s by the
-// share.
+// at completes the SQL expression of a percentile: it replaces each %s by the share.
 func at(expression, share string) string {
 	return "(" + strings.ReplaceAll(expression, "%s", share) + ")::float8"
 }

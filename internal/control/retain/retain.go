@@ -146,8 +146,8 @@ func (k *Keeper) Round(ctx context.Context, now time.Time) error {
 	})
 }
 
-// The function named month returns the first instant of a month: n = 0 stands for the month of now,
-// n = 1 for the next month, and so on.
+// month returns the first instant of a month: n = 0 stands for the month of now, n = 1 for the next
+// month, and so on.
 func month(now time.Time, n int) time.Time {
 	now = now.UTC()
 	return time.Date(now.Year(), now.Month()+time.Month(n), 1, 0, 0, 0, 0, time.UTC)

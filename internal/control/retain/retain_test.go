@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
 
-// The function named open returns a new database with the schema.
+// open returns a new database with the schema.
 func open(t *testing.T) *pgxpool.Pool {
 	t.Helper()
 	pool, err := database.Open(t.Context(), pgtest.Migrated(t, database.Open, database.Migrate))

@@ -112,8 +112,8 @@ func reportedMicros(p *ledger.Policy, version string, reading *fleet.Reading) (l
 	return last
 }
 
-// The function named tries reports whether a node has a version of a policy as the candidate for a
-// share of the clients.
+// tries reports whether a node has a version of a policy as the candidate for a share of the
+// clients.
 func tries(record *fleet.Record, policy, version string) bool {
 	for _, p := range record.Policies {
 		if p.Name == policy && p.Candidate != nil && p.Candidate.Published == version {

@@ -15,8 +15,7 @@ import (
 // reasonBytesMax bounds the reason for which a candidate is withdrawn, which may name nodes.
 const reasonBytesMax = 500
 
-// The type named counts holds the requests of a policy's rules on one node. The rule "" is the
-// policy itself.
+// counts holds the requests of a policy's rules on one node. The rule "" is the policy itself.
 type counts map[string]count
 
 type count struct{ admitted, denied uint64 }

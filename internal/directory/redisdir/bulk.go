@@ -17,8 +17,8 @@ import (
 // of the store, ReadPrivilege and EditPrivilege. Listing records needs these rights as well.
 const BulkPrivilege = "+scan"
 
-// The constant named everything is the message that announces a change that may affect any record.
-// The message names no client, so a process of an earlier release ignores it.
+// everything is the message that announces a change that may affect any record. The message names
+// no client, so a process of an earlier release ignores it.
 const everything = "*:*"
 
 // Fill writes records. It adds nothing to the history, and publishes no message. A nil text removes

@@ -10,7 +10,7 @@ import (
 	"github.com/penstock/penstock/internal/directory"
 )
 
-// The constant named beginning is the position before the first entry of a stream.
+// beginning is the position before the first entry of a stream.
 const beginning = "0-0"
 
 // pageMax is the greatest number of entries in one reply. An entry contains two records of up to

@@ -14,7 +14,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// The type always is a store that grants every check.
+// always is a store that grants every check.
 type always struct{}
 
 func (always) Take(_ context.Context, checks []counter.Check, results []counter.Result) error {

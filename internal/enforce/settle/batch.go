@@ -188,8 +188,7 @@ func (b *batch) end(p *pendingJob) {
 	}
 }
 
-// batch.recoverThen recovers from a panic, reports it, and calls then(). The method must be
-// deferred.
+// batch.recoverThen recovers from a panic, reports it, and calls then(). It must be deferred.
 func (b *batch) recoverThen(then func()) {
 	if reason := recover(); reason != nil {
 		then()

@@ -147,7 +147,7 @@ func TestAPanicOfTheStoreEndsItsJobs(t *testing.T) {
 	}
 }
 
-// The type calendarStore is a store that executes no check of a call with stale boundaries.
+// calendarStore is a store that executes no check of a call with stale boundaries.
 type calendarStore struct {
 	mu   sync.Mutex
 	done map[string]int64 // the corrected units, by key
@@ -171,7 +171,7 @@ func (s *calendarStore) TakeAll(ctx context.Context, calls []counter.Call) {
 	}
 }
 
-// The type correction is a job with several checks.
+// correction is a job with several checks.
 type correction struct {
 	job
 	checks []counter.Check

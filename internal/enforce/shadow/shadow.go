@@ -202,8 +202,8 @@ func (t *Trial) Start() {
 // Drop counts the trial as untried.
 func (t *Trial) Drop() { t.finish(untried) }
 
-// Runner.run decides a trial. The method recovers from a panic, which would otherwise end the
-// process, and does not reuse that trial.
+// Runner.run decides a trial. It recovers from a panic, which would otherwise end the process, and
+// does not reuse that trial.
 func (r *Runner) run(t *Trial) {
 	defer func() {
 		if reason := recover(); reason != nil {

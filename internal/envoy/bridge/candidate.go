@@ -63,7 +63,7 @@ func (b *Bridge) openCandidate() error {
 	return nil
 }
 
-// candidate.close ends the trials. The method does nothing without a candidate.
+// candidate.close ends the trials. It does nothing without a candidate.
 func (c *candidate) close() error {
 	if c == nil {
 		return nil
@@ -81,7 +81,7 @@ func (c *candidate) closePolicy() error {
 	return err
 }
 
-// candidate.reload reads the candidate's file now. The method does nothing without a candidate.
+// candidate.reload reads the candidate's file now. It does nothing without a candidate.
 func (c *candidate) reload() error {
 	if c == nil {
 		return nil
@@ -182,7 +182,7 @@ type requestCopy struct {
 	response  *keptResponse
 }
 
-// keep copies a request. The function returns nil if the request is too large.
+// keep copies a request. It returns nil if the request is too large.
 func keep(c *candidate, request policy.Attributes) *requestCopy {
 	switch from := request.(type) {
 	case *wire.View:

@@ -157,7 +157,7 @@ func (b *Bridge) reply(c *call) {
 	}
 }
 
-// Bridge.release ends a call. The method keeps buffers for reuse unless they are large.
+// Bridge.release ends a call. It keeps buffers for reuse unless they are large.
 func (b *Bridge) release(c *call) {
 	for _, q := range c.questions[:c.used] {
 		q.release()

@@ -58,8 +58,8 @@ func (b *Bridge) directoryInUse(yield func(*directory.Directory) bool) {
 	}
 }
 
-// Bridge.directed turns the directory on for a policy whose API keys are stored there.
-// The method rejects a policy that needs a directory if the bridge has none.
+// Bridge.directed turns the directory on for a policy whose API keys are stored there. It rejects a
+// policy that needs a directory if the bridge has none.
 func (b *Bridge) directed(d *policyfile.Document) error {
 	needs := d.Directory
 	d.Directory = needs || d.KeysInDirectory()

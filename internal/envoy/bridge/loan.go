@@ -33,7 +33,7 @@ func (q *question) take(ctx context.Context) (gone bool, err error) {
 }
 
 // waitForLoan answers the only question of a call. The context waiting ends when the context caller
-// ends, and when the bridge stops. The method returns false if the caller has disconnected.
+// ends, and when the bridge stops. waitForLoan returns false if the caller has disconnected.
 func (q *question) waitForLoan(caller, waiting context.Context) (answered bool) {
 	gone, err := q.take(waiting)
 	switch {

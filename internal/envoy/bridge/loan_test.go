@@ -71,8 +71,8 @@ func (l *lendingBridge) send(ctx context.Context, items ...wire.Item) *httptest.
 	return w
 }
 
-// lendingBridge.wait sends a question that waits. The method returns a function that returns the
-// answer and the time of the answer.
+// lendingBridge.wait sends a question that waits. It returns a function that returns the answer and
+// the time of the answer.
 func (l *lendingBridge) wait(ctx context.Context, peer string) func() (answers []wire.Answer, after time.Duration) {
 	item := l.of(peer)
 	item.Kind = wire.KindWait

@@ -183,8 +183,8 @@ type receiptContent struct {
 	plain   []byte         // a settlement or a refund, depending on the form
 }
 
-// sealer.open returns the content of a receipt of the given form. If form is receiptForm, a
-// receipt of namedForm is opened as well. The method does not redeem the receipt.
+// sealer.open returns the content of a receipt of the given form. If form is receiptForm, a receipt
+// of namedForm is opened as well. sealer.open does not redeem the receipt.
 func (s *sealer) open(receipt string, form byte, now counter.Micros) (o receiptContent, err error) {
 	if len(receipt) < receiptHeadMin || receipt[0] != form && (receipt[0] != namedForm || form != receiptForm) {
 		return o, errForeign

@@ -165,8 +165,8 @@ func (q *question) conclude(err error) {
 	q.decide(err)
 }
 
-// question.rescue ends a question that panics, so that the other questions are answered. The
-// method is deferred.
+// question.rescue ends a question that panics, so that the other questions are answered. It is
+// deferred.
 func (q *question) rescue() {
 	if reason := recover(); reason != nil {
 		q.panicked(reason)
@@ -253,8 +253,8 @@ func (q *question) fillDecided(d *core.Decision) {
 	}
 }
 
-// question.count counts the outcome of each rule, the states of the credentials, and costs that
-// are missing from headers. The method also reports the decision as an event.
+// question.count counts the outcome of each rule, the states of the credentials, and costs that are
+// missing from headers. It also reports the decision as an event.
 func (q *question) count(d *core.Decision) {
 	q.bridge.enforcer.Count(&q.plan, d, q.version)
 	q.span.End(&q.plan, d, q.failure, q.version)

@@ -130,8 +130,8 @@ func (s *Server) StreamExtensionConfigs(stream extension.ExtensionConfigDiscover
 	}
 }
 
-// envoy.receive processes a request. The method records whether the Envoy wants the resource,
-// and whether it accepted the last version.
+// envoy.receive processes a request. It records whether the Envoy wants the resource, and whether
+// it accepted the last version.
 func (e *envoy) receive(request *discovery.DiscoveryRequest) {
 	nonce := request.GetResponseNonce()
 	if nonce != "" && nonce != strconv.Itoa(e.sent) {

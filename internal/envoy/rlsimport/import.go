@@ -278,7 +278,7 @@ func (w *writer) replaces(r *rule) {
 // plain matches texts that every YAML parser reads as the same string.
 var plain = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_./-]*$`)
 
-// The variable named loaded lists words that some YAML parsers interpret as another type.
+// loaded lists words that some YAML parsers interpret as another type.
 var loaded = []string{"true", "false", "yes", "no", "on", "off", "y", "n", "null", "nan", "inf"}
 
 // quoteScalar returns a text as a YAML scalar.

@@ -105,9 +105,8 @@ func (a *recorder) start(r *recording) {
 	a.client = pb.NewRateLimitServiceClient(conn)
 }
 
-// recorder.play sends one sequence with empty counters. The method returns true if each part
-// between waits took place within one second and no window of a minute or more ended in the
-// meantime.
+// recorder.play sends one sequence with empty counters. It returns true if each part between waits
+// took place within one second and no window of a minute or more ended in the meantime.
 func (a *recorder) play(s *sequence) (within bool) {
 	a.Helper()
 	longer := time.Minute

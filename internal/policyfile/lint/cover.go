@@ -10,8 +10,8 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// The function named covers reports whether outer matches every request that inner matches. The
-// function returns false where this is hard to determine.
+// covers reports whether outer matches every request that inner matches. It returns false where
+// this is hard to determine.
 func covers(outer, inner *policy.Match) bool {
 	return coversPaths(outer, inner) &&
 		coversList(outer.Method, inner.Method, func(o, i string) bool { return o == i || o == "GET" && i == "HEAD" }) &&

@@ -27,7 +27,7 @@ type form struct {
 	read     func(*row) *rule
 }
 
-// The variable named ignored lists columns of every form that say nothing about requests.
+// ignored lists columns of every form that say nothing about requests.
 var ignored = []string{"id", "rule_id", "created_at", "updated_at", "created_by", "updated_by"}
 
 var forms = []*form{

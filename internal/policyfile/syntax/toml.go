@@ -85,8 +85,8 @@ func (p *tomlParser) place(n *unstable.Node) string {
 	return placeAt(p.name, p.lines.of(int(n.Raw.Offset)))
 }
 
-// tomlParser.table returns the table that [a.b] or [[a.b]] opens. The method adds missing tables on
-// the path.
+// tomlParser.table returns the table that [a.b] or [[a.b]] opens. It adds missing tables on the
+// path.
 func (p *tomlParser) table(root *Node, header *unstable.Node, element bool) *Node {
 	table, depth := root, 0
 	for keys := header.Key(); keys.Next(); depth++ {

@@ -53,8 +53,8 @@ type yamlShape struct {
 }
 
 // yamlShape.block counts the keys of blocks and the dashes of one line. A block is a series of
-// lines with the same indentation. The method counts inside brackets too, because it cannot tell
-// whether a bracket is part of a word or a comment.
+// lines with the same indentation. yamlShape.block counts inside brackets too, because it cannot
+// tell whether a bracket is part of a word or a comment.
 func (s *yamlShape) block(line []byte) {
 	indent, dashes := 0, 0
 	for ; indent < len(line); indent++ {

@@ -173,7 +173,7 @@ func (n *Node) index(key string) int {
 	return -1
 }
 
-// yamlParser.set adds an entry to a block. The method replaces an entry that was merged before.
+// yamlParser.set adds an entry to a block. It replaces an entry that was merged before.
 func (p *yamlParser) set(n *Node, key string, line int, value *Node) {
 	place := placeAt(p.name, line)
 	at := n.index(key)

@@ -54,7 +54,7 @@ func (f *follower) listen() {
 	}
 }
 
-// The function named about returns a random duration that differs from span by at most a tenth.
+// about returns a random duration that differs from span by at most a tenth.
 func about(span time.Duration) time.Duration { return span - span/10 + rand.N(span/5) }
 
 func (f *follower) run() {

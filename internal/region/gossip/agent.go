@@ -148,7 +148,7 @@ func (a *Agent) tell(ctx context.Context, p *Peer) error {
 	}
 }
 
-// The type named prepared is a message, with the page of changes that it is about.
+// prepared is a message, with the page of changes that it is about.
 type prepared struct {
 	page
 	message
@@ -281,7 +281,7 @@ func (a *Agent) argsOf(c *regionstore.Changed) []any {
 }
 
 // evalAll executes a script for each call, and then calls the function named done with each reply.
-// The method skips calls that Redis rejects because of their counter.
+// It skips calls that Redis rejects because of their counter.
 func (a *Agent) evalAll(ctx context.Context, script *lua.Script, calls []redisstore.ScriptCall, done func(i int, reply string) error) error {
 	at := 0
 	for some := range slices.Chunk(calls, scriptsMax) {

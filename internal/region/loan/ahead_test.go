@@ -50,8 +50,7 @@ func (w *world) between(all []*office, at int) {
 	}
 }
 
-// The function named open starts agents for all regions of a world. Messages that return units may
-// be lost.
+// open starts agents for all regions of a world. Messages that return units may be lost.
 func open(w *world) []*office {
 	all := make([]*office, len(w.places))
 	for i, p := range w.places {

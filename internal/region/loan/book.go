@@ -21,8 +21,7 @@ const (
 // errNoLoan reports that a region returns units that it was not lent, or returns units twice.
 var errNoLoan = errors.New("no such loan")
 
-// The type named book has the recent loans of a lender, so that each is taken back once. The zero
-// book is empty.
+// book has the recent loans of a lender, so that each is taken back once. The zero book is empty.
 type book struct {
 	mu    sync.Mutex
 	loans map[string]entry // by their IDs

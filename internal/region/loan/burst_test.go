@@ -31,8 +31,8 @@ const patience = 30 * time.Second
 // farNames are the names of the regions, sorted.
 var farNames = [3]string{"a", "b", "c"}
 
-// The function named told returns the function with which an agent exchanges the state of the
-// regions with the agent named other.
+// told returns the function with which an agent exchanges the state of the regions with the agent
+// named other.
 func told(other *Agent) func(ctx context.Context, m message) (message, error) {
 	return func(ctx context.Context, m message) (message, error) {
 		text, err := json.Marshal(m)
@@ -123,8 +123,7 @@ func startFar(t *testing.T, limit *counter.Limit) (regions []*far) {
 	return regions
 }
 
-// The function named delayed returns a function that sends messages to the agent named other, over
-// a slow network.
+// delayed returns a function that sends messages to the agent named other, over a slow network.
 func delayed(other *Agent) func(ctx context.Context, path string, message any) (Loan, error) {
 	return func(ctx context.Context, _ string, message any) (l Loan, err error) {
 		<-time.After(farTrip / 2)

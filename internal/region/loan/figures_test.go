@@ -125,8 +125,8 @@ func (traffic traffic) run(t *testing.T, windows int) *figures {
 	return f
 }
 
-// The function named over returns the function that sends messages to the agent named other. A
-// message and its answer take figureTrip.
+// over returns the function that sends messages to the agent named other. A message and its answer
+// take figureTrip.
 func over(other *Agent, f *figures) func(ctx context.Context, path string, message any) (Loan, error) {
 	return func(ctx context.Context, _ string, message any) (l Loan, err error) {
 		f.messages.Add(2)

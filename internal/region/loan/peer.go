@@ -26,7 +26,7 @@ const (
 	returnsPath = "/v1/returns"
 )
 
-// The type named returned is what a borrower gives back of a loan. It is sent only once.
+// returned is what a borrower gives back of a loan. It is sent only once.
 type returned struct {
 	Question Question `json:"question"`
 	Loan     Loan     `json:"loan"`
@@ -62,7 +62,7 @@ func (p *Peer) failure() string {
 	return ""
 }
 
-// The function named note stores the result of a message, and returns the previous result.
+// note stores the result of a message, and returns the previous result.
 func note(at *atomic.Pointer[string], err error) (before string) {
 	text := ""
 	if err != nil {

@@ -113,7 +113,7 @@ func (s *recalls) remove(key uint64, l Loan) bool {
 	return true
 }
 
-// The type named recalled is what was left of a loan that its lender has recalled.
+// recalled is what was left of a loan that its lender has recalled.
 type recalled struct {
 	lender *Peer
 	loan   Loan

@@ -13,8 +13,8 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// The function named pair returns a region that has used its part of a sliding window, and an idle
-// one whose part was used up in the previous window. They reach each other.
+// pair returns a region that has used its part of a sliding window, and an idle one whose part was
+// used up in the previous window. They reach each other.
 func pair(t *testing.T) (busy, idle *lender) {
 	t.Helper()
 	return pairApart(t, 0)

@@ -54,8 +54,8 @@ func (o *outcome) note(r *counter.Result, waited bool, window counter.Micros) {
 	}
 }
 
-// The type named four has four regions with equal shares. A message from one of them to another and
-// the answer together take 200 ms.
+// four has four regions with equal shares. A message from one of them to another and the answer
+// together take 200 ms.
 type four struct {
 	limit  counter.Limit
 	key    []byte

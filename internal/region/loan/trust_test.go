@@ -22,7 +22,7 @@ import (
 	"github.com/penstock/penstock/internal/test/certtest"
 )
 
-// The type named lender is an agent over a store in memory, whose clock stands still at first.
+// lender is an agent over a store in memory, whose clock stands still at first.
 type lender struct {
 	*Agent
 	t     *testing.T
@@ -57,7 +57,7 @@ func newLender(t *testing.T, limit string, shares [policy.RegionsMax]uint16, sel
 	return l
 }
 
-// The function named away stands for a region that does not answer.
+// away stands for a region that does not answer.
 func away(context.Context, string, any) (Loan, error) {
 	return Loan{}, errors.New("the region is away")
 }

@@ -41,8 +41,8 @@ type halves struct {
 	asked bool         // whether next is sent in this round
 }
 
-// halves.divide divides the call. The method returns false if the error names no further new
-// counter of the call, or if no counter of the call is known.
+// halves.divide divides the call. It returns false if the error names no further new counter of the
+// call, or if no counter of the call is known.
 func (h *halves) divide(full fullError) bool {
 	checks := h.call.Checks
 	h.fresh, h.known = append(h.fresh[:0], checks...), append(h.known[:0], checks...)

@@ -128,11 +128,11 @@ func (o *owed) remove(sh *owedShard, key string, d *debt) {
 	o.kept.Add(-1)
 }
 
-// owed.displace makes room in a shard. The method examines a few entries and removes those whose
-// window has ended. If there are none, it removes the entry with the fewest units. So made-up
-// clients, with a unit each, do not displace the debt of a client that would otherwise get its
-// limit again. The method returns the units that it removed, and whether there is room. The caller
-// holds the lock.
+// owed.displace makes room in a shard. It examines a few entries and removes those whose window has
+// ended. If there are none, it removes the entry with the fewest units. So made-up clients, with a
+// unit each, do not displace the debt of a client that would otherwise get its limit again.
+// owed.displace returns the units that it removed, and whether there is room. The caller holds the
+// lock.
 func (o *owed) displace(sh *owedShard, now time.Time) (key string, units int64, room bool) {
 	const glances = 16
 	var least *debt
@@ -347,8 +347,7 @@ func (s *Store) settle(ctx context.Context, t *localCall, checks []counter.Check
 	return nil
 }
 
-// The function named settles reports whether the debt of a check's counter is charged before the
-// check.
+// settles reports whether the debt of a check's counter is charged before the check.
 func settles(c *counter.Check) bool {
 	return counts(c) && (c.Op == counter.OpTake || c.Op == counter.OpUpTo)
 }

@@ -262,8 +262,7 @@ func standsIn(err error, checks []counter.Check) bool {
 	return stands
 }
 
-// The function named counts reports whether this process counts a check of a limit while the store
-// does not answer.
+// counts reports whether this process counts a check of a limit while the store does not answer.
 func counts(c *counter.Check) bool {
 	return c.Limit != nil && (c.OnError == counter.OnErrorLocal || c.OnError == counter.OnErrorAllow)
 }

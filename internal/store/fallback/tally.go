@@ -121,10 +121,10 @@ func (s *Store) ended(t *tally, l *counter.Limit, now time.Time) bool {
 	return now.After(t.until) && l.Algorithm() != counter.TokenBucket
 }
 
-// dropTally makes room in a full shard. The method examines a few tallies and drops those whose
-// time is over. If there are none, it drops the tally with the fewest units in doubt. So made-up
-// clients, with a unit each, do not displace the tally of a client that would otherwise get its
-// limit again. The caller holds the lock.
+// dropTally makes room in a full shard. It examines a few tallies and drops those whose time is
+// over. If there are none, it drops the tally with the fewest units in doubt. So made-up clients,
+// with a unit each, do not displace the tally of a client that would otherwise get its limit again.
+// The caller holds the lock.
 func (s *Store) dropTally(sh *tallyShard, now time.Time) {
 	const glances = 16
 	before, least, looked := len(sh.byKey), "", 0
@@ -267,8 +267,8 @@ func tallyCheck(c *counter.Check, r *counter.Result, admitted bool) (local count
 	return local, false
 }
 
-// Store.agree completes a call that the store has admitted. The method returns false if the tallies
-// deny the call and insist does not overrule them.
+// Store.agree completes a call that the store has admitted. It returns false if the tallies deny
+// the call and insist does not overrule them.
 func (s *Store) agree(t *localCall, checks []counter.Check, results []counter.Result) bool {
 	if anyDenied(t.checks, t.results) && !s.insist(t, checks, results) {
 		return false

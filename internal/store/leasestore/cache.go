@@ -40,8 +40,8 @@ func newCache[V any](most int) *cache[V] {
 	return &cache[V]{mask: uint64(n - 1), sets: make([][setWays]slot[V], n)}
 }
 
-// cache.lock locks the set of an identity. The method returns the set and its lock, which the
-// caller unlocks.
+// cache.lock locks the set of an identity. It returns the set and its lock, which the caller
+// unlocks.
 func (t *cache[V]) lock(id identity) (*[setWays]slot[V], *sync.Mutex) {
 	index := id[0] & t.mask
 	mu := &t.locks[index%locks].Mutex

@@ -94,8 +94,8 @@ type answer struct {
 	asksUntil  counter.Micros // the end of the period in which asks counts calls, on this process's clock
 }
 
-// The constant named passed marks an answer that is not a denial. The mark is stored as the lowest
-// denied cost, and exceeds every cost.
+// passed marks an answer that is not a denial. The mark is stored as the lowest denied cost, and
+// exceeds every cost.
 const passed = counter.CountMax + 2
 
 // set holds the answers of keys that share a place in the table.
@@ -132,8 +132,8 @@ func (d *denials) knows(now counter.Micros, checks []counter.Check, i int, r *co
 	return known
 }
 
-// denials.lock locks the set of an identity. The method returns the set and its lock, which the
-// caller unlocks.
+// denials.lock locks the set of an identity. It returns the set and its lock, which the caller
+// unlocks.
 func (d *denials) lock(id identity) (*set, *sync.Mutex) {
 	index := id[0] & d.mask
 	mu := &d.locks[index%locks].Mutex
@@ -274,8 +274,8 @@ func (a *answer) waitOf(c *counter.Check, cost int64) counter.Micros {
 	}
 }
 
-// The function named unknown returns the result of a check without a remembered answer, in a call
-// that another check denies. The result is that of an unused counter.
+// unknown returns the result of a check without a remembered answer, in a call that another check
+// denies. The result is that of an unused counter.
 func unknown(at counter.Micros, c *counter.Check) counter.Result {
 	r := counter.Result{At: at}
 	if c.Limit != nil {

@@ -26,12 +26,12 @@ type rig struct {
 	clock atomic.Int64 // the time since noon, on both clocks
 }
 
-// The type between is the inner store with the test's interventions.
+// between is the inner store with the test's interventions.
 type between struct {
 	of    counter.Store
 	calls atomic.Int64
 	mu    sync.Mutex
-	// The function named take answers in place of the inner store if it is not nil.
+	// take answers in place of the inner store if it is not nil.
 	take func(ctx context.Context, checks []counter.Check, results []counter.Result) error
 }
 

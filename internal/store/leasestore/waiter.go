@@ -128,8 +128,8 @@ func sharedError(ctx context.Context, err error) error {
 	return err
 }
 
-// The function named full reports whether the store did not execute a call because it has no memory
-// for the call's new counters. Other requests might not need these counters; see package fallback.
+// full reports whether the store did not execute a call because it has no memory for the call's new
+// counters. Other requests might not need these counters; see package fallback.
 func full(err error) bool {
 	_, ok := errors.AsType[interface {
 		error

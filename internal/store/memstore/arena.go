@@ -95,8 +95,8 @@ func (a *arena) bytes(r ref) []byte {
 	return a.data[r>>offsetBits][uint(r)<<3&(pageBytes-1):]
 }
 
-// addRecord creates a record with the key and the zero State, which is always fresh. The method
-// fails if no page number is left.
+// addRecord creates a record with the key and the zero State, which is always fresh. It fails if no
+// page number is left.
 func (a *arena) addRecord(key []byte) (ref, bool) {
 	c, size := class(len(key))
 	if a.roomy[c] == 0 && !a.open(c, size) {
@@ -123,7 +123,7 @@ func (a *arena) addRecord(key []byte) (ref, bool) {
 	return r, true
 }
 
-// arena.open adds an empty page to the size class. The method fails if no page number is left.
+// arena.open adds an empty page to the size class. It fails if no page number is left.
 func (a *arena) open(c int, size uint16) bool {
 	if len(a.vacant) == 0 {
 		if len(a.pages) == pagesMax {
@@ -191,8 +191,8 @@ func (a *arena) unlink(c int, number uint32) {
 	p.prev, p.next = 0, 0
 }
 
-// arena.advance moves the hand by one record and returns the record that it passed. The method
-// returns false if that record is free, or if the hand moved to the next page.
+// arena.advance moves the hand by one record and returns the record that it passed. It returns
+// false if that record is free, or if the hand moved to the next page.
 func (a *arena) advance() (ref, bool) {
 	h := a.hand
 	if int(h.page) >= len(a.pages) {

@@ -82,7 +82,7 @@ func (x *index) at(hash uint64) *segment {
 	return x.directory[hash<<(64-directoryShift)>>(64-x.depth)]
 }
 
-// The function named next returns the group that is searched after g.
+// next returns the group that is searched after g.
 func next(g int) int {
 	if g++; g == segmentGroups {
 		return 0

@@ -38,7 +38,7 @@ func (t *table) hash(key []byte) uint64 { return maphash.Bytes(t.seed, key) & t.
 
 func (t *table) find(hash uint64, key []byte) (ref, bool) { return t.index.find(&t.arena, hash, key) }
 
-// table.insert adds a counter without charges. The method fails if the table cannot grow.
+// table.insert adds a counter without charges. It fails if the table cannot grow.
 func (t *table) insert(hash uint64, key []byte) (ref, bool) {
 	if !t.makeRoom(hash) {
 		return 0, false
@@ -168,8 +168,8 @@ type pile[T any] struct {
 	vacant []uint32
 }
 
-// pile.keep stores an item under its number, or under a new number if it has none. The method
-// returns the number, and by how much the item's capacity has grown.
+// pile.keep stores an item under its number, or under a new number if it has none. It returns the
+// number, and by how much the item's capacity has grown.
 func (p *pile[T]) keep(number int64, placed bool, item []T) (at, more int64) {
 	last := len(p.vacant) - 1
 	switch {
@@ -208,7 +208,7 @@ func trim[T any](item []T) []T {
 
 // table.reclaim moves the hand past as many records as the argument named looks says. It removes
 // those that were fresh at the instant named horizon, except those in the list named spared. If
-// enough is true, it stops after removing one. The method returns the number of removed records.
+// enough is true, it stops after removing one. table.reclaim returns the number of removed records.
 func (t *table) reclaim(horizon counter.Micros, looks int, enough bool, spared []place) (forgotten int) {
 	for range looks {
 		r, ok := t.advance()

@@ -368,8 +368,8 @@ func (r *reading) compare(c *Counter, check *counter.Check) error {
 	return nil
 }
 
-// decimals parses whole numbers separated by single spaces. The function rejects numbers that are
-// too large for a counter.
+// decimals parses whole numbers separated by single spaces. It rejects numbers that are too large
+// for a counter.
 func decimals(text string) (numbers []int64, ok bool) {
 	for word := range strings.SplitSeq(text, " ") {
 		n, err := strconv.ParseUint(word, 10, 63)

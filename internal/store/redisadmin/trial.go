@@ -118,8 +118,8 @@ func (t *Trial) checkFolder() error {
 	return nil
 }
 
-// Trial.start starts the nodes that are not running and returns all nodes, or none on an error. The
-// method checks all ports before it starts anything.
+// Trial.start starts the nodes that are not running and returns all nodes, or none on an error. It
+// checks all ports before it starts anything.
 func (t *Trial) start(ctx context.Context) (nodes []*Node, err error) {
 	binary, err := exec.LookPath("redis-server")
 	if err != nil {

@@ -37,7 +37,7 @@ func (a address) String() string {
 	return fmt.Sprintf("%s://%s/%d", scheme, a.target, a.database)
 }
 
-// parseAddress parses a server's URL; port is the default port. The function's errors never repeat
+// parseAddress parses a server's URL; port is the default port. parseAddress's errors never repeat
 // the URL, which may contain a password.
 func parseAddress(text, port string) (address, error) {
 	if text == "" {

@@ -81,8 +81,8 @@ type owner struct {
 	addr        string
 }
 
-// cluster.apply adopts a view of the whole cluster. The method returns the servers that are no
-// longer used; the caller closes them.
+// cluster.apply adopts a view of the whole cluster. It returns the servers that are no longer used;
+// the caller closes them.
 func (c *cluster) apply(view []owner) (over []*node) {
 	var served [slotCount]*node
 	serving := map[*node]bool{}

@@ -12,8 +12,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The function named where returns a function that finds the server of a key in the store's slot
-// table. The server must be one of the cluster.
+// where returns a function that finds the server of a key in the store's slot table. The server
+// must be one of the cluster.
 func where(t testing.TB, c *redistest.Cluster, s *Store) func(key string) *redistest.Server {
 	return func(key string) *redistest.Server {
 		for _, node := range c.Nodes {

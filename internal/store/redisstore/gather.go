@@ -93,19 +93,19 @@ func stricter(r, other *counter.Result) {
 	r.LeasedIn, r.Violations = max(r.LeasedIn, other.LeasedIn), max(r.Violations, other.Violations)
 }
 
-// The function named denies reports whether the result of a check denies the call.
+// denies reports whether the result of a check denies the call.
 func denies(c *counter.Check, r *counter.Result) bool {
 	return r.Denied && mayDeny(c)
 }
 
-// The function mayDeny reports whether a check can deny the call.
+// mayDeny reports whether a check can deny the call.
 func mayDeny(c *counter.Check) bool { return chargesIfAllowed(c) && !c.Shadow }
 
 // chargesIfAllowed reports whether a check charges only if the call is allowed.
 func chargesIfAllowed(c *counter.Check) bool { return c.Op == counter.OpTake || c.Op == counter.OpUpTo }
 
-// The function named remains reports whether the effect of a check remains if another part of its
-// call fails, because it is no charge that can be refunded.
+// remains reports whether the effect of a check remains if another part of its call fails, because
+// it is no charge that can be refunded.
 func remains(c *counter.Check) bool {
 	return c.Op == counter.OpRefund || c.Op == counter.OpForce || c.Op == counter.OpReset
 }

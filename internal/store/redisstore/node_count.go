@@ -92,8 +92,8 @@ func (c *nodeCounter) turn(now time.Time) {
 	c.store.nodeCount.Store(c.estimate.addReading(now, all, unbroken))
 }
 
-// node.announce announces a node and returns the number of nodes. The method uses only commands
-// that [LeastPrivilege] allows.
+// node.announce announces a node and returns the number of nodes. It uses only commands that
+// [LeastPrivilege] allows.
 func (n *node) announce(name string) (all int64, err error) {
 	ctx, cancel := context.WithTimeout(n.ctx, max(connectTimeMin, n.store.settings.timeout))
 	defer cancel()

@@ -126,8 +126,8 @@ func newLane(n *node) *lane {
 	}
 }
 
-// node.dispatch passes waiting calls to lanes. The method ends when the node closes. Callers that
-// are still waiting notice that on their own.
+// node.dispatch passes waiting calls to lanes. It ends when the node closes. Callers that are still
+// waiting notice that on their own.
 func (n *node) dispatch() {
 	for {
 		select {
@@ -201,8 +201,8 @@ func (l *lane) admitAll(c *call, now time.Time) {
 	}
 }
 
-// lane.admit adds a call to the batch. The method rejects the call if the caller has left, the
-// server was silent for too long, the call waited for too long, or the breaker has opened.
+// lane.admit adds a call to the batch. It rejects the call if the caller has left, the server was
+// silent for too long, the call waited for too long, or the breaker has opened.
 func (l *lane) admit(c *call, now time.Time) {
 	n := l.node
 	waited := time.Duration(0)
@@ -307,9 +307,9 @@ func unknownScript(f *Failure) bool {
 	return f != nil && f.Kind == KindScript && redis.HasErrorPrefix(f.Cause, "NOSCRIPT")
 }
 
-// lane.exec sends the commands in one pipeline, exactly once, because takeCmd disables retries. The
-// method returns the failure of the whole pipeline, which applies to the commands that got no
-// individual reply.
+// lane.exec sends the commands in one pipeline, exactly once, because takeCmd disables retries. It
+// returns the failure of the whole pipeline, which applies to the commands that got no individual
+// reply.
 func (l *lane) exec(ctx context.Context) *Failure {
 	for _, command := range l.commands {
 		command.SetErr(errUnanswered)

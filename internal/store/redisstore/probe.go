@@ -133,9 +133,9 @@ func (n *node) finishTrial(epoch uint64, err error) {
 	}
 }
 
-// node.warm opens one connection per lane, or verifies that these connections are alive. The method
-// takes them from the pool at the same time, so that each is a different one, and then returns them
-// to the pool for the lanes.
+// node.warm opens one connection per lane, or verifies that these connections are alive. It takes
+// them from the pool at the same time, so that each is a different one, and then returns them to
+// the pool for the lanes.
 func (n *node) warm() error {
 	ctx, cancel := context.WithTimeout(n.ctx, max(connectTimeMin, n.store.settings.timeout))
 	defer cancel()
@@ -149,8 +149,7 @@ func (n *node) warm() error {
 	return nil
 }
 
-// node.inspect reports whether the server's settings could be checked. The method logs their
-// problems.
+// node.inspect reports whether the server's settings could be checked. It logs their problems.
 func (n *node) inspect(warned *string) bool {
 	err := n.warm()
 	if err == nil {

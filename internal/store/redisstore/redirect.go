@@ -58,8 +58,8 @@ func (f *Failure) course() (course, string) {
 }
 
 // Store.redirect selects the server to which a failed part is resent, and the pause before that.
-// The argument named sent is the number of times that the part was sent. The method returns false
-// if the failure is final.
+// The argument named sent is the number of times that the part was sent. Store.redirect returns
+// false if the failure is final.
 func (s *Store) redirect(p *part, sent int) (pause time.Duration, again bool) {
 	if s.settings.fixed() {
 		return 0, false

@@ -37,7 +37,7 @@ type fakeServer struct {
 	conns   map[net.Conn]string // the last command on each connection
 }
 
-// The constant named passed is a fake's reply that admits a check of a fresh fixed window.
+// passed is a fake's reply that admits a check of a fresh fixed window.
 const passed = "$24\r\n1700000000000000 1 0 0 0\r\n"
 
 func newFake(t *testing.T, answers ...string) *fakeServer {

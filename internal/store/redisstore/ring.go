@@ -65,7 +65,7 @@ func (r *ring) homeBefore(slot int) (home int, moved bool) {
 // homeOf returns the index of the server that holds a slot in a ring: the address for which the
 // SHA-256 of "ADDRESS SLOT" is the greatest. The order of addresses therefore does not matter, a
 // new server takes only its share from the other servers, and removing a server does not move the
-// counters of the other servers. The function must never change, because with a different one every
+// counters of the other servers. homeOf must never change, because with a different one every
 // counter would start again.
 func homeOf(slot int, addrs []string) (home int) {
 	var most [sha256.Size]byte
@@ -131,8 +131,8 @@ func RingsCountTogether(a, b string) bool {
 	return now == nowToo || now == beforeToo || before == nowToo
 }
 
-// node.agree stores the addresses of the ring, as this node knows them, on a server. The method
-// warns if another node has stored different ones.
+// node.agree stores the addresses of the ring, as this node knows them, on a server. It warns if
+// another node has stored different ones.
 func (n *node) agree(ctx context.Context) error {
 	if n.store.settings.mode != ModeRing {
 		return nil

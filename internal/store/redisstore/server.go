@@ -293,7 +293,7 @@ func (n *node) wait(ctx context.Context, c *call) (waited time.Duration, failure
 }
 
 // node.outcome returns the failure of an answered call, or nil, and how long it was in the queue.
-// The method recycles a call that failed.
+// It recycles a call that failed.
 func (n *node) outcome(c *call) (waited time.Duration, failure *Failure) {
 	c.timer.Stop()
 	waited, failure = c.waited, c.failure

@@ -64,7 +64,7 @@ func TestAKnownDenialChargesNothingElsewhere(t *testing.T) {
 	}
 }
 
-// The function apart returns checks of two limits whose counters are on different servers.
+// apart returns checks of two limits whose counters are on different servers.
 func apart(t *testing.T, s *Store, name string, own, shared *counter.Limit) (ownCheck, sharedCheck counter.Check) {
 	t.Helper()
 	sharedCheck = counter.Check{Key: []byte("rl1:" + name + ":{all}"), Limit: shared, Cost: 1}

@@ -24,7 +24,7 @@ import (
 // patience bounds the wait for events, which can take long on a busy machine.
 const patience = 20 * time.Second
 
-// The function named open returns a store that is closed when the test ends.
+// open returns a store that is closed when the test ends.
 func open(t testing.TB, options Options) *Store {
 	t.Helper()
 	s, err := New(options)
@@ -41,8 +41,7 @@ func waitUntil(t testing.TB, what string, condition func() bool) {
 	eventually.Until(t, patience, what, condition)
 }
 
-// The function named ready waits until the store has its connections, so that the test begins with
-// a working store.
+// ready waits until the store has its connections, so that the test begins with a working store.
 func ready(t testing.TB, s *Store) {
 	t.Helper()
 	waitUntil(t, "redis answers", func() bool {

@@ -79,8 +79,8 @@ func (n *node) end(ctx context.Context, c *call, sent bool, call *counter.Call) 
 	return n.read(c, call.Checks, call.Results)
 }
 
-// node.begin creates the command for a call. The method returns nil if there is nothing to send;
-// call.Err then holds the error, if any.
+// node.begin creates the command for a call. It returns nil if there is nothing to send; call.Err
+// then holds the error, if any.
 func (n *node) begin(ctx context.Context, call *counter.Call) *call {
 	call.Err = counter.ValidateChecks(call.Checks, call.Results)
 	if call.Err != nil || len(call.Checks) == 0 {

@@ -40,8 +40,8 @@ func (l *lines) behind(checks []counter.Check) *counter.Check {
 	return nil
 }
 
-// The function named lends reports whether a request may wait for units of a check's counter. A
-// denial that is a violation of a penalty is final, because the violation is recorded.
+// lends reports whether a request may wait for units of a check's counter. A denial that is a
+// violation of a penalty is final, because the violation is recorded.
 func lends(c *counter.Check) bool {
 	return c.WholeLimit != nil && c.Op <= counter.OpUpTo && c.Cost > 0 && !c.Shadow && c.Guard == 0 && c.Cost <= c.Limit.Capacity()
 }

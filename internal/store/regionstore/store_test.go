@@ -17,7 +17,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// The type below is a store with fixed results.
+// below is a store with fixed results.
 type below struct {
 	remaining int64
 	denied    bool

@@ -151,7 +151,7 @@ func addUsers(found map[string]bool, others []declaration) {
 	}
 }
 
-// The function named uses reports whether a declaration uses one of the names.
+// uses reports whether a declaration uses one of the names.
 func uses(d declaration, names map[string]bool) bool {
 	for name := range d.uses {
 		if names[name] {

@@ -22,7 +22,7 @@ import (
 	"github.com/penstock/penstock/internal/control/localpg"
 )
 
-// The constant named missing is the message on a machine without PostgreSQL.
+// missing is the message on a machine without PostgreSQL.
 const missing = "these tests need PostgreSQL: run make setup"
 
 // Server is a running PostgreSQL of one test. Its methods fail the test on an error.

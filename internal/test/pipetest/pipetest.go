@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// IsRejected calls the function named open with the path of a new pipe that has the given name. The
-// function must return an error that reports the pipe within ten seconds.
+// IsRejected calls the function named open with the path of a new pipe that has the given name. It
+// must return an error that reports the pipe within ten seconds.
 func IsRejected(t *testing.T, name string, open func(path string) error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)

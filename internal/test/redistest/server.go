@@ -48,7 +48,7 @@ type Server struct {
 	settings string // the initial settings of a shared server
 }
 
-// The constant named missing is the message on a machine without redis-server.
+// missing is the message on a machine without redis-server.
 const missing = "these tests need redis-server: run make setup"
 
 // Start starts a server. The arguments args are further redis-server options, which override those

@@ -34,7 +34,7 @@ const Bucket = "events"
 // patience bounds the time that a server takes to start on a busy machine.
 const patience = 20 * time.Second
 
-// The constant named missing is the message on a machine without the server.
+// missing is the message on a machine without the server.
 const missing = "these tests need an S3 server: run make setup"
 
 // Server is a running S3 server. Its methods fail the test on an error. Only one goroutine may use
