@@ -44,7 +44,8 @@ end
 -- own_before, the region's own units in the window and in the window before it.
 local function read_known(s)
   local known, text = {}, call('GET', KEYS[2])
-  s.own, s.own_before = s.used, s.sliding and s.aux or 0
+  local before = s.sliding and s.aux or 0
+  s.own, s.own_before = s.used, before
   if not text or s.text == '0 0 0' then
     return known
   end
@@ -63,7 +64,7 @@ local function read_known(s)
     end
   end
   if s.own < 0 or s.own_before < 0 then -- the counter was deleted meanwhile
-    s.own, s.own_before = s.used, s.sliding and s.aux or 0
+    s.own, s.own_before = s.used, before
     return {}
   end
   return known

@@ -10,9 +10,6 @@ if not s then
   return ''
 end
 read_known(s)
-if not s.sliding then
-  s.own_before = 0
-end
 if s.own == 0 and s.own_before == 0 then
   return ''
 end
