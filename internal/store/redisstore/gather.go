@@ -37,7 +37,7 @@ func (s *Store) merge(t *splitCall) (refund *splitCall, failure *Failure) {
 	denied, unsent := false, true
 	for _, p := range t.parts {
 		switch {
-		case p.divided:
+		case p.divided || p.held: // not sent
 		case p.failure != nil:
 			unsent = unsent && p.failure.Unsent()
 			// An overload takes precedence, because a client can cause it.

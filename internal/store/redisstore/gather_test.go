@@ -20,3 +20,14 @@ func TestAnExecutedCorrectionWasSent(t *testing.T) {
 		}
 	}
 }
+
+// TestAHeldCorrectionWasNotSent: a correction that was to be sent after another part of its call is
+// not sent after that part has failed. If that part was not sent either, the call is unsent.
+func TestAHeldCorrectionWasNotSent(t *testing.T) {
+	first := &part{places: []int{0}, checks: []counter.Check{{Cost: 5}}, results: make([]counter.Result, 1), failure: errNotAsked}
+	held := &part{places: []int{1}, checks: []counter.Check{{Op: counter.OpForce, Cost: 5}}, results: make([]counter.Result, 1), held: true}
+	refund, failure := new(Store).merge(&splitCall{parts: []*part{first, held}})
+	if refund != nil || failure == nil || !failure.Unsent() {
+		t.Errorf("refund %v, failure %v, want no refund and an unsent call", refund, failure)
+	}
+}
