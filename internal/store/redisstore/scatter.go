@@ -19,10 +19,11 @@ type part struct {
 	results []counter.Result
 	kept    bool // sent even if the caller leaves
 
-	held   bool   // sent after other parts of the call
-	reads  bool   // charges nothing, because another part has denied the call
-	record record // what is remembered of the part's counters
-	width  int64  // see narrowest
+	held    bool   // sent after other parts of the call
+	learned bool   // the answer is remembered
+	reads   bool   // charges nothing, because another part has denied the call
+	record  record // what is remembered of the part's counters
+	width   int64  // see narrowest
 
 	node    *node // the server to which to send the part; nil means the server that has the counters
 	asking  bool

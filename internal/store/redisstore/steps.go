@@ -41,7 +41,8 @@ func (s *Store) nextStep(t *splitCall) (again bool) {
 			held = true
 		case p.failure != nil:
 			failed = true
-		case !p.divided:
+		case !p.divided && !p.learned:
+			p.learned = true
 			denied = s.recent.learn(s.clock(), p) || denied
 		}
 	}

@@ -180,3 +180,26 @@ func TestRecentDenials(t *testing.T) {
 	wants(p, now, stillDenies)
 	wants(p, now+2*recentTime, clean)
 }
+
+// TestAnAnswerIsRememberedOnce: when the rest of a call was answered, the answer of its first part
+// is not remembered again, because another call may have been denied since.
+func TestAnAnswerIsRememberedOnce(t *testing.T) {
+	s := &Store{recent: newRecentDenials(), reporter: reporter{start: time.Now().Add(-time.Hour)}}
+	limit := limittest.New(t, "9/1m")
+	partWith := func(key string, r counter.Result) *part {
+		return &part{checks: []counter.Check{{Key: []byte(key), Limit: limit, Cost: 1}}, results: []counter.Result{r}}
+	}
+	first, rest := partWith("own", counter.Result{Granted: 1}), partWith("shared", counter.Result{Granted: 1})
+	rest.held = true
+	call := &splitCall{parts: []*part{first, rest}}
+	if !s.nextStep(call) || rest.held {
+		t.Fatal("the rest of the call waits after its first part has passed")
+	}
+	s.recent.learn(s.clock(), partWith("own", counter.Result{Denied: true, Wait: counter.Minute}))
+	if s.nextStep(call) {
+		t.Fatal("there is more to send")
+	}
+	if got := s.recent.recordOf(s.clock(), first); got != stillDenies {
+		t.Errorf("record %d after the denial of another call, want %d", got, stillDenies)
+	}
+}
