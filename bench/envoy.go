@@ -51,7 +51,7 @@ func serving(one *system, err error) (*system, error) {
 }
 
 // bench.counting starts several Envoys that count in memory or, if withRedis is set, in one Redis.
-// The function start is called with the address of the Redis, or "".
+// It starts each of them with start, to which it passes the address of the Redis, or "".
 func (b *bench) counting(withRedis bool, nodes int, start func(address string) (*system, error)) (*system, error) {
 	var store []*process
 	address := ""

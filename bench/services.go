@@ -18,8 +18,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// question is a request to a gRPC service. The function admitted reports whether an answer admits
-// the request.
+// question is a request to a gRPC service. The field admitted is a function that reports whether
+// the service's answer admits the request.
 type question struct {
 	method   string
 	message  []byte
