@@ -19,8 +19,8 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// attributes presents one request as policy.Attributes. The type is not safe for concurrent use.
-// The method reset loads the next request, and release drops the reference to it.
+// attributes presents one request as policy.Attributes. It is not safe for concurrent use.
+// attributes.reset loads the next request, and attributes.release drops the reference to it.
 type attributes struct {
 	r      *http.Request
 	path   string

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/caddyserver/caddy/v2"
@@ -79,20 +78,6 @@ func BenchmarkServe(b *testing.B) {
 			}
 		})
 	}
-}
-
-// TestPlaceholdersAreReadTogether: several goroutines may read the placeholders of one request.
-func TestPlaceholdersAreReadTogether(t *testing.T) {
-	rec := new(record)
-	var readers sync.WaitGroup
-	for range 2 {
-		readers.Go(func() {
-			if value, ok := rec.placeholder("http.penstock.decision"); !ok || value != "none" {
-				t.Errorf("%v, %t", value, ok)
-			}
-		})
-	}
-	readers.Wait()
 }
 
 func TestSecretsInURLs(t *testing.T) {

@@ -29,19 +29,12 @@ type position struct {
 // linkLater sets what comes next after each handler of a server. All handlers of the server must
 // have been provisioned.
 func linkLater(server *caddyhttp.Server) {
-	linkApart(server.Routes, server.Errors)
+	linkRoutes(server.Routes, nil)
+	if server.Errors != nil {
+		linkRoutes(server.Errors.Routes, nil)
+	}
 	for _, named := range server.NamedRoutes {
 		linkRoutes(caddyhttp.RouteList{*named}, nil)
-	}
-}
-
-// linkApart sets what comes next after each handler in routes that have their own error routes, and
-// in the error routes. The error routes answer exactly what the handlers inside deny. So no handler
-// outside of the routes is linked with one inside.
-func linkApart(routes caddyhttp.RouteList, onError *caddyhttp.HTTPErrorConfig) {
-	linkRoutes(routes, nil)
-	if onError != nil {
-		linkRoutes(onError.Routes, nil)
 	}
 }
 
@@ -61,12 +54,10 @@ func linkRoutes(routes caddyhttp.RouteList, after *position) *position {
 				h.later = inside
 				inside = &position{handler: h, next: inside}
 			case *caddyhttp.Subroute:
-				if h.Errors == nil {
-					inside = linkRoutes(h.Routes, inside)
-				} else {
-					linkApart(h.Routes, h.Errors)
-					inside = nil
+				if h.Errors != nil {
+					linkRoutes(h.Errors.Routes, nil)
 				}
+				inside = linkRoutes(h.Routes, inside)
 			default:
 				inside = nil
 			}
@@ -100,35 +91,39 @@ func (s *scratchSpace) addLater(h *Handler, rec *record, r *http.Request) {
 		return
 	}
 	h.link()
-	if h.later == nil {
+	at := h.later
+	if at == nil {
 		return
 	}
-	rec.unread = true
-	defer func() { rec.unread = false }()
-	satisfied, _ := r.Context().Value(caddy.CtxKey("route_group")).(map[string]struct{})
 	var room [4]string
 	groups := room[:0] // the groups of the routes taken here
-	for at := h.later; at != nil; {
-		_, left := satisfied[at.group]
-		switch {
-		case at.handler != nil:
+	satisfied, _ := r.Context().Value(caddy.CtxKey("route_group")).(map[string]struct{})
+	rec.undecided, rec.wasRead = true, false
+	defer func() { rec.undecided = false }()
+	for at != nil {
+		if at.handler != nil {
 			if !s.addHandler(at.handler, rec) {
 				return
 			}
 			at = at.next
-		case at.group != "" && satisfied == nil:
-			return
-		case left || slices.Contains(groups, at.group):
-			at = at.next
-		default:
-			matches, err := at.matchers.AnyMatchWithError(r)
-			if err != nil || !rec.unread {
+			continue
+		}
+		if at.group != "" {
+			if satisfied == nil {
 				return
 			}
-			if !matches {
+			if _, ok := satisfied[at.group]; ok || slices.Contains(groups, at.group) {
 				at = at.next
 				continue
 			}
+		}
+		matches, err := at.matchers.AnyMatchWithError(r)
+		switch {
+		case err != nil || rec.wasRead:
+			return
+		case !matches:
+			at = at.next
+		default:
 			if at.group != "" {
 				groups = append(groups, at.group)
 			}
@@ -142,12 +137,13 @@ func (s *scratchSpace) addLater(h *Handler, rec *record, r *http.Request) {
 func (s *scratchSpace) addHandler(h *Handler, rec *record) bool {
 	begun, versions := len(rec.done), len(s.versions)
 	s.addPolicies(h.policies, rec)
-	if rec.unread && !s.plan.IsOverfull() {
+	if !rec.wasRead && !s.plan.IsOverfull() {
 		s.later = append(s.later, h)
 		return true
 	}
 	rec.done, s.versions = rec.done[:begun], s.versions[:versions]
-	s.plan.Retry()
+	s.plan.Reset()
+	useDirectory(&s.plan, h.app.store.directory)
 	s.addTo(&s.plan)
 	return false
 }

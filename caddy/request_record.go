@@ -37,7 +37,8 @@ type record struct {
 	clientLen  uint8
 	firstTaken bool
 	kept       bool // a handler has decided
-	unread     bool // addLater is running and no placeholder was read meanwhile
+	undecided  bool // the policies of later handlers are being added to the plan
+	wasRead    bool // a placeholder was read while undecided was set
 }
 
 // clientDetails describes a client that has a long identifier, a user, a tenant or a tier.
@@ -130,9 +131,7 @@ func (rec *record) placeholder(key string) (any, bool) {
 	if !ok {
 		return nil, false
 	}
-	if rec.unread { // goroutines that read together after the decision must not write
-		rec.unread = false
-	}
+	rec.wasRead = rec.wasRead || rec.undecided
 	switch name {
 	case "decision":
 		return rec.decision.outcome.String(), true
