@@ -61,14 +61,14 @@ func (f *publishedFlags) check(policy string) error {
 	return nil
 }
 
-// publishedFlags.source returns the source of a published policy. If there is no Redis, store is
-// nil. The parameter told holds the flags of the control plane to which events and usage are sent.
-func (f *publishedFlags) source(policy string, store *redisstore.Store, told *feedFlags, logger *slog.Logger) (*follow.Source, error) {
+// publishedFlags.source returns the source of a published policy. The argument store is nil if
+// there is no Redis. The argument control holds the flags that name the control plane.
+func (f *publishedFlags) source(policy string, store *redisstore.Store, control *feedFlags, logger *slog.Logger) (*follow.Source, error) {
 	kind, name, _ := strings.Cut(policy, ":")
 	if len(f.keys) == 0 {
 		return nil, fmt.Errorf("--policy %s:NAME needs --policy-key: without it anybody who answers in place of the control plane could set any limits", kind)
 	}
-	origin, err := f.origin(policy, name, store, told, logger)
+	origin, err := f.origin(policy, name, store, control, logger)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +89,7 @@ func (f *publishedFlags) source(policy string, store *redisstore.Store, told *fe
 
 // publishedFlags.origin returns where the policy is read from: Redis, or the API of the control
 // plane.
-func (f *publishedFlags) origin(policy, name string, store *redisstore.Store, told *feedFlags, logger *slog.Logger) (follow.Origin, error) {
+func (f *publishedFlags) origin(policy, name string, store *redisstore.Store, control *feedFlags, logger *slog.Logger) (follow.Origin, error) {
 	if strings.HasPrefix(policy, redisPrefix) {
 		if store == nil {
 			return nil, fmt.Errorf("--policy %s is in Redis, and the bridge has none: give --redis, or --policy http:%s", policy, name)
@@ -98,7 +98,7 @@ func (f *publishedFlags) origin(policy, name string, store *redisstore.Store, to
 	}
 	url, file := f.url, f.token
 	if url == "" {
-		url, file = told.url, cmp.Or(file, told.tokenFile)
+		url, file = control.url, cmp.Or(file, control.tokenFile)
 	}
 	switch {
 	case url == "":

@@ -150,9 +150,9 @@ func writeUnits(w io.Writer, client string, asked []*regionUnits) {
 	_ = table.Flush() // the caller's writer reports errors later
 }
 
-// together returns the units of a counter in all regions. With across: gossip, each region has the
-// whole limit, and also counts the units of other regions that it has heard of. So the region that
-// has counted most knows best.
+// together returns the used and remaining units of a counter in all regions. With across: gossip,
+// each region has the whole limit, and also counts the units of other regions that have been
+// reported to it. So the numbers of the region that has counted most are the most accurate.
 func together(all []operator.Counter) (used, remaining int64) {
 	for i, c := range all {
 		switch {

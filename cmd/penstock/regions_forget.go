@@ -21,8 +21,9 @@ import (
 	"github.com/penstock/penstock/internal/store/redisstore"
 )
 
-// changeTime bounds a change of the regions. Because of this bound, all agents have heard of a
-// change, or have stopped lending, before the change takes effect: see package writeoff.
+// changeTime bounds how long a change of the regions may take. Within this time, all agents receive
+// the change or, if they cannot, stop lending, before the change takes effect: see package
+// writeoff.
 const changeTime = 20 * time.Second
 
 const forgetHelp = `Write off a region that is lost, so that the others can use its part of each limit with across: lease.
