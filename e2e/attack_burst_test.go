@@ -110,9 +110,9 @@ func (a *attackRun) pipeline(connections, n int) {
 	group.Wait()
 }
 
-// steadyLoad sends n requests over several connections, one at a time on each of them. The function
-// named of is called with a number. It returns the source address of the connection, and the header
-// fields of the request, with that number.
+// steadyLoad sends n requests over several connections, one at a time on each connection. For each
+// request, it calls the function of with a number. This function returns the source address of the
+// connection and the header fields of the request.
 func (a *attackRun) steadyLoad(connections, n int, of func(i int) (from, fields string)) {
 	var next, answered atomic.Int64
 	var group sync.WaitGroup

@@ -111,8 +111,8 @@ func isServedBelow(path string) func(r *http.Request) bool {
 	return func(r *http.Request) bool { return r.URL.Path == path || strings.HasPrefix(r.URL.Path, path+"/") }
 }
 
-// pathSpellings holds paths that some server might serve as a path below /admin. The function
-// isTakenForAdmin decides which of them count.
+// pathSpellings holds paths that some server might serve as a path below /admin. isTakenForAdmin
+// decides which of them count.
 var pathSpellings = []string{"/admin/x", "/ADMIN/x", "/Admin/X", "/%61dmin/x", "/%61%64%6d%69%6e/x", "//admin/x", "///admin///x", "/./admin/x",
 	"/y/../admin/x", "/y/%2e%2e/admin/x", "/y/%2E./admin/x", "/admin/../admin/x", "/../admin/x", "/admin;a=b/x", "/admin/;/x", "/;/admin/x", "/y;/../admin/x",
 	"/y/..;/admin/x", `/admin\x`, `\admin\x`, `/y\..\admin/x`, `/y/..\admin/x`, "/%5cadmin%5cx", "/admin%5cx", "/admin/x%00", "/admin/%00", "/admin/x?y", "/admin?x", "/admin#x",

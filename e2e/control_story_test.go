@@ -49,7 +49,7 @@ type company struct {
 	told     strings.Builder
 }
 
-// TestTheStoryOfACompany plays the story of a company with three tiers and 2,000 customers. One
+// TestTheStoryOfACompany acts out the story of a company with three tiers and 2,000 customers. One
 // customer upgrades, another gets a higher limit until Friday, and an abuser is found and blocked.
 // A bad policy is withdrawn automatically. The bill has exactly the requests that the nodes
 // answered. An old month is archived, verified and restored, and the history is as it was written.

@@ -58,11 +58,11 @@ func (l *lending) takeAll(region, user string, n int) (admitted int) {
 }
 
 // TestRegionsTellEachOther tests "across: gossip" with three regions whose agents are 200 ms apart.
-// Each region enforces the whole limit with its own Redis, and the agents tell each other the used
-// units. A unit that is used in one region soon counts in all of them. The limit is exceeded only
-// by requests that are admitted before the agents have told each other. A region that is cut off
-// still decides requests, and catches up later. A region whose agent was killed, or whose Redis has
-// lost its data, catches up too.
+// Each region enforces the whole limit with its own Redis, and its agent reports the used units to
+// the agents of the other regions. A unit that is used in one region soon counts in all of them.
+// The limit is exceeded only by requests that are admitted before the agents have exchanged their
+// reports. A region that is cut off still decides requests, and catches up later. A region whose
+// agent was killed, or whose Redis has lost its data, catches up too.
 func TestRegionsTellEachOther(t *testing.T) {
 	t.Parallel()
 	l := startLending(t, toldPolicy)
