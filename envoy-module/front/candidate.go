@@ -84,8 +84,9 @@ func (c *candidate) fillDefaults(d *policyfile.Document) error {
 	return nil
 }
 
-// showChange shows a version that replaces another in the metrics. It ignores the first version,
-// because the field policy is not assigned yet. The method openCandidate shows that version.
+// candidate.showChange shows a version in the metrics when it replaces another version. It ignores
+// the first version, because the field policy is not assigned yet when that version is loaded.
+// openCandidate shows the first version.
 func (c *candidate) showChange(before, now *live.Version) {
 	if before != nil {
 		c.show(now)

@@ -129,8 +129,9 @@ func (f *Front) liveOptions(source live.Source) live.Options {
 		Logger: f.process.logger, Complete: f.settings.fillDefaults, Prepare: f.prepare, Edited: f.process.metrics.Reloaded, Changed: f.showChange}
 }
 
-// showChange shows a version that replaces another in the metrics. It ignores the first version,
-// because the field policy is not assigned yet. The method openPolicy shows that version.
+// Front.showChange shows a version in the metrics when it replaces another version. It ignores the
+// first version, because the field policy is not assigned yet when that version is loaded.
+// openPolicy shows the first version.
 func (f *Front) showChange(before, now *live.Version) {
 	if before != nil {
 		f.show(now)

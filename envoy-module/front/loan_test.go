@@ -17,7 +17,7 @@ import (
 // stops waiting when its client leaves, and is not charged.
 func TestAClientThatLeavesWaitsForNoLoan(t *testing.T) {
 	redis := redistest.Start(t)
-	// This agent hears the questions, and never answers.
+	// This test acts as an agent that receives the questions of the front, and never answers.
 	agent := redis.Messages(regionstore.Channel)
 	f := openFront(t, "name: shop\nregion: eu\nregions: {us: 9, eu: 1}\nacross: lease\nrules: [{name: all, limit: 20/31d fixed_window}]\n"+
 		"store: {type: redis, url: \""+redis.URL()+"\", timeout: 10s}\n")
