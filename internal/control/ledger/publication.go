@@ -92,8 +92,8 @@ func (p *Publish) next(present *Policy, nowMicros int64) (next Publication, acti
 	return next, action, nil
 }
 
-// Publish makes a step of a publication. The function encode is called with the new publication
-// before it is committed; if encode returns an error, nothing is changed.
+// Publish makes a step of a publication. It calls encode with the new publication before it
+// commits the change. If encode returns an error, nothing is changed.
 func (l *Ledger) Publish(ctx context.Context, actor Actor, name string, p Publish, reason string, encode func(*Publication, *Revision, *Revision) error) (
 	after *Policy, err error,
 ) {
