@@ -34,7 +34,7 @@ const (
 	freshFor    = 300 * counter.Second
 	keyFreshFor = 600 * counter.Second // of a key
 	absentFor   = 60 * counter.Second
-	// KeyUsedEvery is the shortest time between two noted uses of an API key.
+	// KeyUsedEvery is the shortest time between two recorded uses of an API key.
 	KeyUsedEvery = 10 * time.Minute
 	// lookEvery is the interval at which the history is read, to find changes that no message has
 	// announced. It varies by a tenth, so it is at most 33 s. A change must take effect within 36

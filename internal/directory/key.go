@@ -215,7 +215,7 @@ func (k *key) at(now counter.Micros) (*policy.Identity, policy.CredentialState) 
 	return &k.identity, policy.CredentialValid
 }
 
-// isUnnoted reports whether no use of the key was noted during the time KeyUsedEvery before now.
+// key.isUnnoted reports whether no use of the key was recorded in the last KeyUsedEvery before now.
 func (k *key) isUnnoted(now counter.Micros) bool {
 	since := int64(now) - k.noted.Load()
 	return since < 0 || since >= KeyUsedEvery.Microseconds()

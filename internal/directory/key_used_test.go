@@ -23,9 +23,9 @@ func (u *usesOf) note(hash [32]byte, _ int64) bool {
 	return !u.away
 }
 
-// TestUsesOfKeysAreNoted tests that the use of a valid key is noted once in ten minutes, and that
-// lookups in between allocate nothing. If a use cannot be noted, the next use is noted instead. No
-// use of an invalid or made-up key is noted.
+// TestUsesOfKeysAreNoted tests that the use of a valid key is recorded once in ten minutes, and
+// that lookups in between allocate nothing. If a use cannot be recorded, the next use is recorded
+// instead. No use of an invalid or made-up key is recorded.
 func TestUsesOfKeysAreNoted(t *testing.T) {
 	source, uses := new(directory.Memory), new(usesOf)
 	later := func() time.Time { return time.Now().Add(time.Hour) } // no record is read again
