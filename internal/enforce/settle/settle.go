@@ -85,8 +85,8 @@ type Conditional interface {
 	Condition() []counter.Check
 }
 
-// Observer is a job that is told how it ended, unless it panicked. Its charges are not merged with
-// those of others: if there is no place for it, its sender can repeat it.
+// Observer is a job that wants to know how it ended. It is notified unless it panicked. Its charges
+// are not merged with those of other jobs. If there is no place for it, its sender can repeat it.
 type Observer interface {
 	Job
 	// Ended is called once, before Release.
