@@ -29,7 +29,7 @@ lease: auto
 rules: [{ name: all, limit: 20/31d fixed_window }]
 `
 
-// lendingBridge is a bridge in simulated time, in a region whose agent the test plays.
+// lendingBridge is a bridge in simulated time. The test acts as the agent of the bridge's region.
 type lendingBridge struct {
 	*testBridge
 	region *loantest.Region
