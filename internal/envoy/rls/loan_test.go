@@ -27,7 +27,8 @@ across: lease
 rules: [{ name: all, limit: 20/31d fixed_window }]
 `
 
-// lendingService is a service in simulated time, in a region whose agent the test plays.
+// lendingService is a rate limit service in simulated time. The test acts as the agent of the
+// service's region.
 type lendingService struct {
 	*testing.T
 	*Service
