@@ -50,7 +50,7 @@ func (r *recording) record(t *testing.T) {
 	a := &recorder{T: t, redis: redistest.Start(t)}
 	a.start(r)
 	for _, s := range r.sequences {
-		for try := 0; !a.play(s); try++ {
+		for try := 0; !a.send(s); try++ {
 			if try == 20 {
 				t.Fatalf("%s: %s: it never ends in the second it began in", r.path, s.name)
 			}
@@ -105,9 +105,10 @@ func (a *recorder) start(r *recording) {
 	a.client = pb.NewRateLimitServiceClient(conn)
 }
 
-// recorder.play sends one sequence with empty counters. It returns true if each part between waits
-// took place within one second and no window of a minute or more ended in the meantime.
-func (a *recorder) play(s *sequence) (within bool) {
+// recorder.send empties the counters and sends the requests of one sequence. It returns true if
+// each part between waits took place within one second, and if no window of a minute or more ended
+// in the meantime.
+func (a *recorder) send(s *sequence) (within bool) {
 	a.Helper()
 	longer := time.Minute
 	began := a.next(time.Second)
