@@ -68,9 +68,9 @@ func New(o Options) *Log {
 	return l
 }
 
-// Attach makes the log write to a sink until detach is called. The log writes to the sink that was
-// attached last. The function detach writes the gathered events, and waits at most two seconds for
-// that. After that, the log writes to the previous sink.
+// Attach makes the log write to a sink until detach is called. The log writes to the sink that
+// was attached last. When detach is called, it writes the gathered events to the sink, for which it
+// waits at most two seconds. After that, the log writes to the previous sink.
 func (l *Log) Attach(s Sink) (detach func()) {
 	l.mu.Lock()
 	l.sinks = append(l.sinks, s)
