@@ -53,9 +53,9 @@ func TestFigures(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s := scene{limit: must(counter.NewLimit(tt.algorithm, tt.count, counter.Second, 0)), nodes: 20, rtt: 500, lasts: tt.lasts,
 				traffic: traffic{demand: tt.demand}}
-			f := newWorld(s, 1).play()
+			f := newWorld(s, 1).simulate()
 			s.exact = true
-			exact := newWorld(s, 1).play()
+			exact := newWorld(s, 1).simulate()
 			under := 100 * float64(exact.admitted-f.admitted) / float64(exact.admitted)
 			atOnce := 100 * float64(f.atOnce) / float64(f.decisions)
 			t.Logf("%.4f messages for each decision, %.2f %% less admitted, Jain %.4f (exact %.4f), %.1f %% at once, at most %.1f %% of the limit in hand",
@@ -78,9 +78,9 @@ func TestFiftyTimesFewerCalls(t *testing.T) {
 		for _, demand := range []float64{0.5, 0.95, 2, 10} {
 			s := scene{limit: must(counter.NewLimit(algorithm, 10_000, counter.Second, 0)), nodes: 2, rtt: 300, lasts: 3 * counter.Second,
 				traffic: traffic{demand: demand}}
-			f := newWorld(s, 1).play()
+			f := newWorld(s, 1).simulate()
 			s.exact = true
-			exact := newWorld(s, 1).play()
+			exact := newWorld(s, 1).simulate()
 			fewer := 1 / f.perDecision()
 			under := 100 * float64(exact.admitted-f.admitted) / float64(exact.admitted)
 			t.Logf("%v at %v times the limit: %.0f times fewer calls, %.2f %% less admitted", algorithm, demand, fewer, under)
@@ -96,7 +96,7 @@ func TestFiftyTimesFewerCalls(t *testing.T) {
 func TestAColdCounter(t *testing.T) {
 	for _, l := range []counter.Limit{fixed, sliding, bucket} {
 		w := newWorld(scene{limit: l, nodes: 2, rtt: 500, lasts: 10 * counter.Second, traffic: traffic{shape: constant, demand: 0.018}}, 1)
-		f := w.play()
+		f := w.simulate()
 		if f.calls != f.decisions || f.decisions < 170 || f.givebacks != 0 || f.mostHeld != 0 {
 			t.Errorf("%v: %d calls for %d decisions, %d give-backs, %d units in hand", l.Algorithm(), f.calls, f.decisions, f.givebacks, f.mostHeld)
 		}

@@ -87,12 +87,12 @@ func TestTheModelNoticesMistakes(t *testing.T) {
 			for seed := range uint64(5) {
 				s.mistake = faithful
 				w := newWorld(s, seed)
-				if w.play(); w.excess() > 0 {
+				if w.simulate(); w.excess() > 0 {
 					t.Fatalf("seed %d: %d units over without the mistake", seed, w.excess())
 				}
 				s.mistake = tt.mistake
 				w = newWorld(s, seed)
-				if w.play(); w.excess() > 0 {
+				if w.simulate(); w.excess() > 0 {
 					noticed++
 				}
 			}

@@ -17,9 +17,9 @@ import (
 // and ticks.
 const eventsInRound = 10_000_000
 
-// TestNeverOver plays random scenes with every kind of fault. The usage must never exceed what the
-// algorithm allows. The test plays one round, or PENSTOCK_ROUNDS of them; each round's seed is one
-// more than that of the round before it.
+// TestNeverOver simulates random scenes with every kind of fault. The usage must never exceed what
+// the algorithm allows. The test simulates one scene, or PENSTOCK_ROUNDS of them. Each scene's seed
+// is one more than that of the scene before it.
 func TestNeverOver(t *testing.T) {
 	first := seed.First(t)
 	for round := range seed.Rounds(t, 1) {
@@ -33,7 +33,7 @@ func playRound(t *testing.T, seed uint64) {
 	for events := 0; events < most; scenes++ {
 		s := randomScene(rng, scenes)
 		w := newWorld(s, rng.Uint64())
-		f := w.play()
+		f := w.simulate()
 		events += w.serial
 		if over := w.excess(); over > 0 {
 			t.Errorf("scene %d: %d units over: %s", scenes, over, s.describe())

@@ -112,8 +112,8 @@ func (w *world) clock(n *node) counter.Micros {
 	return n.origin + counter.Micros(float64(w.now-begins)*n.speed)
 }
 
-// world.play runs the scene to its end and returns its figures.
-func (w *world) play() *figures {
+// world.simulate simulates the scene to its end and returns its figures.
+func (w *world) simulate() *figures {
 	next := w.traffic.start(&w.scene, rand.New(rand.NewPCG(w.seed, 2)))
 	var arrive func(node int, cost int64) func()
 	schedule := func() {
