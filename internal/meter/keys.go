@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 )
 
-// UsedKeysMax bounds the number of API keys that are noted between two calls of TakeKeys. The use
-// of a further key is dropped, but a later use can be noted.
+// UsedKeysMax bounds the number of API keys that a meter records between two calls of TakeKeys. The
+// use of a further key is dropped, but a later use can be recorded.
 const UsedKeysMax = 1 << 16
 
 // KeyUse is the use of an API key.
@@ -51,8 +51,8 @@ func (k *usedKeys) addUse(use KeyUse) {
 	k.n.Store(int64(len(k.uses)))
 }
 
-// TakeKeys returns the API keys that were used since the last call, in no order. The time of a key
-// is that of its latest use that was noted.
+// TakeKeys returns the API keys that were used since the last call, in no order. The time of
+// a key is that of its latest recorded use.
 func (m *Meter) TakeKeys() (uses []KeyUse) {
 	m.keys.mu.Lock()
 	taken := m.keys.uses

@@ -14,8 +14,8 @@ func numbered(n int) (hash [32]byte) {
 	return hash
 }
 
-// TestUsedKeysAreBounded tests that keys beyond the bound are not noted, even when keys are
-// returned. It also tests that the latest time of a key counts, and that a meter notes nothing
+// TestUsedKeysAreBounded tests that keys beyond the bound are not recorded, even when keys are
+// returned. It also tests that the latest time of a key counts, and that a meter records nothing
 // while it is off.
 func TestUsedKeysAreBounded(t *testing.T) {
 	t.Parallel()
