@@ -66,9 +66,9 @@ func sealed(t *testing.T, generation int64) []byte {
 	return text
 }
 
-// followed follows an origin. The function told returns the limits and errors that were passed on
-// since its last call.
-func followed(t *testing.T, o *origin, logs *eventually.Journal) (told func() []string, end func()) {
+// followed starts to follow an origin. The function delivered returns what was delivered since its
+// last call: the limit of each policy and the text of each error. The function end stops following.
+func followed(t *testing.T, o *origin, logs *eventually.Journal) (delivered func() []string, end func()) {
 	t.Helper()
 	s, err := New(Options{Origin: o, Policy: "shop", Keys: []ed25519.PublicKey{signer.Public().(ed25519.PublicKey)}, Node: "n",
 		Logger: slog.New(slog.NewTextHandler(logs, nil))})
@@ -105,15 +105,15 @@ func TestAnOriginThatDenies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, logs := new(origin), new(eventually.Journal)
 		o.set(sealed(t, 5), nil)
-		told, end := followed(t, o, logs)
+		delivered, end := followed(t, o, logs)
 		defer end()
 		time.Sleep(10 * lookEvery)
-		if got := told(); len(got) != 1 || got[0] != "5/1m" {
+		if got := delivered(); len(got) != 1 || got[0] != "5/1m" {
 			t.Errorf("told %q", got)
 		}
 		o.set(nil, errors.New("the token is not valid"))
 		time.Sleep(10 * lookEvery)
-		if got := told(); len(got) != 1 || got[0] != "the token is not valid" {
+		if got := delivered(); len(got) != 1 || got[0] != "the token is not valid" {
 			t.Errorf("told %q", got)
 		}
 		for _, pause := range o.pauses() {
@@ -123,12 +123,12 @@ func TestAnOriginThatDenies(t *testing.T) {
 		}
 		o.set(sealed(t, 5), nil)
 		time.Sleep(2 * lookEvery)
-		if got := told(); len(got) != 1 || got[0] != "5/1m" {
+		if got := delivered(); len(got) != 1 || got[0] != "5/1m" {
 			t.Errorf("told %q", got)
 		}
 		o.set(nil, ErrNone)
 		time.Sleep(10 * lookEvery)
-		if got := told(); len(got) != 0 || strings.Count(logs.String(), "no published policy any more") != 1 {
+		if got := delivered(); len(got) != 0 || strings.Count(logs.String(), "no published policy any more") != 1 {
 			t.Errorf("told %q and logged %s", got, logs.String())
 		}
 	})
@@ -141,10 +141,10 @@ func TestAnOriginThatIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, logs := new(origin), new(eventually.Journal)
 		o.set(sealed(t, 5), nil)
-		told, end := followed(t, o, logs)
+		delivered, end := followed(t, o, logs)
 		defer end()
 		time.Sleep(2 * lookEvery)
-		told()
+		delivered()
 		o.set(nil, &AwayError{errors.New("nobody there")})
 		time.Sleep(6 * lookEvery)
 		pauses := o.pauses()
@@ -155,7 +155,7 @@ func TestAnOriginThatIsAway(t *testing.T) {
 		}
 		o.set(sealed(t, 6), nil)
 		time.Sleep(2 * lookEvery)
-		if got := told(); len(got) != 1 || got[0] != "5/1m" {
+		if got := delivered(); len(got) != 1 || got[0] != "5/1m" {
 			t.Errorf("told %q", got)
 		}
 		if logs.String() != "" {

@@ -14,8 +14,8 @@ type Settings struct {
 	Folder, Node string
 }
 
-// Fill sets Keys, Folder and Node of the options. The function replace returns a text with its
-// placeholders replaced; if it is nil, texts stay as they are. The errors name the fields as
+// Fill sets Keys, Folder and Node. The function replace returns a text with its
+// placeholders replaced. If replace is nil, texts stay as they are. The errors name the fields as
 // configurations do.
 func (s *Settings) Fill(o *Options, replace func(text string, escape func(string) string) (string, error)) (err error) {
 	if replace == nil {
