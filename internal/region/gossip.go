@@ -68,7 +68,7 @@ func (g *Gossip) Take(now counter.Micros, cost int64) bool {
 	return true
 }
 
-// Report returns what the other regions must be told.
+// Report returns the region's own count, which must be reported to the other regions.
 func (g *Gossip) Report() Count { return g.counts[g.self] }
 
 // Hear merges the report of another region. Reports may be lost, repeated and out of order.
