@@ -29,20 +29,20 @@ const (
 	keepMin      = 10 * time.Minute // the least time for which a changed counter is kept
 )
 
-// knownPrefix begins the key that records what was charged to a counter for other regions. The
-// counter's own key without [regionstore.KeyPrefix] follows.
+// knownPrefix begins the key that records how many units were charged to a counter for other
+// regions. The rest of the key is the counter's own key without [regionstore.KeyPrefix].
 const knownPrefix = regionstore.KeyPrefix + "~told:"
 
 // epochKey is the key of a random word, which changes when Redis has lost its data.
 const epochKey = regionstore.ChangedKey + ":epoch"
 
-// Store holds the counters of this region.
+// Store is the Redis with the counters of this region.
 type Store interface {
 	EvalAll(ctx context.Context, script *lua.Script, calls []redisstore.ScriptCall) (replies []any, errs []error, err error)
 	Eval(ctx context.Context, script *lua.Script, call redisstore.ScriptCall) (reply any, err error)
 }
 
-// Policy is what an agent must know of a policy.
+// Policy is what an agent must know about the policy in force.
 type Policy struct {
 	Namespace string          // the beginning of its keys
 	Rules     map[string]bool // the rules with across: gossip
@@ -59,8 +59,8 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Agent tells other regions what this one has counted, and hears what they have counted. It is safe
-// for concurrent use.
+// Agent reports to other regions what this region has counted, and charges to this region's
+// counters what the other regions report. It is safe for concurrent use.
 type Agent struct {
 	o       Options
 	id      string
@@ -70,13 +70,13 @@ type Agent struct {
 	failed, invalid, early, late, charged atomic.Uint64
 }
 
-// heard is what an agent has heard of another region.
+// heard holds what an agent knows about the messages from one other region.
 type heard struct {
 	at       atomic.Int64 // when the last message arrived, in milliseconds; 0 for never
 	counters atomic.Uint64
 }
 
-// New returns an agent that does nothing yet.
+// New returns an agent that sends nothing until Run is called.
 func New(o Options) *Agent {
 	a := &Agent{o: o, id: rand.Text(), heard: make(map[string]*heard, len(o.Peers))}
 	for _, p := range o.Peers {
@@ -85,7 +85,7 @@ func New(o Options) *Agent {
 	return a
 }
 
-// Run tells the other regions about changed counters until ctx is done.
+// Run reports changed counters to the other regions until ctx is done.
 func (a *Agent) Run(ctx context.Context) {
 	var telling sync.WaitGroup
 	for _, p := range a.o.Peers {
@@ -109,8 +109,8 @@ func (a *Agent) Run(ctx context.Context) {
 	telling.Wait()
 }
 
-// tellAll tells a region about all counters that have changed since it was told last, and logs when
-// that begins to fail and when it succeeds again.
+// Agent.tellAll reports to a region all counters that have changed since the last report. It logs
+// when reports begin to fail, and when they succeed again.
 func (a *Agent) tellAll(ctx context.Context, p *Peer) {
 	err := a.tell(ctx, p)
 	switch {
@@ -126,8 +126,9 @@ func (a *Agent) tellAll(ctx context.Context, p *Peer) {
 	p.broken = err != nil
 }
 
-// Agent.tell is like tellAll, but logs nothing. A message without counters is still a sign of life.
-// While a message is under way, the counters of the next one are read.
+// Agent.tell is like tellAll, but logs nothing. It also sends a message without counters, as a sign
+// of life. While it waits for the answer to a message, it already reads the counters of the next
+// message.
 func (a *Agent) tell(ctx context.Context, p *Peer) error {
 	now := a.prepare(ctx, p.cursor)
 	for {
@@ -148,7 +149,7 @@ func (a *Agent) tell(ctx context.Context, p *Peer) error {
 	}
 }
 
-// prepared is a message, with the page of changes that it is about.
+// prepared is a message that is ready to be sent, with the page of changes from which it was made.
 type prepared struct {
 	page
 	message
@@ -156,7 +157,7 @@ type prepared struct {
 	err   error
 }
 
-// Agent.prepare reads the counters that changed after an instant.
+// Agent.prepare makes the message about the counters that changed after an instant.
 func (a *Agent) prepare(ctx context.Context, after int64) *prepared {
 	ctx, cancel := context.WithTimeout(ctx, tellTime)
 	defer cancel()
@@ -168,8 +169,8 @@ func (a *Agent) prepare(ctx context.Context, after int64) *prepared {
 	return m
 }
 
-// Agent.deliver tells a region about some counters, and reports whether there are more to read
-// after the peer's cursor.
+// Agent.deliver sends a message to a region. It reports whether there are more changes after the
+// peer's cursor.
 func (a *Agent) deliver(ctx context.Context, p *Peer, m *prepared) (more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, tellTime)
 	defer cancel()
@@ -204,8 +205,8 @@ func (a *Agent) deliver(ctx context.Context, p *Peer, m *prepared) (more bool, e
 	return m.more, nil
 }
 
-// Agent.own reads this region's own units of counters. It leaves out counters without own units,
-// and counters of rules that no longer have across: gossip.
+// Agent.own reads how many units of the counters this region itself has counted. It leaves out
+// counters that have none, and counters of rules that no longer have across: gossip.
 func (a *Agent) own(ctx context.Context, own *Policy, names []string) (told []Told, err error) {
 	var calls []redisstore.ScriptCall
 	var of []string
@@ -232,7 +233,8 @@ func (a *Agent) own(ctx context.Context, own *Policy, names []string) (told []To
 	return told, err
 }
 
-// markEarly marks counters again whose windows have not begun in another region.
+// Agent.markEarly marks counters as changed again if their windows have not begun in another
+// region, so that they are reported again.
 func (a *Agent) markEarly(ctx context.Context, told []Told, early []int) error {
 	var names []string
 	for _, i := range early {
@@ -248,7 +250,8 @@ func (a *Agent) markEarly(ctx context.Context, told []Told, early []int) error {
 	return err
 }
 
-// Policy.read parses the name of a counter, which may come from another machine.
+// Policy.read parses the name of a counter. It rejects an invalid name, because the name may come
+// from another machine.
 func (own *Policy) read(name string) (c regionstore.Changed, err error) {
 	if c, err = regionstore.ParseChanged(name); err != nil {
 		return c, err
@@ -271,7 +274,7 @@ func keysOf(c *regionstore.Changed) []string {
 // calendarAlgorithm is the script's number for calendar windows.
 const calendarAlgorithm = 5
 
-// argsOf returns the arguments of the function counter_of of the scripts.
+// Agent.argsOf returns the arguments that scripts pass to their function counter_of.
 func (a *Agent) argsOf(c *regionstore.Changed) []any {
 	algorithm := int(c.Limit.Algorithm())
 	if c.Bounds != nil {
@@ -280,8 +283,9 @@ func (a *Agent) argsOf(c *regionstore.Changed) []any {
 	return []any{int64(a.instant), algorithm, int64(c.Limit.Window()), c.BoundsText()}
 }
 
-// evalAll executes a script for each call, and then calls the function named done with each reply.
-// It skips calls that Redis rejects because of their counter.
+// Agent.evalAll executes a script once for each call, and passes each reply to done. If Redis
+// rejects a call because of the call's counter, evalAll counts a failure and continues with the
+// next call. Any other error ends it.
 func (a *Agent) evalAll(ctx context.Context, script *lua.Script, calls []redisstore.ScriptCall, done func(i int, reply string) error) error {
 	at := 0
 	for some := range slices.Chunk(calls, scriptsMax) {
@@ -307,8 +311,8 @@ func (a *Agent) evalAll(ctx context.Context, script *lua.Script, calls []redisst
 	return nil
 }
 
-// ofCounter reports whether an error concerns one counter only, so that calls for other counters
-// can succeed.
+// ofCounter reports whether an error of Redis concerns only one counter, so that calls for other
+// counters can still succeed.
 func ofCounter(err error) bool {
 	for _, prefix := range []string{"OOM ", "STALE ", "CORRUPT ", "WRONGTYPE ", "ERR "} {
 		if strings.HasPrefix(err.Error(), prefix) {

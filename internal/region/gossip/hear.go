@@ -19,23 +19,26 @@ import (
 	"github.com/penstock/penstock/lua"
 )
 
-// Path is the path of the URL at which an agent hears other regions.
+// Path is the path of the URL to which other regions send their messages.
 const Path = "/v1/gossip"
 
-// hearsMax bounds the messages that are charged at the same time. Further ones get 503.
+// hearsMax is the number of messages that an agent processes at the same time. It answers further
+// messages with status 503.
 const hearsMax = 8
 
-// answer is what an agent answers to a message.
+// answer is an agent's answer to a message of another region.
 type answer struct {
 	Epoch string `json:"epoch"` // changes when the region's Redis has lost its data
-	// Early has the indexes of the counters whose windows have not begun by the region's clock.
+	// Early has the indexes, in the message, of the counters whose windows have not begun yet by
+	// the clock of the region that answers.
 	Early []int `json:"early,omitempty"`
 }
 
 var errStranger = errors.New("the message is not from another region of the policy")
 
-// Handler serves other regions. Its server must require client certificates. The certificate must
-// name the region that a message is from: see [loan.CertificatePrefix].
+// Handler returns the handler of messages from other regions. Its server must require client
+// certificates. The certificate must name the region that a message is from: see
+// [loan.CertificatePrefix].
 func (a *Agent) Handler() http.Handler {
 	places := make(chan struct{}, hearsMax)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -73,7 +76,7 @@ func (a *Agent) Handler() http.Handler {
 	})
 }
 
-// Agent.hear charges what another region has told.
+// Agent.hear charges the units that another region has reported in a message.
 func (a *Agent) hear(ctx context.Context, m *message) (said answer, err error) {
 	from := a.heard[m.from]
 	if from == nil {
@@ -125,7 +128,8 @@ func (a *Agent) hear(ctx context.Context, m *message) (said answer, err error) {
 	return said, nil
 }
 
-// Agent.epoch returns the random word of this region's Redis.
+// Agent.epoch returns the random word in this region's Redis, which changes when Redis has lost its
+// data.
 func (a *Agent) epoch(ctx context.Context) (string, error) {
 	reply, err := a.o.Store.Eval(ctx, lua.GossipEpoch, redisstore.ScriptCall{Keys: []string{epochKey}, Args: []any{rand.Text()}})
 	word, _ := reply.(string)

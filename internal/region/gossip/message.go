@@ -25,14 +25,14 @@ const (
 // version begins each message.
 const version = 1
 
-// Told holds a region's own units of one counter.
+// Told is what a region reports about one counter: the units that the region itself has counted.
 type Told struct {
 	Name         string         // the text of a [regionstore.Changed]
 	Start        counter.Micros // the start of the window
 	Used, Before int64          // the region's own units in the window, and in the previous one
 }
 
-// message is what a region tells another one.
+// message is a report of one region to another region.
 type message struct {
 	from     string
 	counters []Told
@@ -64,7 +64,7 @@ func (m *message) encode() []byte {
 	return b
 }
 
-// decode reads a message, which may come from anyone.
+// decode reads a message. It checks every bound, because the message may come from anyone.
 func decode(b []byte) (m message, err error) {
 	r := reader{rest: b}
 	if got := r.byte(); got != version {

@@ -18,7 +18,7 @@ import (
 // requests between two calls.
 const readMax = 1 << 12
 
-// A page has some of the counters that have changed.
+// page is a part of the list of changed counters, as many as fit in one message.
 type page struct {
 	epoch string // "" if another agent tells
 	names []string
@@ -28,7 +28,8 @@ type page struct {
 	more  bool
 }
 
-// Agent.page reads the counters that changed after an instant.
+// Agent.page reads the names of the counters that changed after an instant, as many as fit in one
+// message.
 func (a *Agent) page(ctx context.Context, own *Policy, after int64) (p page, err error) {
 	p.last, p.more = after, true
 	for p.more && len(p.names) < pageMax && p.bytes <= pageBytesMax {
@@ -43,7 +44,8 @@ func (a *Agent) page(ctx context.Context, own *Policy, after int64) (p page, err
 	return p, nil
 }
 
-// readChanges calls the script once.
+// Agent.readChanges calls the script that returns the next changed counters, at most readMax of
+// them.
 func (a *Agent) readChanges(ctx context.Context, own *Policy, after int64) (words []any, err error) {
 	lock := 3*own.Interval + tellerTime
 	call := redisstore.ScriptCall{Keys: []string{regionstore.ChangedKey, regionstore.TellerKey, epochKey, regionstore.ReadKey},
@@ -53,7 +55,7 @@ func (a *Agent) readChanges(ctx context.Context, own *Policy, after int64) (word
 	return words, err
 }
 
-// page.add adds the counters of a reply, as many as fit in a message.
+// page.add adds the counters in a reply of the script, as long as they fit in a message.
 func (p *page) add(words []any) error {
 	p.epoch, _ = words[0].(string)
 	now, err := instantOf(words[1])

@@ -13,18 +13,18 @@ import (
 	"github.com/penstock/penstock/internal/region/loan"
 )
 
-// answerBytesMax bounds an answer of another region. The answer has an index for each counter that
-// the region was told too early.
+// answerBytesMax bounds the size of another region's answer. The answer has an index for each
+// counter whose window has not begun in that region.
 const answerBytesMax = 8*pageMax + 1<<10
 
-// Peer is another region. Make one with [NewPeer].
+// Peer is another region, to which an agent reports. Make one with [NewPeer].
 type Peer struct {
 	Name string
 	// send sends a message once, and returns the answer.
 	send  func(ctx context.Context, message []byte) (answer, error)
 	close func()
 
-	// Only the goroutine that tells the region uses the fields below.
+	// Only the goroutine that reports to this region uses the fields below.
 	cursor          int64  // the instant of the last change that the region knows
 	ownEpoch, epoch string // the epochs of this region and of the peer, when the cursor was set
 	broken          bool   // whether the last message failed
@@ -35,8 +35,8 @@ type Peer struct {
 	delay atomic.Int64
 }
 
-// NewPeer returns the region whose agent is at an address such as https://agent.us.example:7443, as
-// [loan.NewPeer] does.
+// NewPeer returns a peer for the region whose agent is at an address such as
+// https://agent.us.example:7443. The arguments are the same as those of [loan.NewPeer].
 func NewPeer(name, address string, config *tls.Config) (*Peer, error) {
 	base, client, err := loan.NewClient(name, address, config)
 	if err != nil {
@@ -46,10 +46,10 @@ func NewPeer(name, address string, config *tls.Config) (*Peer, error) {
 	return &Peer{Name: name, send: c.send, close: client.CloseIdleConnections}, nil
 }
 
-// Close closes idle connections.
+// Close closes idle connections to the region.
 func (p *Peer) Close() { p.close() }
 
-// caller calls the agent of another region over HTTP.
+// caller sends messages to the agent of another region over HTTP.
 type caller struct {
 	name, url string
 	client    *http.Client

@@ -26,11 +26,12 @@ import (
 	"github.com/penstock/penstock/lua"
 )
 
-// counterBytesMax bounds the bytes that a changed counter takes in a message.
+// counterBytesMax is the most bytes that a changed counter may take in a message on average.
 const counterBytesMax = 64
 
-// TestManyChangedCounters tells one region what another has counted, over TLS. Each region has its
-// own Redis. The number of changed counters is 20,000, or PENSTOCK_GOSSIP_COUNTERS.
+// TestManyChangedCounters reports many changed counters of one region to another region over TLS.
+// Each region has its own Redis. The number of changed counters is 20,000, or
+// PENSTOCK_GOSSIP_COUNTERS.
 func TestManyChangedCounters(t *testing.T) {
 	n := racescale.Fewer(20_000)
 	if text := os.Getenv("PENSTOCK_GOSSIP_COUNTERS"); text != "" {
@@ -73,7 +74,7 @@ func TestManyChangedCounters(t *testing.T) {
 	}
 }
 
-// pair is two regions. Only the first tells.
+// pair is two regions. Only the first one reports.
 type pair struct {
 	redis    [2]*redistest.Server
 	store    *redisstore.Store // of the first
@@ -126,8 +127,8 @@ func newPair(t *testing.T) *pair {
 	return p
 }
 
-// pair.fill charges 3 units to each of n counters of the first region, and returns their names. The
-// names of the clients are UUIDs, as in many services.
+// pair.fill charges 3 units to each of n counters of the first region, and returns the names of
+// these counters. The clients are named by UUIDs, as in many services.
 func (p *pair) fill(t *testing.T, limit *counter.Limit, n int) (names []string) {
 	t.Helper()
 	now := time.Now().UnixMicro()
@@ -145,13 +146,13 @@ func (p *pair) fill(t *testing.T, limit *counter.Limit, n int) (names []string) 
 	return names
 }
 
-// uuid returns 36 random characters.
+// uuid returns a random UUID of 36 characters.
 func uuid() string {
 	text := fmt.Sprintf("%016x%016x", rand.Uint64(), rand.Uint64())
 	return text[:8] + "-" + text[8:12] + "-" + text[12:16] + "-" + text[16:20] + "-" + text[20:]
 }
 
-// pair.mark marks counters as the proxies do.
+// pair.mark marks counters as changed, as the fronts do.
 func (p *pair) mark(t *testing.T, names []string) {
 	t.Helper()
 	for some := range slices.Chunk(names, readMax) {

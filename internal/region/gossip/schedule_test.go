@@ -10,12 +10,12 @@ import (
 	"github.com/penstock/penstock/internal/test/seed"
 )
 
-// TestRegionsCountTogether plays random scenes: messages are lost, repeated, late and out of order,
-// agents are restarted, and a Redis loses its data. Each decision must equal that of an oracle,
-// which decides by the region's own units and the greatest numbers that the region has heard. So at
-// each admission, all regions together exceed the limit by at most what the other regions have
-// admitted and this one has not heard of. After one more exchange without faults, each region knows
-// the units of all others.
+// TestRegionsCountTogether simulates random schedules: messages are lost, repeated, late and out of
+// order, agents are restarted, and a Redis loses its data. Each decision must equal that of an
+// oracle, which decides by the region's own units and the greatest numbers that other regions have
+// reported to it. So at each admission, all regions together exceed the limit by at most what the
+// other regions have admitted without having reported it to this one. After one more exchange
+// without faults, each region knows the units of all others.
 func TestRegionsCountTogether(t *testing.T) {
 	rng := seed.Random(t)
 	for _, limit := range []string{"20/10s fixed_window", "20/10s sliding_window"} {
@@ -25,7 +25,7 @@ func TestRegionsCountTogether(t *testing.T) {
 			w.reset()
 			w.now += 3 * w.limit.Window()
 			w.skew(rng.IntN(2) == 0)
-			w.play(rng.IntN(3) == 0)
+			w.simulate(rng.IntN(3) == 0)
 			w.checkQuiet()
 			messages += w.sent
 		}
@@ -43,8 +43,9 @@ func (w *world) skew(wrong bool) {
 	}
 }
 
-// world.play plays some windows with faults.
-func (w *world) play(flushes bool) {
+// world.simulate simulates requests in some windows, and meanwhile messages with faults and
+// restarts of agents. If flushes is true, a Redis sometimes loses its data.
+func (w *world) simulate(flushes bool) {
 	w.t.Helper()
 	w.faults = true
 	for range 120 {
@@ -69,8 +70,9 @@ func (w *world) play(flushes bool) {
 	}
 }
 
-// checkQuiet checks that the regions know each other's units when messages arrive again. Two rounds
-// are enough: in the first, a region may learn that another has lost its data.
+// world.checkQuiet checks that the regions know each other's units after messages arrive again. Two
+// rounds of reports are enough: in the first round, a region may learn that another region has lost
+// its data.
 func (w *world) checkQuiet() {
 	w.t.Helper()
 	w.faults = false

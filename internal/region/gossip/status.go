@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Peer returns how many times another region was told about a counter, and when that region's last
+// Peer returns how many counters were reported to another region, and when that region's last
 // message arrived. The zero time means that none has arrived.
 func (a *Agent) Peer(name string) (told uint64, heardAt time.Time) {
 	for _, p := range a.o.Peers {
@@ -22,7 +22,7 @@ func (a *Agent) Peer(name string) (told uint64, heardAt time.Time) {
 	return told, heardAt
 }
 
-// Metrics returns the metrics as text.
+// Metrics returns the agent's metrics as text in Prometheus's format.
 func (a *Agent) Metrics(now time.Time) string {
 	var b strings.Builder
 	head := func(name, help, kind string) {

@@ -20,8 +20,9 @@ import (
 	"github.com/penstock/penstock/internal/test/seed"
 )
 
-// TestWhatIsToldIsBounded: what another region tells is charged only to counters of rules with
-// across: gossip, to each up to its limit, and under the name of that region.
+// TestWhatIsToldIsBounded tests that units which another region reports are charged only to
+// counters of rules with across: gossip, to each counter up to its limit, and under the name of
+// that region.
 func TestWhatIsToldIsBounded(t *testing.T) {
 	w := newWorld(t, seed.Random(t), "20/10s fixed_window", 2)
 	p := w.places[0]
@@ -87,8 +88,8 @@ func TestWhatIsToldIsBounded(t *testing.T) {
 	}
 }
 
-// TestOneAgentTells: of two agents of a region, only one tells. The other takes over when the first
-// is gone.
+// TestOneAgentTells tests that of two agents of a region only one reports, and that the other takes
+// over when the first is gone.
 func TestOneAgentTells(t *testing.T) {
 	w := newWorld(t, seed.Random(t), "20/10s fixed_window", 2)
 	p := w.places[0]
@@ -108,8 +109,8 @@ func TestOneAgentTells(t *testing.T) {
 	}
 }
 
-// TestACounterThatChangesAllTheTimeIsTold: a change does not move a counter behind others that were
-// not read yet. Otherwise an agent that cannot keep up would never report that counter.
+// TestACounterThatChangesAllTheTimeIsTold tests that a change does not move a counter behind others
+// that were not read yet. Otherwise an agent that cannot keep up would never report that counter.
 func TestACounterThatChangesAllTheTimeIsTold(t *testing.T) {
 	w := newWorld(t, seed.Random(t), "20/10s fixed_window", 2)
 	p := w.places[0]
@@ -132,8 +133,8 @@ func TestACounterThatChangesAllTheTimeIsTold(t *testing.T) {
 	read(0, "b", "d", "c", "busy", "e")
 }
 
-// TestAnOlderSetIsToldAgain: if Redis no longer knows what an agent has read, for example after a
-// restore, the agent tells everything again.
+// TestAnOlderSetIsToldAgain tests that an agent reports all counters again if Redis no longer knows
+// what the agent has read, for example after a restore.
 func TestAnOlderSetIsToldAgain(t *testing.T) {
 	w := newWorld(t, seed.Random(t), "20/10s fixed_window", 2)
 	p := w.places[0]
@@ -154,8 +155,8 @@ func TestAnOlderSetIsToldAgain(t *testing.T) {
 	}
 }
 
-// TestCalendarsAreTold: a message names a calendar window by its boundaries, and the units expire
-// when the window ends.
+// TestCalendarsAreTold tests that a message names a calendar window by its boundaries, and that the
+// reported units expire when the window ends.
 func TestCalendarsAreTold(t *testing.T) {
 	w := newWorld(t, seed.Random(t), "20/day fixed_window", 2)
 	day := 24 * counter.Hour

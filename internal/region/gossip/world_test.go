@@ -19,11 +19,11 @@ import (
 	"github.com/penstock/penstock/lua"
 )
 
-// counts are units by the start of their window.
+// counts holds numbers of units by the start of their window.
 type counts map[counter.Micros]int64
 
-// place is a region, with what an oracle knows of it: its own units, and the greatest number that
-// it has heard from each other region.
+// place is a region, together with what an oracle knows about it: the units that the region has
+// counted itself, and the greatest number that each other region has reported to it.
 type place struct {
 	name   string
 	redis  *redistest.Server
@@ -34,7 +34,7 @@ type place struct {
 	heard  map[string]counts
 }
 
-// world is some regions that share one counter.
+// world simulates several regions that share one counter.
 type world struct {
 	t      *testing.T
 	rng    *rand.Rand
@@ -70,7 +70,7 @@ func newWorld(t *testing.T, rng *rand.Rand, limit string, regions int) *world {
 	return w
 }
 
-// world.reset begins a new scene, in which nothing was counted.
+// world.reset begins a new simulation, in which nothing has been counted.
 func (w *world) reset() {
 	w.late, w.sent = nil, 0
 	for _, p := range w.places {
@@ -79,7 +79,7 @@ func (w *world) reset() {
 	}
 }
 
-// world.flush makes a region lose its data.
+// world.flush deletes the data of a region's Redis.
 func (w *world) flush(p *place) {
 	w.t.Helper()
 	p.own, p.heard = counts{}, map[string]counts{}
@@ -91,7 +91,8 @@ func (w *world) flush(p *place) {
 	}
 }
 
-// world.start starts the agent of a region, as if the lock of an earlier agent had expired.
+// world.start starts the agent of a region. It first removes the lock of an earlier agent, as if
+// that lock had expired.
 func (w *world) start(p *place) {
 	w.t.Helper()
 	if err := p.redis.Client().Del(w.t.Context(), regionstore.TellerKey).Err(); err != nil {
@@ -113,7 +114,7 @@ func (w *world) start(p *place) {
 
 var errLost = errors.New("the message is lost")
 
-// world.send does what a network does: it delivers, loses, repeats or delays a message.
+// world.send delivers, loses, repeats or delays a message, as a network does.
 func (w *world) send(from, to *place, text []byte) (answer, error) {
 	w.sent++
 	if !w.faults {
@@ -134,7 +135,7 @@ func (w *world) send(from, to *place, text []byte) (answer, error) {
 	return w.deliver(to, text)
 }
 
-// world.deliver delivers a message to the agent and the oracle.
+// world.deliver passes a message to the agent and to the oracle of the receiving region.
 func (w *world) deliver(to *place, text []byte) (answer, error) {
 	w.t.Helper()
 	m, err := decode(text)
@@ -152,7 +153,7 @@ func (w *world) deliver(to *place, text []byte) (answer, error) {
 	return said, nil
 }
 
-// world.learn lets the oracle learn from a message.
+// world.learn adds the numbers in a message to what the oracle knows.
 func (w *world) learn(to *place, from string, t Told) {
 	window := w.limit.Window()
 	current := to.agent.instant - to.agent.instant%window
@@ -169,7 +170,7 @@ func (w *world) learn(to *place, from string, t Told) {
 	}
 }
 
-// place.used returns the units of a window that count in a region.
+// place.used returns how many units of a window count in a region according to the oracle.
 func (p *place) used(start counter.Micros) int64 {
 	sum := p.own[start]
 	for _, heard := range p.heard {
@@ -178,8 +179,8 @@ func (p *place) used(start counter.Micros) int64 {
 	return sum
 }
 
-// world.take decides a request in a region as a front does, and compares the decision with the
-// oracle's.
+// world.take decides a request in a region as a front does, and compares the decision with that of
+// the oracle.
 func (w *world) take(p *place, cost int64) {
 	w.t.Helper()
 	now := w.now + p.offset
@@ -225,8 +226,8 @@ func (w *world) mark(p *place, names ...string) {
 	}
 }
 
-// world.tell makes the agent of a region send its changed counters to each other region once. Lost
-// messages are no error.
+// world.tell makes the agent of a region report its changed counters once to each other region. A
+// lost message is not an error.
 func (w *world) tell(p *place) {
 	w.t.Helper()
 	p.agent.instant = w.now + p.offset
