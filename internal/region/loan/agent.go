@@ -19,7 +19,7 @@ import (
 	"github.com/penstock/penstock/internal/store/regionstore"
 )
 
-// Bounds of an agent.
+// These are the bounds of an agent.
 const (
 	asksMax     = 256     // questions that are asked at once, at most half from one source
 	countersMax = 1 << 14 // counters whose last question is remembered, 64 bytes each
@@ -36,7 +36,7 @@ const (
 	partPause = 4 * time.Millisecond
 )
 
-// Policy is what an agent must know of a policy.
+// Policy is what an agent must know about the policy in force.
 type Policy struct {
 	Namespace string // the beginning of its keys
 	Here      policy.Division
@@ -49,17 +49,16 @@ type Options struct {
 	// Writeoffs is the Redis of this region, which holds what is known of regions that were written
 	// off. If Writeoffs is nil, no region was ever written off.
 	Writeoffs writeoff.Redis
-	// Store holds the counters of this region. It must not repeat calls.
+	// Store holds the counters of this region. It must not repeat a call after an error.
 	Store counter.Store
-	// Listen calls the function named received for each question that is published in this region,
-	// until ctx is done or the connection ends. It calls the function named begun as soon as it
-	// listens.
+	// Listen calls received with each question that is published in this region, until ctx is done
+	// or the connection ends. It calls begun as soon as it listens.
 	Listen func(ctx context.Context, begun func(), received func(message string)) error
 	// Publish sends a message to the proxies of this region.
 	Publish func(ctx context.Context, message []byte) error
-	// Tell sends a message to all agents of this region, which hear it as they hear questions. If
-	// Tell is nil, a recall that another region sends to this agent does not reach the region's
-	// other agents.
+	// Tell sends a message to all agents of this region, which receive it in the same way as
+	// questions. If Tell is nil, a recall that another region sends to this agent does not reach
+	// the region's other agents.
 	Tell func(ctx context.Context, message []byte) error
 	// Policy returns the policy in force.
 	Policy func() Policy
@@ -68,8 +67,8 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Agent borrows units of other regions for this one, and lends them units. It is safe for
-// concurrent use.
+// Agent borrows units from other regions for this region, and lends this region's units to them. It
+// is safe for concurrent use.
 type Agent struct {
 	o       Options
 	seed    maphash.Seed
@@ -92,14 +91,15 @@ type Agent struct {
 	holdMax, idleMax time.Duration
 }
 
-// counts are the statistics of an agent besides those of its peers.
+// counts are the statistics of an agent, except those of its peers.
 type counts struct {
 	questions, repeated, dropped, invalid, lost, lent, lentUnits, backUnits, failed, strangers atomic.Uint64
 }
 
-// A pause says when units of a counter may be asked for again. Of the counters that share a place
-// in the table, only the one whose units were asked for last has a pause. Otherwise a client with
-// many counters would cause pauses for the counters of other clients.
+// pause says when the other regions may be asked for units of a counter again. If several counters
+// share a place in the table, only the counter that was the subject of the last question has a
+// pause. Otherwise a client with many counters would cause pauses for the counters of other
+// clients.
 type pause struct {
 	mu     sync.Mutex
 	key    uint64        // the hash of the counter's key
@@ -117,7 +117,7 @@ type pause struct {
 	moves     int           // questions in a row that brought too little
 }
 
-// ofLocked assigns the pause to a counter.
+// pause.ofLocked assigns the pause to a counter, without delaying its first question.
 func (p *pause) ofLocked(key uint64) {
 	if p.key == key {
 		return
@@ -126,8 +126,8 @@ func (p *pause) ofLocked(key uint64) {
 	p.far, p.farLength, p.scarce, p.moves, p.denied = time.Time{}, 0, time.Time{}, 0, time.Time{}
 }
 
-// pause.ends reports whether a question may be asked now. If so, the question counts as under
-// way. A region that begins to deny requests does not wait for the end of a pause.
+// pause.ends reports whether a question may be asked now. If so, it records that the question is
+// under way. A region that begins to deny requests does not wait for the end of a pause.
 func (p *pause) ends(key uint64, now time.Time, short bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -142,8 +142,8 @@ func (p *pause) ends(key uint64, now time.Time, short bool) bool {
 	return true
 }
 
-// endsFor is like the method ends, for a question for which requests wait. Only a pause after a
-// question that brought nothing delays it. Another question may be under way.
+// pause.endsFor is like pause.ends, but for a question for which requests wait. Only a pause after
+// a question that brought no units delays such a question. Another question may be under way.
 func (p *pause) endsFor(key uint64, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -169,7 +169,7 @@ func (p *pause) noteAsked(key uint64, now time.Time, units int64) {
 	p.asking, p.until = false, now.Add(p.length)
 }
 
-// noteDropped records that a question was not asked, because too many are being asked.
+// noteDropped records that a question was not asked, because too many others are being asked.
 func (p *pause) noteDropped(key uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -177,10 +177,10 @@ func (p *pause) noteDropped(key uint64) {
 	p.asking = false
 }
 
-// New returns an agent that does nothing yet.
+// New returns an agent that does nothing until Run is called.
 func New(o Options) *Agent { return newAgent(o, countersMax) }
 
-// newAgent returns an agent that remembers the given number of counters.
+// newAgent returns an agent with room for the pauses and tallies of the given number of counters.
 func newAgent(o Options, counters int) *Agent {
 	return &Agent{o: o, seed: maphash.MakeSeed(), pauses: make([]pause, counters), places: make(chan struct{}, asksMax),
 		tallies: make(tallies, counters), asks: sources.New(), lends: sources.New(),
@@ -208,8 +208,9 @@ func (a *Agent) Run(ctx context.Context) {
 	a.returnHeld(ctx)
 }
 
-// Agent.hear handles a question of a proxy, or a recall that another agent of this region passes
-// on. For a question, it asks the other regions for units, unless they were asked a short time ago.
+// Agent.hear handles a message in this region: the question of a proxy, or a recall that another
+// agent of this region passes on. In answer to a question, it asks the other regions for units,
+// unless it has asked them a short time ago.
 func (a *Agent) hear(ctx context.Context, message string) {
 	q := new(Question)
 	if err := json.Unmarshal([]byte(message), q); err != nil {
@@ -256,8 +257,8 @@ func (a *Agent) pauseOf(q *Question) (p *pause, key uint64) {
 	return &a.pauses[key%uint64(len(a.pauses))], key
 }
 
-// Agent.start asks a question of a round in the background. It returns false if too many questions
-// are being asked, in all or of the same source.
+// Agent.start begins to ask the other regions, in the background, for the units of a question in a
+// round. It returns false if too many questions are being asked, in all or for the same source.
 func (a *Agent) start(ctx context.Context, q *Question, r *round) bool {
 	leave, ok := a.enter(q)
 	if !ok {
@@ -277,7 +278,7 @@ func (a *Agent) start(ctx context.Context, q *Question, r *round) bool {
 	return true
 }
 
-// enter occupies a place for a question that is to be asked, until the caller calls leave.
+// Agent.enter reserves a place for a question that is to be asked, until the caller calls leave.
 func (a *Agent) enter(q *Question) (leave func(), ok bool) {
 	from, ok := a.asks.Enter(q.Source, asksMax)
 	if ok {
@@ -291,10 +292,10 @@ func (a *Agent) enter(q *Question) (leave func(), ok bool) {
 	return nil, false
 }
 
-// restoreParts restores a loan. A counter takes back no more units than it has counted. While
-// requests wait for units, each restored part admits some of them, and then the counter can take a
-// further part. It returns the units that were restored, and the rest. After an error, the rest
-// must not be used.
+// Agent.restoreParts restores a loan to this region's counter. The counter can take back no more
+// units than it has counted. While requests wait for units, each restored part admits some of them,
+// and then the counter can take a further part. restoreParts returns the number of units that were
+// restored, and the rest. After an error, the rest must not be used.
 func (a *Agent) restoreParts(ctx context.Context, q *Question, l Loan, r *round) (restored, rest int64, err error) {
 	rest = l.Units
 	for begun, progress := time.Now(), time.Now(); ; {
@@ -320,8 +321,8 @@ func (a *Agent) restoreParts(ctx context.Context, q *Question, l Loan, r *round)
 	}
 }
 
-// restore restores a loan, as soon as this region's clock has reached the lender's reading. If that
-// takes too long, nothing is restored.
+// Agent.restore restores a loan as soon as this region's clock shows the time at which the lender's
+// clock stood. If that takes too long, it restores nothing.
 func (a *Agent) restore(ctx context.Context, own *Policy, q *Question, l Loan) (int64, error) {
 	units, err := Restore(ctx, a.o.Store, own.Here, own.Namespace, q, l)
 	early := new(EarlyError)
@@ -342,8 +343,8 @@ func (a *Agent) restore(ctx context.Context, own *Policy, q *Question, l Loan) (
 	return units, err
 }
 
-// giveBack returns to a region what could not be restored here, because the counter here had
-// counted fewer units.
+// Agent.giveBack returns to the lender those units of a loan that could not be restored here,
+// because this region's counter had counted fewer units.
 func (a *Agent) giveBack(ctx context.Context, peer *Peer, q *Question, rest Loan) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
@@ -353,15 +354,15 @@ func (a *Agent) giveBack(ctx context.Context, peer *Peer, q *Question, rest Loan
 	}
 }
 
-// Agent.tally notes that units of a question's counter were lent, or restored.
+// Agent.tally records that units of a question's counter were lent or restored.
 func (a *Agent) tally(q *Question, receipt counter.Micros, units int64) {
 	if whole, err := counter.ParseLimit(q.Limit); err == nil && whole.Calendar() == 0 && units != 0 {
 		a.tallies.add(a.hash(q.Key), receipt, whole.Window(), units, time.Now())
 	}
 }
 
-// takeBack restores what another region returns of a loan of this agent. It does so only once for
-// each loan.
+// Agent.takeBack restores to this region's counter what a borrower returns of a loan. It does so
+// only once for each loan.
 func (a *Agent) takeBack(ctx context.Context, r *returned) (Loan, error) {
 	own := a.o.Policy()
 	lent, err := a.lendingOf(&own, &r.Question)
@@ -384,8 +385,9 @@ func (a *Agent) takeBack(ctx context.Context, r *returned) (Loan, error) {
 	return Loan{Units: units}, nil
 }
 
-// removeLent removes a loan, of which l is the rest, from all that is remembered of loans. It
-// returns an error if there is none. Of several calls at the same time, only one succeeds.
+// Agent.removeLent removes the loan, of which l is the rest, from everything that the agent
+// remembers of its loans. It returns an error if there is no such loan. Of several calls at the
+// same time, only one succeeds.
 func (a *Agent) removeLent(key uint64, l Loan) error {
 	a.returning.Lock()
 	defer a.returning.Unlock()
@@ -396,7 +398,7 @@ func (a *Agent) removeLent(key uint64, l Loan) error {
 	return err
 }
 
-// lend answers a question of another region.
+// Agent.lend answers the question of another region with a loan.
 func (a *Agent) lend(ctx context.Context, q *Question) (Loan, error) {
 	own := a.o.Policy()
 	ctx, cancel := context.WithTimeout(ctx, callTime)
@@ -432,8 +434,8 @@ func (a *Agent) lend(ctx context.Context, q *Question) (Loan, error) {
 	return l, nil
 }
 
-// lendOf lends units of the counter, and of what this agent holds. If this region lacks units
-// itself, it lends as if the borrower did not deny requests yet.
+// Agent.lendOf lends units of this region's counter, and units that this agent holds. If this
+// region lacks units itself, it lends as if the borrower did not deny requests yet.
 func (a *Agent) lendOf(ctx context.Context, own *Policy, from *lending) (Loan, error) {
 	whole, err := check(from.q, own.Namespace)
 	if err != nil {

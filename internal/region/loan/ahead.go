@@ -26,7 +26,7 @@ const (
 	soonParts = 20
 )
 
-// A tally is how many units of a counter a region has lent, less those that it has borrowed and
+// tally is how many units of a counter a region has lent, minus the units that it has borrowed and
 // restored. It has one number for the window that begins at receipt, and one for the previous
 // window.
 type tally struct {
@@ -47,8 +47,8 @@ func (t tally) roll(receipt, window counter.Micros) tally {
 	return t
 }
 
-// tally.own returns how many units the region's own requests probably use in a window. The argument
-// named look is the state of the counter.
+// tally.own estimates how many units the region's own requests use in a window. The argument look
+// is the state of the counter.
 func (t tally) own(part *counter.Limit, look *counter.Result) float64 {
 	window := part.Window()
 	elapsed := window - look.Reset
@@ -67,11 +67,10 @@ func (t tally) own(part *counter.Limit, look *counter.Result) float64 {
 	return own * scale
 }
 
-// tally.spare returns how many units the region's own requests will probably not use. The result
-// named all counts all units of the present window that the region has not lent yet. The result
-// named now counts only the units that are available at present. The result named idle is true if
-// the region does not use the counter at all. If, in addition, the borrower denies requests, the
-// region keeps a single unit.
+// tally.spare estimates how many units the region's own requests will not use. The result all
+// counts the units of the present window that the region has not lent yet. The result now counts
+// only those that are available at present. The result idle is true if the region does not use the
+// counter at all. If, in addition, the borrower denies requests, the region keeps a single unit.
 func (t tally) spare(part *counter.Limit, look *counter.Result, short bool) (all, now int64, idle bool) {
 	own := t.own(part, look)
 	keep := max(1, part.Count()/sparedParts)
@@ -83,13 +82,13 @@ func (t tally) spare(part *counter.Limit, look *counter.Result, short bool) (all
 	return all, look.Remaining - keep - likely(own*float64(soonSpan(part, look))/float64(part.Window())), idle
 }
 
-// soonSpan returns the time for which a region keeps units for its own requests.
+// soonSpan returns for how long a region keeps units for its own requests.
 func soonSpan(part *counter.Limit, look *counter.Result) counter.Micros {
 	return min(look.Reset, max(soonMin, part.Window()/soonParts))
 }
 
-// likely returns a number of units that is rarely exceeded if the given number is expected. The
-// result is at most counter.CountMax, because no limit has more units.
+// likely returns a number of units that is rarely exceeded if the expected number is the given one.
+// It returns at most counter.CountMax, because no limit has more units.
 func likely(units float64) int64 {
 	return int64(min(units+2*math.Sqrt(units), float64(counter.CountMax)))
 }
@@ -119,7 +118,7 @@ func (a *Agent) lookAt(ctx context.Context, q *Question) (part counter.Limit, lo
 	return part, look, err
 }
 
-// tallies are the tallies of recent counters, by the hashes of their keys.
+// tallies holds the tallies of recently used counters, by the hashes of their keys.
 type tallies []struct {
 	mu  sync.Mutex
 	key uint64
@@ -156,11 +155,11 @@ func (s tallies) add(key uint64, receipt, window counter.Micros, units int64, no
 	p.lent += units
 }
 
-// lendAhead charges the counter with units of the present window that the region will probably not
-// use, and returns them as a loan. It lends units that are available now. If the region does not
-// use the counter and the window is a short sliding window, it also lends the units that become
-// available until the window ends. In a long window, the region would deny requests for too long if
-// the borrower's agent was killed.
+// lendAhead charges this region's counter with units of the present window that the region will
+// probably not use, and returns them as a loan. It lends units that are available now. If the
+// region does not use the counter and the window is a short sliding window, it also lends the units
+// that become available until the window ends. In a long window, the region would deny requests for
+// too long if the borrower's agent was killed.
 func lendAhead(ctx context.Context, store counter.Store, part *counter.Limit, q *Question, lent tally, look *counter.Result) (Loan, error) {
 	var l Loan
 	spare, now, idle := lent.spare(part, look, q.Short)
@@ -219,7 +218,7 @@ func lendLater(ctx context.Context, store counter.Store, part *counter.Limit, q 
 	return l, nil
 }
 
-// take performs one check.
+// take sends one check to the store and returns its result.
 func take(ctx context.Context, store counter.Store, c counter.Check) (counter.Result, error) {
 	checks, results := [1]counter.Check{c}, [1]counter.Result{}
 	err := store.Take(ctx, checks[:], results[:])

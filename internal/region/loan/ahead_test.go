@@ -16,15 +16,15 @@ import (
 	"github.com/penstock/penstock/internal/test/seed"
 )
 
-// An office is the agent of one region, which borrows units before requests need them.
+// office is the agent of one region, which borrows units before requests need them.
 type office struct {
 	*Agent
 	peers []*Peer
 	held  int // how often held units were restored
 }
 
-// A crowded store is the store of one region. Between two calls by the region's agent, a request
-// may be charged, or the agent may answer another region.
+// crowded is the store of one region that others use as well: between two calls of the region's
+// agent, a request may be charged, or the agent may answer another region.
 type crowded struct {
 	counter.Store
 	between func()
@@ -35,7 +35,8 @@ func (c *crowded) Take(ctx context.Context, checks []counter.Check, results []co
 	return c.Store.Take(ctx, checks, results)
 }
 
-// world.between does something else while a region's agent waits for its store.
+// world.between lets something else happen while the agent of a region waits for its store: a
+// request, or an answer to another region.
 func (w *world) between(all []*office, at int) {
 	if !w.crowded || w.inside || w.rng.IntN(4) > 0 {
 		return
@@ -50,7 +51,8 @@ func (w *world) between(all []*office, at int) {
 	}
 }
 
-// open starts agents for all regions of a world. Messages that return units may be lost.
+// open starts an agent for each region of a world. Messages that return units to a lender may be
+// lost.
 func open(w *world) []*office {
 	all := make([]*office, len(w.places))
 	for i, p := range w.places {
@@ -78,8 +80,8 @@ func open(w *world) []*office {
 	return all
 }
 
-// borrowAhead asks one region for units of another, as agents do. The answer arrives later, or is
-// lost.
+// world.borrowAhead makes one region ask another for units, as agents do. The answer arrives later,
+// or is lost.
 func (w *world) borrowAhead(all []*office, borrower, lender int) {
 	b, p := all[borrower], w.places[borrower]
 	if borrower == lender {
@@ -112,8 +114,9 @@ func (w *world) questionOf(p *place) *Question {
 		Need: w.rng.Int64N(3), Shares: p.here.Shares}
 }
 
-// playAhead sends requests and loans for some windows. Most of the requests are in few regions.
-func (w *world) playAhead(all []*office) {
+// world.simulateAhead simulates requests and loans in some windows. Most of the requests arrive in
+// few regions.
+func (w *world) simulateAhead(all []*office) {
 	busy := 1 + w.rng.IntN(len(w.places))
 	for range 40 * len(w.places) * int(w.whole.Count()) {
 		w.now += counter.Micros(w.rng.Int64N(int64(counter.Second) / (4 * w.whole.Count())))
@@ -139,7 +142,7 @@ func (w *world) playAhead(all []*office) {
 	}
 }
 
-// arriveOne delivers or loses one of the messages under way.
+// world.arriveOne delivers or loses one of the messages under way.
 func (w *world) arriveOne() {
 	if len(w.pending) == 0 {
 		return
@@ -152,10 +155,10 @@ func (w *world) arriveOne() {
 	}
 }
 
-// TestNeverOverAhead plays random requests and loans of agents that lend units in advance, hold
-// them, lend what they hold, and recall it. What all regions admit in an aligned window never
-// exceeds the limit, and the weighted sum of sliding windows exceeds it only by the units that each
-// region rounds down.
+// TestNeverOverAhead simulates random requests and loans of agents that lend units in advance, hold
+// them, lend what they hold, and recall it. It tests that what all regions admit in an aligned
+// window never exceeds the limit, and that the weighted sum of sliding windows exceeds the limit
+// only by the units that each region rounds down.
 func TestNeverOverAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first, rounds := seed.First(t), seed.Rounds(t, racescale.Fewer(150))
@@ -163,7 +166,7 @@ func TestNeverOverAhead(t *testing.T) {
 		for n := first; n < first+rounds; n++ {
 			w, all := newAheadWorld(t, seed.Source(n), none)
 			w.crowded = n%2 == 0
-			w.playAhead(all)
+			w.simulateAhead(all)
 			requests, loans, later = requests+len(w.uses), loans+w.loans, later+w.later
 			for _, a := range all {
 				held += a.held
@@ -195,8 +198,8 @@ func newAheadWorld(t *testing.T, rng *rand.Rand, m mistake) (*world, []*office) 
 	return w, open(w)
 }
 
-// TestLaterUnitsUsedAtOnceAreFound lets borrowers use units before they become available. The
-// regions must then exceed what one sliding window admits.
+// TestLaterUnitsUsedAtOnceAreFound lets borrowers use units before these become available. It tests
+// that the regions then exceed what one sliding window admits.
 func TestLaterUnitsUsedAtOnceAreFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rng := seed.Random(t)
@@ -205,7 +208,7 @@ func TestLaterUnitsUsedAtOnceAreFound(t *testing.T) {
 			for _, p := range w.places {
 				p.offset = 0
 			}
-			w.playAhead(all)
+			w.simulateAhead(all)
 			if _, weighted := w.over(); weighted >= int64(len(w.places)) {
 				return
 			}

@@ -21,7 +21,8 @@ const (
 // errNoLoan reports that a region returns units that it was not lent, or returns units twice.
 var errNoLoan = errors.New("no such loan")
 
-// book has the recent loans of a lender, so that each is taken back once. The zero book is empty.
+// book holds the recent loans of a lender, so that each loan can be taken back only once. The zero
+// book is empty.
 type book struct {
 	mu    sync.Mutex
 	loans map[string]entry // by their IDs
@@ -40,8 +41,8 @@ type dated struct {
 	at time.Time
 }
 
-// book.add adds a loan, and returns it with an ID. It drops loans that are too old, and the oldest
-// if there are too many.
+// book.add adds a loan, and returns it with an ID. It drops loans that are too old and, if there
+// are too many, the oldest loan.
 func (b *book) add(key uint64, l Loan, now time.Time) Loan {
 	l.ID = rand.Text()
 	b.mu.Lock()
@@ -58,7 +59,8 @@ func (b *book) add(key uint64, l Loan, now time.Time) Loan {
 	return l
 }
 
-// book.remove removes the loan of which l is the rest. It returns errNoLoan if there is none.
+// book.remove removes the loan of which l is the rest. It returns errNoLoan if the book has no such
+// loan.
 func (b *book) remove(key uint64, l Loan) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -11,9 +11,9 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// Agent.borrow restores what the agent holds. If that does not last, borrow asks all other regions,
-// and restores what they lend. It returns the number of restored units, which is 0 if the region
-// must not use any.
+// Agent.borrow restores the units that the agent holds. If these will not last, it asks all other
+// regions, and restores what they lend. It returns the number of restored units, which is 0 if this
+// region must not use any.
 func (a *Agent) borrow(ctx context.Context, q *Question, r *round) int64 {
 	if a.isShut(ctx, q) {
 		return 0
@@ -48,9 +48,9 @@ func (a *Agent) borrow(ctx context.Context, q *Question, r *round) int64 {
 	return s.restored + units.Load()
 }
 
-// isShut reports whether this region must not use its part of a question's limit in the present
-// window, because it was written off, or taken back a short time ago. Units of other regions would
-// be of no use to it, and the other regions would lose them.
+// Agent.isShut reports whether this region must not use its part of a question's limit in the
+// present window, because it was written off, or was taken back only a short time ago. This region
+// could not use borrowed units either, and the lenders would lose them.
 func (a *Agent) isShut(ctx context.Context, q *Question) bool {
 	e, _ := a.entry(a.o.Name)
 	if a.o.Writeoffs == nil || e.Generation == 0 {
@@ -63,7 +63,8 @@ func (a *Agent) isShut(ctx context.Context, q *Question) bool {
 	return err != nil || !allowed
 }
 
-// borrowOf asks another region. It returns the units that were restored or are held.
+// Agent.borrowOf asks another region for units. It returns how many of them it has restored or
+// holds.
 func (a *Agent) borrowOf(ctx context.Context, peer *Peer, q, sent *Question, most int64, r *round) int64 {
 	asked, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
@@ -78,7 +79,7 @@ func (a *Agent) borrowOf(ctx context.Context, peer *Peer, q, sent *Question, mos
 }
 
 // Agent.receive restores what another region has lent or sends back, and holds the rest. It returns
-// the units that were restored or are held.
+// how many units it has restored or holds.
 func (a *Agent) receive(ctx context.Context, peer *Peer, q *Question, l Loan, most int64, r *round) int64 {
 	back := a.takeRecalled(ctx, q, l.Back, r)
 	if l.Units+l.Later == 0 {
@@ -108,8 +109,8 @@ func (a *Agent) receive(ctx context.Context, peer *Peer, q *Question, l Loan, mo
 	return restored
 }
 
-// holdLater holds the rest of a loan, if the agent has room for it. What it holds under an older
-// limit, or under older shares, is returned to the lenders.
+// Agent.holdLater holds the rest of a loan, if the agent has room for it. If the limit or the
+// shares have changed, it returns to the lenders what it still holds under the old ones.
 func (a *Agent) holdLater(ctx context.Context, q *Question, peer *Peer, l Loan, most int64) bool {
 	whole, err := counter.ParseLimit(q.Limit)
 	if err != nil || most == 0 || !a.inTime(ctx, q, l) {
@@ -126,8 +127,8 @@ func (a *Agent) holdLater(ctx context.Context, q *Question, peer *Peer, l Loan, 
 	return ok
 }
 
-// inTime reports whether the clock of this region has reached the window of a loan, or will soon,
-// and has not left it. Otherwise the loan is of no use here.
+// Agent.inTime reports whether this region's clock is in the window of a loan, or will soon be.
+// Otherwise this region cannot use the loan.
 func (a *Agent) inTime(ctx context.Context, q *Question, l Loan) bool {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()

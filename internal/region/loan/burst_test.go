@@ -31,9 +31,9 @@ const patience = 30 * time.Second
 // farNames are the names of the regions, sorted.
 var farNames = [3]string{"a", "b", "c"}
 
-// told returns the function with which an agent exchanges the state of the regions with the agent
-// named other.
-func told(other *Agent) func(ctx context.Context, m message) (message, error) {
+// exchangeWith returns the function with which an agent exchanges the state of the regions with the
+// other agent.
+func exchangeWith(other *Agent) func(ctx context.Context, m message) (message, error) {
 	return func(ctx context.Context, m message) (message, error) {
 		text, err := json.Marshal(m)
 		if err != nil {
@@ -109,7 +109,7 @@ func startFar(t *testing.T, limit *counter.Limit) (regions []*far) {
 	for _, f := range regions {
 		for j, other := range regions {
 			if other != f {
-				f.agent.o.Peers = append(f.agent.o.Peers, &Peer{Name: farNames[j], send: delayed(other.agent), tell: told(other.agent)})
+				f.agent.o.Peers = append(f.agent.o.Peers, &Peer{Name: farNames[j], send: delayed(other.agent), tell: exchangeWith(other.agent)})
 			}
 		}
 		running.Go(func() { f.agent.Run(ctx) })
@@ -123,7 +123,7 @@ func startFar(t *testing.T, limit *counter.Limit) (regions []*far) {
 	return regions
 }
 
-// delayed returns a function that sends messages to the agent named other, over a slow network.
+// delayed returns a function that sends messages to the other agent, over a slow network.
 func delayed(other *Agent) func(ctx context.Context, path string, message any) (Loan, error) {
 	return func(ctx context.Context, _ string, message any) (l Loan, err error) {
 		<-time.After(farTrip / 2)
@@ -153,7 +153,7 @@ func (f *far) request(ctx context.Context, key []byte, whole *counter.Limit) (ad
 	return err == nil && end != regionstore.EndGone && !results[0].Denied, end, err
 }
 
-// far.burst sends requests at once, and returns how many were admitted.
+// far.burst sends requests at once, and returns how many of them were admitted.
 func (f *far) burst(t *testing.T, key []byte, whole *counter.Limit, requests int) int64 {
 	t.Helper()
 	var admitted atomic.Int64

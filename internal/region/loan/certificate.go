@@ -21,8 +21,8 @@ func SpeaksFor(certificate *x509.Certificate, region string) bool {
 	return slices.ContainsFunc(certificate.URIs, func(u *url.URL) bool { return u.String() == CertificatePrefix+region })
 }
 
-// CallerSpeaksFor reports whether the caller of a request has shown a certificate that names a
-// region.
+// CallerSpeaksFor reports whether the caller of a request has presented a certificate that names
+// the given region.
 func CallerSpeaksFor(r *http.Request, region string) bool {
 	return r.TLS != nil && len(r.TLS.PeerCertificates) > 0 && SpeaksFor(r.TLS.PeerCertificates[0], region)
 }
@@ -41,7 +41,8 @@ func toRegion(config *tls.Config, region string) *tls.Config {
 	return config
 }
 
-// fromPeer reports whether the caller of a request speaks for another region.
+// Agent.fromPeer reports whether the caller of a request has presented a certificate that names
+// another region.
 func (a *Agent) fromPeer(r *http.Request) bool {
 	return slices.ContainsFunc(a.o.Peers, func(p *Peer) bool { return CallerSpeaksFor(r, p.Name) })
 }

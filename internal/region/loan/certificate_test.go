@@ -13,9 +13,9 @@ import (
 	"github.com/penstock/penstock/internal/test/certtest"
 )
 
-// TestCertificatesNameRegions: an agent answers only those whose certificate names another region
-// of the policy, and sends a question only to an agent whose certificate names the region that is
-// asked.
+// TestCertificatesNameRegions tests that an agent answers only callers whose certificate names
+// another region of the policy. It also tests that an agent sends a question only to an agent whose
+// certificate names the region that the question is for.
 func TestCertificatesNameRegions(t *testing.T) {
 	folder := t.TempDir()
 	file := func(name string) string { return filepath.Join(folder, name) }

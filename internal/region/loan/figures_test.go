@@ -47,7 +47,7 @@ const (
 	figureTrip    = 200 * time.Millisecond
 )
 
-// batching is a store in memory as a [counter.Batcher].
+// batching is a store in memory that implements [counter.Batcher].
 type batching struct{ *memstore.Store }
 
 func (b batching) TakeAll(ctx context.Context, calls []counter.Call) {
@@ -56,13 +56,13 @@ func (b batching) TakeAll(ctx context.Context, calls []counter.Call) {
 	}
 }
 
-// figures are the results of a run, in requests.
+// figures are the results of a simulated run, in requests.
 type figures struct {
 	arrived, admitted, alone int // alone: by one counter without regions
 	messages                 atomic.Int64
 }
 
-// traffic.run plays the traffic with real agents and simulated time.
+// traffic.run simulates the traffic, with real agents and simulated time.
 func (traffic traffic) run(t *testing.T, windows int) *figures {
 	t.Helper()
 	f := new(figures)
@@ -125,8 +125,8 @@ func (traffic traffic) run(t *testing.T, windows int) *figures {
 	return f
 }
 
-// over returns the function that sends messages to the agent named other. A message and its answer
-// take figureTrip.
+// over returns the function that sends messages to the other agent. A message and its answer take
+// figureTrip together.
 func over(other *Agent, f *figures) func(ctx context.Context, path string, message any) (Loan, error) {
 	return func(ctx context.Context, _ string, message any) (l Loan, err error) {
 		f.messages.Add(2)
@@ -154,9 +154,9 @@ func taken(t *testing.T, store counter.Store, c counter.Check) int {
 	return 1
 }
 
-// TestFigures checks and prints the cost of loans: how many requests are denied although one
-// counter would have admitted them. No request waits. All other requests are decided as one counter
-// would decide them, without a call to another region.
+// TestFigures tests and prints the cost of loans: how many requests are denied although one counter
+// would have admitted them. No request waits. All other requests are decided as one counter would
+// decide them, without a call to another region.
 func TestFigures(t *testing.T) {
 	for _, c := range []struct {
 		traffic

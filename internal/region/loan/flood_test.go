@@ -19,10 +19,10 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// equalShares are the shares of two regions with half of a limit each.
+// equalShares gives each of two regions half of a limit.
 var equalShares = [policy.RegionsMax]uint16{50, 50}
 
-// lender.flood returns a question about one of many counters that a client has made up.
+// lender.flood returns a question for units of one of many counters, whose client is made up.
 func (l *lender) flood(i int, source uint32, need int64) *Question {
 	return &Question{Key: fmt.Appendf(nil, "rl1:n:r:{%d %d}%s", source, i, counter.KeyTail(&l.whole)), Limit: l.whole.String(),
 		Part: l.part.Count(), Want: need + 50, Short: true, Need: need, ID: fmt.Sprint(source, " ", i), Source: source,
@@ -90,7 +90,7 @@ func TestOthersCauseNoPause(t *testing.T) {
 	}
 }
 
-// slowStore answers questions about counters of the flood only after release is closed.
+// slowStore answers calls for the flood's counters only after release is closed.
 type slowStore struct {
 	counter.Store
 	waiting atomic.Int64

@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// write writes a change of the state to the Redis of each of the given regions.
+// write changes the state of the regions in the Redis of each of the given regions.
 func write(t *testing.T, change func(s *writeoff.State) error, reached ...*far) {
 	t.Helper()
 	for _, f := range reached {
@@ -26,10 +26,10 @@ func write(t *testing.T, change func(s *writeoff.State) error, reached ...*far) 
 	}
 }
 
-// TestTheOthersUseALostRegion: the Redis of the region with half of a limit is killed. When the
-// region is written off, the two others together admit exactly the whole limit. The region comes
-// back, hears from another one that it was written off, and admits nothing. After it has been taken
-// back, no other region lends its part any more.
+// TestTheOthersUseALostRegion kills the Redis of the region with half of a limit. When the region
+// is written off, the two other regions together admit exactly the whole limit. When the region
+// comes back, it learns from another region that it was written off, and admits nothing. After it
+// has been taken back, no other region lends its part any more.
 func TestTheOthersUseALostRegion(t *testing.T) {
 	whole, err := counter.ParseLimit("100/31d fixed_window")
 	if err != nil {

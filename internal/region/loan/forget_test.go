@@ -16,7 +16,8 @@ import (
 	"github.com/penstock/penstock/internal/test/seed"
 )
 
-// A lapse breaks one rule of package writeoff, so that a test can show that such a lapse is found.
+// lapse is a rule of package writeoff that a simulation deliberately breaks, so that a test can
+// show that the simulation detects this.
 type lapse uint8
 
 const (
@@ -31,14 +32,14 @@ const (
 var lapseNames = [...]string{"none", "lends the part in the window of the loss", "uses the part in the window of the return",
 	"lends by an old reading", "does not hear that it was written off"}
 
-// The clocks of regions differ by at most skewMax. A steward acts by what it has read within
-// freshMax.
+// skewMax is how much the clocks of regions differ at most. A steward acts by a state that it has
+// read at most freshMax ago.
 const (
 	skewMax  = 3 * counter.Second
 	freshMax = counter.Second / 2
 )
 
-// site is a region that may be lost.
+// site is a region that may be lost and come back.
 type site struct {
 	*place
 	name  string
@@ -80,7 +81,7 @@ func (w *losses) sync(s *site) {
 	s.read = w.now
 }
 
-// losses.gossip lets two regions tell each other what they know.
+// losses.gossip makes two regions exchange what they know about the state of the regions.
 func (w *losses) gossip(a, b *site) {
 	if a.down || b.down || a.cut != b.cut {
 		return
@@ -89,8 +90,8 @@ func (w *losses) gossip(a, b *site) {
 	b.knows.Merge(a.knows.Entries)
 }
 
-// losses.change does what an operator does. The change reaches all regions that are neither down
-// nor cut off.
+// losses.change changes the state of the regions as an operator does. The change reaches all
+// regions that are neither down nor cut off.
 func (w *losses) change(do func(s *writeoff.State, reached []string, now counter.Micros) error) {
 	w.t.Helper()
 	all, now := writeoff.State{}, counter.Micros(0)
@@ -143,12 +144,12 @@ func (w *losses) restore(lost *site) {
 	})
 }
 
-// losses.shut reports whether a region knows that it must not use its part now.
+// losses.shut reports whether a region knows that it must not use its part of the limit now.
 func (w *losses) shut(s *site) bool {
 	return s.knows.Entries[s.name].Shuts(&s.limit, nil, w.clock(s))
 }
 
-// losses.run plays a number of random steps.
+// losses.run simulates a number of random steps: requests, loans and messages.
 func (w *losses) run(steps int) {
 	for range steps {
 		w.now += counter.Micros(w.rng.Int64N(int64(counter.Second) / (4 * w.whole.Count())))
@@ -179,7 +180,7 @@ func (w *losses) run(steps int) {
 	}
 }
 
-// losses.arrive lets a loan arrive, or loses it. A loan to a region that is down is lost, too.
+// losses.arrive delivers or loses a loan. A loan to a region that is down is lost, too.
 func (w *losses) arrive() {
 	if len(w.pending) == 0 {
 		return
@@ -192,8 +193,8 @@ func (w *losses) arrive() {
 	}
 }
 
-// borrowOf borrows units for the region p. The units are of the share of the region lost. If lost
-// was written off, another region lends them, its steward; borrowOf asks the steward.
+// losses.borrowOf makes the region p borrow units of the region lost. If lost was written off, its
+// units are lent by its steward, so borrowOf asks the steward.
 func (w *losses) borrowOf(p, lost *site) {
 	e := p.knows.Entries[lost.name]
 	at := slices.IndexFunc(w.sites, func(s *site) bool { return s.name == e.Steward })
@@ -235,8 +236,8 @@ func (w *losses) borrowOf(p, lost *site) {
 	})
 }
 
-// tellAll lets all regions that reach each other exchange what they know, until all of them know
-// the same.
+// losses.tellAll makes all regions that can reach each other exchange what they know, until all of
+// them know the same.
 func (w *losses) tellAll() {
 	for range 2 {
 		for _, a := range w.sites {
@@ -249,8 +250,8 @@ func (w *losses) tellAll() {
 	}
 }
 
-// losses.lose plays the loss of a region and its return. If the argument named unaware is true, the
-// region is only cut off from the other regions, and still admits requests while they use its part.
+// losses.lose simulates the loss of a region and its return. If unaware is true, the region is only
+// cut off from the other regions, and still admits requests while they use its part.
 func (w *losses) lose(lost *site, unaware bool) {
 	steps := 25 * len(w.sites) * int(w.whole.Count())
 	w.run(w.rng.IntN(steps))
@@ -280,10 +281,10 @@ func (w *losses) lose(lost *site, unaware bool) {
 	w.run(w.rng.IntN(steps))
 }
 
-// TestALostRegionIsNeverOver: in random schedules, a region is lost and written off, comes back,
-// and is taken back. The same may happen to the steward meanwhile. No limit is exceeded in an
-// aligned window, and the weighted sum of sliding windows exceeds it by less than a unit for each
-// counter. A region that was written off has two counters.
+// TestALostRegionIsNeverOver simulates random schedules in which a region is lost and written off,
+// comes back, and is taken back. The same may happen to the steward meanwhile. No limit is exceeded
+// in an aligned window, and the weighted sum of sliding windows exceeds it by less than a unit for
+// each counter. A region that was written off has two counters.
 func TestALostRegionIsNeverOver(t *testing.T) {
 	rng := seed.Random(t)
 	lent := 0
@@ -301,8 +302,9 @@ func TestALostRegionIsNeverOver(t *testing.T) {
 	}
 }
 
-// TestAnUnawareRegionExceedsByItsPart: a region that was written off by mistake runs on, and is cut
-// off from the other regions. All regions together exceed a limit by at most the region's part.
+// TestAnUnawareRegionExceedsByItsPart tests a region that was written off by mistake: it runs on,
+// but is cut off from the other regions. All regions together exceed a limit by at most that
+// region's part.
 func TestAnUnawareRegionExceedsByItsPart(t *testing.T) {
 	rng := seed.Random(t)
 	var over int64
@@ -320,8 +322,8 @@ func TestAnUnawareRegionExceedsByItsPart(t *testing.T) {
 	}
 }
 
-// TestLapsesAreFound plays losses with one broken rule at a time. Each broken rule must lead to an
-// exceeded limit.
+// TestLapsesAreFound simulates losses with one lapse at a time. The test fails unless each lapse
+// leads to an exceeded limit.
 func TestLapsesAreFound(t *testing.T) {
 	for l := noLapse + 1; l < lapses; l++ {
 		t.Run(lapseNames[l], func(t *testing.T) {

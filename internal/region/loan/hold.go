@@ -38,12 +38,12 @@ type heldLoan struct {
 
 func (h *heldLoan) left() int64 { return h.loan.Units + h.loan.Later - h.taken }
 
-// heldLoan.end marks a loan as returned, so that it is not returned again.
+// heldLoan.end marks a loan as returned, so that its units are not returned again.
 func (h *heldLoan) end() {
 	h.peer, h.loan.ID, h.loan.Units, h.taken = nil, "", 0, h.loan.Later
 }
 
-// portion is a part of a held loan that was taken out of a hold, to be restored.
+// portion is a part of a held loan that was removed from a hold in order to be restored.
 type portion struct {
 	of         *heldLoan
 	now, later int64 // how many units were usable at once, and how many only later
@@ -56,8 +56,8 @@ func (h *heldLoan) usable(at counter.Micros) (now, later int64) {
 	return now, max(0, h.loan.usable(at)-h.taken)
 }
 
-// hold is what an agent holds of a counter: units that other regions have lent for the present
-// window, and that this region's counter could not take yet.
+// hold is what an agent holds for a counter: units that other regions have lent for the present
+// window, and that this region's counter could not take back yet.
 type hold struct {
 	restoring sync.Mutex // prevents two restorations from using the same room of the counter
 
@@ -71,8 +71,8 @@ type hold struct {
 	at        time.Time // when perSecond was computed
 }
 
-// holds are what an agent holds, by the keys of the counters. Questions of one source occupy at
-// most half of them.
+// holds contains what an agent holds, by the keys of the counters. Counters of one source occupy at
+// most half of it.
 type holds struct {
 	sources *sources.Counts
 
@@ -81,7 +81,8 @@ type holds struct {
 	swept time.Time
 }
 
-// holds.of returns what is held of a question's counter under the same limit and shares, or nil.
+// holds.of returns the hold for a question's counter under the same limit and shares, or nil if
+// there is none.
 func (s *holds) of(q *Question) *hold {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,8 +93,9 @@ func (s *holds) of(q *Question) *hold {
 	return h
 }
 
-// holds.add holds a loan, and reports whether there was room for it. If the limit or the shares
-// have changed, it returns the hold under the old ones, whose units cannot be used any more.
+// holds.add adds a loan to a hold, and reports whether there was room for it. If the limit or the
+// shares have changed, it also returns the hold under the old ones, whose units cannot be used any
+// more.
 func (s *holds) add(q *Question, window counter.Micros, peer *Peer, l Loan, most int64, now time.Time) (old *hold, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,8 +132,8 @@ func (s *holds) add(q *Question, window counter.Micros, peer *Peer, l Loan, most
 	return old, true
 }
 
-// sweepLocked removes what is no longer usable, and counters of which nothing has been held for
-// some time.
+// holds.sweepLocked removes units that are no longer usable, and counters for which nothing has
+// been held for some time.
 func (s *holds) sweepLocked(now time.Time) {
 	if now.Sub(s.swept) < sweepEvery {
 		return
@@ -145,8 +147,8 @@ func (s *holds) sweepLocked(now time.Time) {
 	}
 }
 
-// holds.remove takes usable units of one window out of a hold. It drops each loan that is empty
-// then. The argument named receipt names the window.
+// holds.remove takes usable units of one window, which receipt names, out of a hold. It drops each
+// loan that is empty then.
 func (s *holds) remove(h *hold, receipt, at counter.Micros, most int64) (units int64, from []portion) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,8 +169,8 @@ func (s *holds) remove(h *hold, receipt, at counter.Micros, most int64) (units i
 	return units, from
 }
 
-// putBack returns units to the loans from which they were taken, because the counter did not take
-// them. So each loan can still be returned to its lender.
+// holds.putBack returns units to the loans from which they were taken, because the counter could
+// not take them back. So each of these loans can still be returned to its lender.
 func (s *holds) putBack(h *hold, units int64, from []portion) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,7 +185,7 @@ func (s *holds) putBack(h *hold, units int64, from []portion) {
 	}
 }
 
-// holds.drop forgets the loans of windows before a receipt, and returns the number of their units.
+// holds.drop forgets the loans of windows before a receipt, and returns how many units they had.
 func (s *holds) drop(h *hold, before counter.Micros) (units int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -197,7 +199,7 @@ func (s *holds) drop(h *hold, before counter.Micros) (units int64) {
 	return units
 }
 
-// holds.receipts returns the windows of which a hold has units.
+// holds.receipts returns the receipts of the windows for which a hold has units.
 func (s *holds) receipts(h *hold) (all []counter.Micros) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -223,7 +225,7 @@ func (s *holds) sum(h *hold, receipt, at counter.Micros, now time.Time) (left, u
 	return left, usable, h.rateLocked(now)
 }
 
-// holds.note adds restored units to the rate.
+// holds.note adds restored units to the rate at which the hold's units are restored.
 func (s *holds) note(h *hold, units int64, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -247,7 +249,7 @@ func (s *holds) empty(h *hold) []*heldLoan {
 	return loans
 }
 
-// holds.all returns how much is held, for the metrics.
+// holds.all returns, for the metrics, for how many counters the agent holds units, and how many.
 func (s *holds) all() (counters int, units int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -259,16 +261,16 @@ func (s *holds) all() (counters int, units int64) {
 	return len(s.byKey), units
 }
 
-// A stock is what a region has of a counter after the agent has used what it holds.
+// stock is what a region has left of a counter after the agent has restored what it holds.
 type stock struct {
 	restored, usable, left int64
 	lasts                  bool // there is no need to ask other regions
 }
 
-// restoreHeld restores what the agent holds of a question's counter, except units that are not
-// usable yet or that the counter cannot take. While requests wait, it does so in parts: see
-// restoreParts. It does not wait until further units become usable, because other regions may have
-// some now.
+// Agent.restoreHeld restores what the agent holds for a question's counter, except units that are
+// not usable yet or that the counter cannot take back. While requests wait, it does so in parts:
+// see restoreParts. It does not wait until further units become usable, because other regions may
+// have some now.
 func (a *Agent) restoreHeld(ctx context.Context, q *Question, r *round) (s stock) {
 	h := a.holds.of(q)
 	if h == nil {
@@ -289,8 +291,8 @@ func (a *Agent) restoreHeld(ctx context.Context, q *Question, r *round) (s stock
 	}
 }
 
-// restoreOnce makes one attempt to restore what the agent holds: it restores as many of the usable
-// units as the counter has room for. It returns their number.
+// Agent.restoreOnce tries once to restore what the agent holds: as many of the usable units as the
+// counter can take back. It returns how many it has restored.
 func (a *Agent) restoreOnce(ctx context.Context, q *Question, h *hold, s *stock) (units int64) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTime)
 	defer cancel()
@@ -333,7 +335,7 @@ func (a *Agent) restoreOnce(ctx context.Context, q *Question, h *hold, s *stock)
 	return units
 }
 
-// lendHeld adds to a loan units that this agent holds itself.
+// Agent.lendHeld adds units that this agent holds to a loan.
 func (a *Agent) lendHeld(ctx context.Context, part *counter.Limit, q *Question, l Loan) Loan {
 	h := a.holds.of(q)
 	if h == nil {
@@ -359,15 +361,15 @@ func (a *Agent) lendHeld(ctx context.Context, part *counter.Limit, q *Question, 
 	return l
 }
 
-// returnLoan returns to its lender a loan that is no longer held.
+// Agent.returnLoan returns a loan that is no longer held to its lender.
 func (a *Agent) returnLoan(ctx context.Context, q *Question, held *heldLoan) {
 	if units := held.left(); held.peer != nil && units > 0 {
 		a.giveBack(ctx, held.peer, q, Loan{ID: held.loan.ID, Units: units, Receipt: held.loan.Receipt})
 	}
 }
 
-// returnHeld ends all holds, within returnTime. What this region's counters cannot take is returned
-// to the lenders.
+// Agent.returnHeld ends all holds, within returnTime. It returns to the lenders what this region's
+// counters cannot take back.
 func (a *Agent) returnHeld(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), returnTime)
 	defer cancel()

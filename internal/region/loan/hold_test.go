@@ -136,7 +136,7 @@ func TestAFloodLeavesRoomToHold(t *testing.T) {
 	}
 }
 
-// lender.remember adds a loan to those that can be recalled.
+// lender.remember adds a loan to the loans that can be recalled.
 func (l *lender) remember(q *Question, lent Loan) {
 	l.recalls.add(l.hash(q.Key), lent, q.Source, counter.Minute, time.Now())
 }
@@ -181,8 +181,8 @@ func TestAnEditedLimit(t *testing.T) {
 	}
 }
 
-// TestDemandIsBounded: even if a region has counted very many units in the first moment of a
-// window, its demand is bounded.
+// TestDemandIsBounded tests that a region's demand is bounded even if the region has counted very
+// many units in the first moment of a window.
 func TestDemandIsBounded(t *testing.T) {
 	for _, units := range []float64{0, 1, float64(counter.CountMax), math.MaxInt64, 1e30, math.Inf(1)} {
 		if n := likely(units); n < 0 || n > 4*counter.CountMax {
@@ -221,7 +221,7 @@ func TestUnitsAreReturnedLate(t *testing.T) {
 	})
 }
 
-// lender.keeps adds a loan to the holds, and reports whether there was room for it.
+// lender.keeps adds a loan to a hold, and reports whether there was room for it.
 func (l *lender) keeps(q *Question, loan Loan, most int64, now time.Time) bool {
 	_, ok := l.holds.add(q, l.whole.Window(), reach(l), loan, most, now)
 	return ok

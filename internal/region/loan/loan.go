@@ -25,10 +25,10 @@ const keptParts = 16
 // yet, it then lends only what its own requests will probably not use.
 const lowParts = 4
 
-// Question asks a region for units of a counter.
+// Question is a request to a region for units of a counter.
 type Question = regionstore.Question
 
-// Loan is what a region lends. The zero Loan lends nothing.
+// Loan is what a region lends to another. The zero Loan has no units.
 type Loan struct {
 	ID      string         `json:"id,omitempty"` // identifies the loan when the lender takes it back
 	Units   int64          `json:"units"`
@@ -43,16 +43,16 @@ type Loan struct {
 	Later int64          `json:"later,omitempty"`
 	From  counter.Micros `json:"from,omitempty"`
 	Full  counter.Micros `json:"full,omitempty"`
-	// Back are the units of loans that the borrower recalls with [Question.Recall]: what the lender
-	// still held of them.
+	// Back holds what the lender still had of the loans that the borrower recalls with
+	// [Question.Recall].
 	Back []Loan `json:"back,omitempty"`
 	// Moving reports whether units of the counter are on their way to the lender, or back to
 	// another region, so that another question might bring more.
 	Moving bool `json:"moving,omitempty"`
 }
 
-// EarlyError reports that the clock of the borrower is behind that of the lender. Nothing was
-// restored.
+// EarlyError reports that nothing was restored, because the borrower's clock is behind the lender's
+// by Wait.
 type EarlyError struct{ Wait counter.Micros }
 
 func (e *EarlyError) Error() string {
@@ -141,8 +141,8 @@ func Restore(ctx context.Context, store counter.Store, here policy.Division, nam
 	return refunded.Granted, nil
 }
 
-// partOf returns a region's part of a question's limit. It returns an error if the question is not
-// valid, or the region has no unit of the limit.
+// partOf returns this region's part of a question's limit. It returns an error if the question is
+// not valid, or if the part has no units.
 func partOf(here policy.Division, namespace string, q *Question) (counter.Limit, error) {
 	whole, err := check(q, namespace)
 	if err != nil {
@@ -155,7 +155,7 @@ func partOf(here policy.Division, namespace string, q *Question) (counter.Limit,
 	return part, nil
 }
 
-// check returns the limit of a question, which may come from another machine.
+// check validates a question, which may come from another machine, and returns its limit.
 func check(q *Question, namespace string) (whole counter.Limit, err error) {
 	if whole, err = counter.ParseLimit(q.Limit); err != nil {
 		return whole, err

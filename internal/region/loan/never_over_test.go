@@ -17,7 +17,8 @@ import (
 	"github.com/penstock/penstock/internal/test/seed"
 )
 
-// A mistake breaks one rule of the package, so that a test can show that such a mistake is found.
+// mistake is a rule of the package that a simulation deliberately breaks, so that a test can show
+// that the simulation detects this.
 type mistake uint8
 
 const (
@@ -33,7 +34,7 @@ const (
 var mistakeNames = [...]string{"none", "restores a loan twice", "restores into the present window", "lends without a charge",
 	"lends to other shares"}
 
-// place is a region with a store of its own and its own clock.
+// place is a region in the simulation, with its own store and its own clock.
 type place struct {
 	store  *memstore.Store
 	here   policy.Division
@@ -42,13 +43,13 @@ type place struct {
 	offset counter.Micros
 }
 
-// use is an admitted request.
+// use is an admitted request: its region's time and its units.
 type use struct {
 	at    counter.Micros // by the region's clock
 	units int64
 }
 
-// world is some regions that share one limit.
+// world simulates several regions that share one limit.
 type world struct {
 	t       *testing.T
 	rng     *rand.Rand
@@ -137,9 +138,9 @@ func sharesOf(d policy.Division) (sum int64) {
 	return sum
 }
 
-// world.play sends requests and loans for some windows. The loans are late, lost, or asked for
-// twice.
-func (w *world) play() {
+// world.simulate simulates requests and loans in some windows. The loans arrive late, are lost, or
+// are asked for twice.
+func (w *world) simulate() {
 	for range 40 * len(w.places) * int(w.whole.Count()) {
 		w.now += counter.Micros(w.rng.Int64N(int64(counter.Second) / (4 * w.whole.Count())))
 		switch p := w.places[w.rng.IntN(len(w.places))]; {
@@ -168,7 +169,7 @@ func (w *world) request(p *place, cost int64) {
 	}
 }
 
-// world.borrow asks one region for units of another.
+// world.borrow makes one region ask another region for units.
 func (w *world) borrow(borrower, lender *place) {
 	if borrower == lender {
 		return
@@ -199,7 +200,7 @@ func (w *world) borrow(borrower, lender *place) {
 	w.pending = append(w.pending, w.arrival(borrower, lender, q, l))
 }
 
-// arrival returns the function to call when a loan arrives, or when the next part of it is
+// world.arrival returns the function to call when a loan arrives, or when its next part is
 // restored.
 func (w *world) arrival(borrower, lender *place, q *Question, l Loan) func() {
 	return func() {
@@ -238,10 +239,10 @@ func btoi(b bool) int {
 	return 0
 }
 
-// world.over returns by how many units the uses exceed the limit in an aligned window, and by how
-// many they would exceed it in one sliding window.
+// world.over returns by how many units the admitted requests exceed the limit in an aligned window,
+// and by how many they would exceed it in one sliding window.
 func (w *world) over() (aligned, weighted int64) {
-	// if several uses have the same instant, the last one decides
+	// if several admitted requests have the same time, the last one decides
 	slices.SortFunc(w.uses, func(a, b use) int { return cmp.Compare(a.at, b.at) })
 	window := w.whole.Window()
 	var start counter.Micros
@@ -261,9 +262,9 @@ func (w *world) over() (aligned, weighted int64) {
 	return aligned, weighted
 }
 
-// TestNeverOver plays random requests and loans in regions with clocks of their own. What they
-// admit in an aligned window never exceeds the limit, and the weighted sum of sliding windows
-// exceeds it only by the units that each region rounds down.
+// TestNeverOver simulates random requests and loans in regions with clocks of their own. It tests
+// that what the regions admit in an aligned window never exceeds the limit, and that the weighted
+// sum of sliding windows exceeds the limit only by the units that each region rounds down.
 func TestNeverOver(t *testing.T) {
 	first, rounds := seed.First(t), seed.Rounds(t, racescale.Fewer(150))
 	requests, loans := 0, 0
@@ -276,7 +277,7 @@ func TestNeverOver(t *testing.T) {
 		if rng.IntN(4) == 0 {
 			w.places[0].offset += counter.Hour
 		}
-		w.play()
+		w.simulate()
 		requests, loans = requests+len(w.uses), loans+w.loans
 		aligned, weighted := w.over()
 		if aligned > 0 || weighted >= int64(len(w.places)) {
@@ -291,8 +292,8 @@ func TestNeverOver(t *testing.T) {
 	}
 }
 
-// TestMistakesAreFound plays the same with one broken rule at a time. Each mistake must exceed a
-// limit.
+// TestMistakesAreFound simulates the same with one mistake at a time. The test fails unless each
+// mistake leads to an exceeded limit.
 func TestMistakesAreFound(t *testing.T) {
 	for m := none + 1; m < mistakes; m++ {
 		t.Run(mistakeNames[m], func(t *testing.T) {
@@ -302,7 +303,7 @@ func TestMistakesAreFound(t *testing.T) {
 				if m == ignoresTheShares {
 					w.change()
 				}
-				w.play()
+				w.simulate()
 				if aligned, _ := w.over(); aligned > 0 {
 					return
 				}

@@ -26,16 +26,16 @@ const (
 	returnsPath = "/v1/returns"
 )
 
-// returned is what a borrower gives back of a loan. It is sent only once.
+// returned is the message with which a borrower returns the rest of a loan. It is sent only once.
 type returned struct {
 	Question Question `json:"question"`
 	Loan     Loan     `json:"loan"`
 }
 
-// answerBytesMax bounds an answer of another region.
+// answerBytesMax bounds the size of another region's answer.
 const answerBytesMax = 8 << 10
 
-// Peer is another region. Make one with [NewPeer].
+// Peer is another region, which an agent asks for units. Make one with [NewPeer].
 type Peer struct {
 	Name string
 	// send sends a message once, and returns the answer.
@@ -62,7 +62,8 @@ func (p *Peer) failure() string {
 	return ""
 }
 
-// note stores the result of a message, and returns the previous result.
+// note stores the reason why a message failed, or that it succeeded, and returns the previous
+// reason.
 func note(at *atomic.Pointer[string], err error) (before string) {
 	text := ""
 	if err != nil {
@@ -128,7 +129,8 @@ func (p *Peer) ask(ctx context.Context, q *Question) (l Loan, err error) {
 	return l, nil
 }
 
-// giveBack returns units of a loan to the region, which answers how many it has restored.
+// Peer.giveBack returns the rest of a loan to the region, and returns how many units the region has
+// restored.
 func (p *Peer) giveBack(ctx context.Context, q *Question, rest Loan) (units int64, err error) {
 	l, err := p.call(ctx, returnsPath, &returned{*q, rest})
 	return min(l.Units, rest.Units), err
@@ -146,7 +148,7 @@ func (p *Peer) call(ctx context.Context, path string, message any) (Loan, error)
 	return l, nil
 }
 
-// caller calls the agent of another region over HTTP.
+// caller sends messages to the agent of another region over HTTP.
 type caller struct {
 	name, url string
 	client    *http.Client

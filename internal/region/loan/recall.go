@@ -21,9 +21,9 @@ const (
 	recallMax  = 16      // loans of one counter
 )
 
-// recalls are the loans of this agent that have units for later. After such a loan, the counter has
-// been charged with more than is available, so it admits nothing, even if units are borrowed. If
-// requests of this region need units, the agent recalls what the borrower still holds.
+// recalls holds the loans of this agent that have units for later. After such a loan, the counter
+// has been charged with more than is available, so it admits nothing, even if units are borrowed.
+// If requests of this region need units, the agent recalls what the borrower still holds.
 type recalls struct {
 	sources *sources.Counts
 
@@ -39,7 +39,7 @@ type recallable struct {
 	end    time.Time // the end of the window
 }
 
-// recalls.add adds a loan, if there is room for it. Loans of other windows are forgotten.
+// recalls.add adds a loan, if there is room for it. It forgets the loans of other windows.
 func (s *recalls) add(key uint64, l Loan, source uint32, window counter.Micros, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,13 +113,14 @@ func (s *recalls) remove(key uint64, l Loan) bool {
 	return true
 }
 
-// recalled is what was left of a loan that its lender has recalled.
+// recalled is what the borrower still held of a loan that its lender recalls.
 type recalled struct {
 	lender *Peer
 	loan   Loan
 }
 
-// holds.recall takes out of the hold all that is left of the loans that a question recalls.
+// holds.recall removes from a hold all that it still has of the loans that a question recalls, and
+// returns it.
 func (s *holds) recall(q *Question) (back []recalled) {
 	h := s.of(q)
 	if h == nil {
@@ -140,8 +141,8 @@ func (s *holds) recall(q *Question) (back []recalled) {
 	return back
 }
 
-// Agent.recall answers a question that recalls loans: it returns what this agent holds of them.
-// Another agent of the region may hold the rest of the loans, and sends them back itself.
+// Agent.recall answers a question that recalls loans with what this agent holds of them. If another
+// agent of the region holds the rest of the loans, that agent sends the rest itself.
 func (a *Agent) recall(ctx context.Context, q *Question) (back []Loan) {
 	for _, each := range a.holds.recall(q) {
 		back = append(back, each.loan)
@@ -159,8 +160,8 @@ func (a *Agent) recall(ctx context.Context, q *Question) (back []Loan) {
 	return back
 }
 
-// sendBack returns what this agent holds of loans that another region has recalled from another
-// agent of this region.
+// Agent.sendBack returns to the lender what this agent holds of loans, after another agent of this
+// region has passed on the recall.
 func (a *Agent) sendBack(ctx context.Context, q *Question) {
 	back := a.holds.recall(q)
 	if len(back) == 0 {
@@ -175,8 +176,8 @@ func (a *Agent) sendBack(ctx context.Context, q *Question) {
 	})
 }
 
-// takeRecalled restores the units of this agent's loans that another region sends back, and returns
-// how many were restored.
+// Agent.takeRecalled restores the units of this agent's loans that a borrower sends back after a
+// recall. It returns how many were restored.
 func (a *Agent) takeRecalled(ctx context.Context, q *Question, back []Loan, r *round) (units int64) {
 	for _, l := range back {
 		restored, err := a.takeBack(ctx, &returned{*q, l})

@@ -13,15 +13,16 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// pair returns a region that has used its part of a sliding window, and an idle one whose part was
-// used up in the previous window. They reach each other.
+// pair returns two regions that can reach each other. The busy one has used up its part of a
+// sliding window. The idle one has used none of the present window, but its part was used up in the
+// previous window.
 func pair(t *testing.T) (busy, idle *lender) {
 	t.Helper()
 	return pairApart(t, 0)
 }
 
-// pairApart returns two regions as pair does, but the clock of the busy one is ahead of the
-// other's.
+// pairApart returns two regions as pair does, but the clock of the busy region is ahead of the
+// clock of the idle one.
 func pairApart(t *testing.T, ahead counter.Micros) (busy, idle *lender) {
 	t.Helper()
 	shares := [policy.RegionsMax]uint16{50, 50}
@@ -53,7 +54,7 @@ func reach(other *lender) *Peer {
 	}}
 }
 
-// lender.asks sends a question to the other region, for requests that need units.
+// lender.asks asks the other region for units, on behalf of requests that need them.
 func (l *lender) asks(need int64) int64 {
 	q := &Question{Key: l.key, Limit: l.whole.String(), Part: l.part.Count(), Want: need + l.part.Count(), Short: true, Need: need,
 		Shares: l.o.Policy().Here.Shares}

@@ -20,14 +20,15 @@ import (
 	"github.com/penstock/penstock/internal/test/regiontest"
 )
 
-// A scene is traffic under a limit, in four regions with equal shares.
+// scene describes a simulated run: traffic under a limit, in four regions with equal shares.
 type scene struct {
 	limit   string
 	traffic regiontest.Traffic
 	lasts   counter.Micros
 }
 
-// outcome is the result of a scene. A request waits if it was decided later than it arrived.
+// outcome is the result of a simulated scene. A request counts as waiting if it was decided later
+// than it arrived.
 type outcome struct {
 	mu                                               sync.Mutex
 	requests, waited, admitted, denied, deniedAtOnce int
@@ -36,7 +37,7 @@ type outcome struct {
 	windows                                          map[counter.Micros]int64 // admitted in each aligned window
 }
 
-// outcome.note adds a decision.
+// outcome.note adds the decision of a request.
 func (o *outcome) note(r *counter.Result, waited bool, window counter.Micros) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -54,8 +55,8 @@ func (o *outcome) note(r *counter.Result, waited bool, window counter.Micros) {
 	}
 }
 
-// four has four regions with equal shares. A message from one of them to another and the answer
-// together take 200 ms.
+// four simulates four regions with equal shares. A message from one of them to another and its
+// answer take 200 ms together.
 type four struct {
 	limit  counter.Limit
 	key    []byte
@@ -106,9 +107,10 @@ func (w *four) start(ctx context.Context, t *testing.T, i int) (end func()) {
 	}
 }
 
-// scene.play plays a scene with real agents and simulated time. The requests are those that
-// internal/region plays for the other ways to count. They wait for loans, as in Caddy.
-func (s scene) play(t *testing.T) *outcome {
+// scene.simulate simulates the scene with real agents and simulated time. The requests are the same
+// as those with which internal/region simulates the other ways to count. Requests wait for loans,
+// as in Caddy.
+func (s scene) simulate(t *testing.T) *outcome {
 	t.Helper()
 	limit, err := counter.ParseLimit(s.limit)
 	if err != nil {
@@ -146,7 +148,7 @@ func (s scene) play(t *testing.T) *outcome {
 	return o
 }
 
-// four.request decides a request, at once or in the background.
+// four.request decides a request. A request that waits is decided in the background.
 func (w *four) request(ctx context.Context, t *testing.T, region int, o *outcome, waiting *sync.WaitGroup) {
 	t.Helper()
 	front, results := w.fronts[region], make([]counter.Result, 1)
@@ -171,7 +173,8 @@ func (w *four) request(ctx context.Context, t *testing.T, region int, o *outcome
 	})
 }
 
-// outcome.over returns by how many units the limit was exceeded in an aligned window.
+// outcome.over returns by how many units the admitted requests exceeded the limit in an aligned
+// window.
 func (o *outcome) over(limit *counter.Limit) (units int64) {
 	for _, n := range o.windows {
 		units = max(units, n-limit.Count())
@@ -179,9 +182,9 @@ func (o *outcome) over(limit *counter.Limit) (units int64) {
 	return units
 }
 
-// TestLoansBesideRivals checks and prints the rows of loans for the table of docs/explanation:
-// never over, hardly under, and how many decisions and denials do not wait. With PENSTOCK_RIVALS=1,
-// the scenes are those of internal/region.
+// TestLoansBesideRivals tests and prints the rows of loans for the table in docs/explanation: by
+// how much the limit is exceeded, how much of it is not used, and how many decisions and denials do
+// not wait. With PENSTOCK_RIVALS=1, the scenes are those of internal/region.
 func TestLoansBesideRivals(t *testing.T) {
 	limit, lasts := "12000/1m", 61*counter.Second
 	if os.Getenv("PENSTOCK_RIVALS") != "" {
@@ -207,7 +210,7 @@ func TestLoansBesideRivals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := scene{limit: limit, traffic: c.traffic, lasts: lasts}
-				o := s.play(t)
+				o := s.simulate(t)
 				parsed, err := counter.ParseLimit(limit)
 				if err != nil {
 					t.Fatal(err)

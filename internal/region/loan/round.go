@@ -17,8 +17,8 @@ import (
 // round has ended. Further questions are dropped.
 const laterMax = 64
 
-// A round is a set of questions about one counter that are under way at the same time. Each
-// question may bring units, so a request that waits for one of them waits until all have ended.
+// round is a set of questions about one counter that are under way at the same time. Each question
+// may bring units, so a request that waits for one of them waits until all of them have ended.
 type round struct {
 	need     atomic.Int64 // the units for which requests wait
 	lent     atomic.Int64 // the units that other regions have lent
@@ -35,13 +35,13 @@ type round struct {
 	lateID []string  // the IDs of the questions, put off in later, for which requests wait
 }
 
-// rounds are the rounds under way, by the keys of their counters.
+// rounds holds the rounds under way, by the keys of their counters.
 type rounds struct {
 	mu    sync.Mutex
 	byKey map[string]*round
 }
 
-// rounds.join adds a question to the round of its counter.
+// rounds.join adds a question to the round of its counter, and returns the round.
 func (s *rounds) join(q *Question) *round {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,8 +66,8 @@ func (s *rounds) joinLocked(q *Question) *round {
 }
 
 // rounds.await adds a question for whose answer requests wait. If such a question is already under
-// way, await returns nil and puts q off until the round has ended. The result named dropped is true
-// if too many questions are put off; then q is not asked.
+// way, it returns nil and puts q off until the round has ended. The result dropped is true if too
+// many questions are already put off, so that q is never asked.
 func (s *rounds) await(q *Question, ids []string) (r *round, dropped bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,7 +91,7 @@ func (s *rounds) await(q *Question, ids []string) (r *round, dropped bool) {
 	return nil, false
 }
 
-// rounds.leave ends a question of a round, and reports whether it was the last.
+// rounds.leave ends a question of a round, and reports whether it was the round's last question.
 func (s *rounds) leave(r *round) (last bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,8 +102,8 @@ func (s *rounds) leave(r *round) (last bool) {
 	return true
 }
 
-// Agent.await asks the other regions for units that requests of this region wait for. The argument
-// named ids contains the IDs of the questions that the proxies have asked.
+// Agent.await asks the other regions for units for which requests of this region wait. The argument
+// ids contains the IDs of the questions that the proxies have asked.
 func (a *Agent) await(ctx context.Context, q *Question, ids []string) {
 	p, key := a.pauseOf(q)
 	if !p.endsFor(key, time.Now()) {
@@ -141,8 +141,8 @@ func (a *Agent) leave(ctx context.Context, r *round) {
 	}
 }
 
-// Agent.publish sends a message to the proxies of this region. If a message is lost, requests wait
-// until their time is over.
+// Agent.publish sends an answer to the proxies of this region. If the message is lost, requests
+// wait until their time is over.
 func (a *Agent) publish(ctx context.Context, answer *regionstore.Answer) {
 	message, err := json.Marshal(answer)
 	if err != nil {

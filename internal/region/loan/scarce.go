@@ -23,7 +23,8 @@ const (
 	// After a loan, a lender without units answers further questions with Moving for the time
 	// lentRecently, because the units may still be on their way.
 	lentRecently = 500 * time.Millisecond
-	// deniedTime is how long a region counts as denying requests after it has told its agent so.
+	// deniedTime is for how long a region counts as denying requests after one of its proxies has
+	// reported this to the agent.
 	deniedTime = 500 * time.Millisecond
 	// movesMax is how many questions in a row may bring too little because units are under way
 	// between other regions. After that, units count as scarce, because those regions need what is
@@ -31,9 +32,9 @@ const (
 	movesMax = 3
 )
 
-// farEnds reports whether other regions may be asked, and, if not, whether the last question to
-// them was in vain. A region that denies requests waits only for the end of a pause after a
-// question in vain, and not even for that if it has just begun to deny them.
+// pause.farEnds reports whether other regions may be asked now and, if not, whether the last
+// question to them was in vain. A region that denies requests waits only for the end of a pause
+// after a question in vain, and not even for that if it has just begun to deny them.
 func (p *pause) farEnds(key uint64, now time.Time, short bool) (ask, vain bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -45,8 +46,8 @@ func (p *pause) farEnds(key uint64, now time.Time, short bool) (ask, vain bool) 
 	return true, false
 }
 
-// farBegins notes that other regions have been asked. The time until they may be asked again grows
-// while they lend nothing, and no units are under way.
+// pause.farBegins records that other regions have been asked. The time until they may be asked
+// again grows as long as they lend nothing and no units are under way.
 func (p *pause) farBegins(key uint64, now time.Time, lent, short bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -72,7 +73,7 @@ func (a *Agent) isScarce(q *Question) bool {
 	return p.key == key && now.Before(p.scarce) && now.Sub(p.denied) < deniedTime
 }
 
-// pause.refused returns for how many milliseconds no request should wait.
+// pause.refused returns for how many more milliseconds no request should wait for units.
 func (p *pause) refused(key uint64, now time.Time) int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -82,8 +83,8 @@ func (p *pause) refused(key uint64, now time.Time) int64 {
 	return max(0, p.scarce.Sub(now).Milliseconds())
 }
 
-// deem decides, after a question, whether units are scarce. They are if the region denies requests
-// and got fewer units than it needs.
+// Agent.deem decides, after a question, whether units are scarce. They are scarce if the region
+// denies requests and got fewer units than it needs.
 func (a *Agent) deem(q *Question, r *round, units int64) {
 	need := max(r.need.Load(), q.Part/littleParts, 1)
 	whole, err := counter.ParseLimit(q.Limit)

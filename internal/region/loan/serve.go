@@ -16,18 +16,19 @@ import (
 	"github.com/penstock/penstock/internal/region/writeoff"
 )
 
-// lendsMax bounds the questions of other regions that are answered at the same time. At most half
-// of them may be of one source. Further ones get 503.
+// lendsMax is how many questions of other regions an agent answers at the same time. At most half
+// of them may be of one source. The agent answers further questions with status 503.
 const lendsMax = 256
 
 // errCrowded reports that too many questions of one source are being answered.
 var errCrowded = errors.New("too many questions of one address")
 
-// questionBytesMax bounds a question. In JSON, a key takes a third more than its length.
+// questionBytesMax bounds the size of a question. In JSON, a key takes a third more bytes than it
+// has.
 const questionBytesMax = 8 << 10
 
-// Handler serves other regions. Its server must require client certificates. A certificate must
-// name a region of [Options.Peers].
+// Handler returns the handler of messages from other regions. Its server must require client
+// certificates. A certificate must name a region of [Options.Peers].
 func (a *Agent) Handler() http.Handler {
 	places := make(chan struct{}, lendsMax)
 	mux := http.NewServeMux()
@@ -116,8 +117,8 @@ type PeerStatus struct {
 	Answered *time.Time `json:"answered,omitempty"` // the last answer
 	// Failure is why the last message was not answered, or empty.
 	Failure string `json:"failure,omitempty"`
-	// Told is how many counters this region has told the other, and Heard is when the other last
-	// told this one. Both are for rules with across: gossip.
+	// Told is how many counters this region has reported to the other region, and Heard is when the
+	// other region last reported to this one. Both are for rules with across: gossip.
 	Told  uint64     `json:"told_counters"`
 	Heard *time.Time `json:"heard,omitempty"`
 }
@@ -138,13 +139,14 @@ func (a *Agent) Status(region string) Status {
 	return s
 }
 
-// Gossip is what [Agent.OperatorHandler] shows of an agent of internal/region/gossip.
+// Gossip is what [Agent.OperatorHandler] shows about an agent of internal/region/gossip.
 type Gossip interface {
 	Peer(name string) (told uint64, heardAt time.Time)
 	Metrics(now time.Time) string
 }
 
-// OperatorHandler serves operators: the status as JSON, and metrics.
+// OperatorHandler returns the handler of operators' requests. It shows the agent's status as JSON,
+// and its metrics.
 func (a *Agent) OperatorHandler(region string, gossip Gossip) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/region", func(w http.ResponseWriter, _ *http.Request) {
@@ -166,7 +168,7 @@ func (a *Agent) OperatorHandler(region string, gossip Gossip) http.Handler {
 	return mux
 }
 
-// metrics returns the metrics as text.
+// Agent.metrics returns the metrics as text in Prometheus's format.
 func (a *Agent) metrics() string {
 	var b strings.Builder
 	write := func(kind, name, help string, value uint64) {
@@ -205,8 +207,8 @@ func (a *Agent) metrics() string {
 	return b.String()
 }
 
-// Agent.ages writes how long ago each region answered. Every agent asks the other regions each
-// second which regions are written off, so a region whose age grows is cut off.
+// Agent.ages writes, as metrics, how long ago each region answered. Every agent asks the other
+// regions each second which regions are written off, so a region whose age grows is cut off.
 func (a *Agent) ages(b *strings.Builder, now time.Time) {
 	b.WriteString("# HELP penstock_region_peer_age_seconds Time since another region answered this one.\n" +
 		"# TYPE penstock_region_peer_age_seconds gauge\n")
@@ -217,7 +219,7 @@ func (a *Agent) ages(b *strings.Builder, now time.Time) {
 	}
 }
 
-// writtenOff writes which regions are written off, as far as this agent knows.
+// Agent.writtenOff writes, as metrics, which regions are written off, as far as this agent knows.
 func (a *Agent) writtenOff(b *strings.Builder) {
 	b.WriteString("# HELP penstock_region_written_off Whether a region is written off, so that a steward lends its part.\n" +
 		"# TYPE penstock_region_written_off gauge\n")

@@ -22,7 +22,7 @@ import (
 	"github.com/penstock/penstock/internal/test/certtest"
 )
 
-// lender is an agent over a store in memory, whose clock stands still at first.
+// lender is an agent over a store in memory. The store's clock stands still until a test moves it.
 type lender struct {
 	*Agent
 	t     *testing.T
@@ -57,12 +57,12 @@ func newLender(t *testing.T, limit string, shares [policy.RegionsMax]uint16, sel
 	return l
 }
 
-// away stands for a region that does not answer.
+// away replaces the function that sends messages to a region, as if the region did not answer.
 func away(context.Context, string, any) (Loan, error) {
 	return Loan{}, errors.New("the region is away")
 }
 
-// fromPeer returns a message of another region.
+// fromPeer returns the request with which another region sends a message.
 func fromPeer(path, text string) *http.Request {
 	r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(text))
 	r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{certtest.Region("peer")}}
@@ -91,15 +91,15 @@ func (l *lender) question(want int, shares string) string {
 	return fmt.Sprintf(`{"key":%s,"limit":%q,"want":%d,"short":true,"part":20,"shares":%s}`, key, l.whole.String(), want, shares)
 }
 
-// lender.takes reports whether a request of this region passes.
+// lender.takes reports whether a request of this region is admitted.
 func (l *lender) takes(cost int64) bool {
 	l.t.Helper()
 	return taken(l.t, l.o.Store, counter.Check{Key: l.key, Limit: &l.part, Cost: cost}) == 1
 }
 
-// TestDifferentSharesLendNothing: while the shares change, a region whose shares are not yet those
-// of the asker lends the asker nothing. With the asker's limit, it would lend more than its own
-// part.
+// TestDifferentSharesLendNothing tests that a region lends nothing to a region whose policy has
+// other shares, as happens while the shares change. With the other region's limit, it would lend
+// more than its own part.
 func TestDifferentSharesLendNothing(t *testing.T) {
 	us := newLender(t, "100/1h fixed_window", [policy.RegionsMax]uint16{10, 30, 50}, 2)
 	var sum int64
@@ -124,7 +124,8 @@ func TestQuestionsOfAnotherPolicy(t *testing.T) {
 	}
 }
 
-// TestOnlyLoansAreReturned: a region takes back what it lent, and only once.
+// TestOnlyLoansAreReturned tests that a region takes back only what it has lent, and each loan only
+// once.
 func TestOnlyLoansAreReturned(t *testing.T) {
 	const shares = "[10,10,0,0,0,0,0,0]"
 	us := newLender(t, "20/1h fixed_window", [policy.RegionsMax]uint16{10, 10}, 0)
@@ -184,8 +185,8 @@ func TestLoansAreForgotten(t *testing.T) {
 	}
 }
 
-// TestAnswersOutOfBounds: a region that answers with a negative number of units lends nothing, and
-// has taken nothing back.
+// TestAnswersOutOfBounds tests that an answer with a negative number of units counts as no loan,
+// and as nothing taken back.
 func TestAnswersOutOfBounds(t *testing.T) {
 	p := &Peer{Name: "us", send: func(context.Context, string, any) (Loan, error) { return Loan{Units: -5}, nil }}
 	q := &Question{Want: 1}

@@ -18,18 +18,20 @@ import (
 	"github.com/penstock/penstock/internal/region/writeoff"
 )
 
-// writeoffPath is where a region is told who uses the parts of regions. The answer is what it knows
-// itself.
+// writeoffPath is the path at which an agent receives what another region knows about which region
+// uses which part of limits. It answers with what it knows itself.
 const writeoffPath = "/v1/writeoff"
 
-// writeoffEvery is how often an agent reads the state of the regions, and tells the other regions.
+// writeoffEvery is how often an agent reads the state of the regions in Redis, and sends it to the
+// other regions.
 const writeoffEvery = time.Second
 
 // errStale reports that an agent was stopped while it lent the part of another region. The region
 // may have been taken back meanwhile, so what was charged is lost until the window ends.
 var errStale = errors.New("the state of the regions was read too long ago")
 
-// message is what agents tell each other about the regions.
+// message holds what agents tell each other about the state of the regions: which are written off,
+// and who uses their parts.
 type message struct {
 	Entries map[string]writeoff.Entry `json:"regions"`
 }
