@@ -55,11 +55,11 @@ func TestARingChangesWithoutNewAllowances(t *testing.T) {
 				limit := limittest.Parse(t, text)
 				w := ringWindows{t: t, rule: tt.name, limit: &limit, rng: rand.New(rand.NewPCG(1, 2))}
 				for _, stores := range [][]*Store{{old}, {old, both}, {both}, {both, changed}, {changed}} {
-					if most := w.play(stores...); most > 20 {
+					if most := w.sendWindow(stores...); most > 20 {
 						t.Errorf("%s, window %d: %d admitted", text, w.windows, most)
 					}
 				}
-				if most := w.play(old, changed); most <= 20 {
+				if most := w.sendWindow(old, changed); most <= 20 {
 					t.Errorf("%s: nodes with different rings admit %d: the traffic is too weak", text, most)
 				}
 			}
@@ -67,7 +67,7 @@ func TestARingChangesWithoutNewAllowances(t *testing.T) {
 	}
 }
 
-// ringWindows plays the traffic of some clients in consecutive windows.
+// ringWindows sends requests of some clients in consecutive windows.
 type ringWindows struct {
 	t       *testing.T
 	rule    string
@@ -76,9 +76,10 @@ type ringWindows struct {
 	windows int
 }
 
-// ringWindows.play sends requests of some clients within a second of a window, each by one of the
-// stores, and returns the greatest number of admitted requests of one client.
-func (w *ringWindows) play(stores ...*Store) (most int64) {
+// ringWindows.sendWindow sends requests of some clients in a new window, within one second and each
+// through a random one of the stores. It returns the greatest number of requests that were admitted
+// for one client.
+func (w *ringWindows) sendWindow(stores ...*Store) (most int64) {
 	w.t.Helper()
 	at := counter.Micros(1_700_000_050)*counter.Second + counter.Micros(w.windows)*counter.Minute
 	w.windows++
