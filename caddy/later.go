@@ -62,9 +62,10 @@ func linkRoutes(routes caddyhttp.RouteList, after *position) *position {
 				inside = nil
 			}
 		}
-		if inside == nil || len(route.MatcherSets) == 0 && route.Group == "" {
+		switch {
+		case len(route.MatcherSets) == 0 && route.Group == "":
 			at = inside
-		} else {
+		case inside != nil || at != nil:
 			at = &position{matchers: route.MatcherSets, group: route.Group, taken: inside, next: at}
 		}
 	}

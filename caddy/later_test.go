@@ -26,6 +26,8 @@ var sharedAndOwn = map[string]string{
 	"handle":                                 "penstock 10/30d {\n per []\n}\n handle /other {\n penstock 1000/30d\n}\n handle {\n penstock 3/30d\n}",
 	"a path in handle":                       "penstock 10/30d {\n per []\n}\n handle {\n @x path /x*\n penstock @x 3/30d\n}",
 	"out of a route":                         "route {\n route {\n penstock 10/30d {\n per []\n}\n}\n penstock 3/30d\n}",
+	"after a handle of another path":         "penstock 10/30d {\n per []\n}\n handle /other* {\n respond other\n}\n handle {\n penstock 3/30d\n}",
+	"after a directive for another path":     "route {\n penstock 10/30d {\n per []\n}\n respond /other* other\n penstock 3/30d\n}",
 	"after a handle of the same site":        "route {\n handle {\n penstock 10/30d {\n per []\n}\n}\n penstock 3/30d\n}",
 }
 
