@@ -30,7 +30,8 @@ const threeRules = `	penstock {
 const refusal = `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota exceeded",` +
 	`"status":429,"violated-policies":["one"],"error":"Rate limit exceeded"}`
 
-// oneRule returns a site with one limit. The argument words holds further lines of its policy.
+// oneRule returns a Caddy site with one rule and the given limit. The argument words holds further
+// lines of its policy.
 func oneRule(limit, words string) string {
 	return fmt.Sprintf("\tpenstock {\n\t\tname bench-site\n\t\ton_error deny\n%s\n\t\trule one %s\n\t}\n\trespond \"ok\"", words, limit)
 }

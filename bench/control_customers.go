@@ -131,7 +131,8 @@ func (p *population) publishAll() error {
 	return nil
 }
 
-// checked is the result of requests.
+// checked is the result of sending requests at a constant rate: how long each took, and how many
+// failed.
 type checked struct {
 	spans  []time.Duration
 	failed int

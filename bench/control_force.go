@@ -30,7 +30,7 @@ const (
 	cutLook  = 200 * time.Millisecond
 )
 
-// shop returns the policy shop with a limit.
+// shop returns a policy with the name shop and one rule, whose limit is the given number an hour.
 func shop(limit int) string {
 	return fmt.Sprintf("name: shop\nidentify: [{header: {name: X-User, unverified: true}}]\nrules: [{name: api, limit: %s}]\n", hourly(limit))
 }

@@ -12,7 +12,8 @@ import (
 // folder.
 const penstockModule = modules + "/libpenstock.so"
 
-// filterModule returns a native module with its configuration.
+// filterModule returns the part of Envoy's configuration that loads a native module as an HTTP
+// filter, with the filter's own configuration.
 func filterModule(name, configuration string) string {
 	return fmt.Sprintf(`{name: module, typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilter,
   dynamic_module_config: {name: %s, do_not_close: true}, filter_name: %[1]s,

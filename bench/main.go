@@ -141,7 +141,7 @@ func run(o options, only, file string) error {
 	return nil
 }
 
-// median returns the middle one of the figures.
+// median returns the median of the figures.
 func median[T int64 | float64 | time.Duration](figures []T) T {
 	sorted := slices.Sorted(slices.Values(figures))
 	return sorted[len(sorted)/2]
