@@ -38,7 +38,7 @@ type Control struct {
 	SpoolBytes int64 `json:"spool_bytes,omitempty"`
 }
 
-// Control.options returns the options of a feed.
+// Control.options returns the options with which the feed to the control plane is opened.
 func (c *Control) options() feed.Options {
 	node, _ := os.Hostname() // a node with the name "" is shown as unnamed
 	return feed.Options{Target: controlcall.Target{URL: c.URL, Token: controlcall.TokenFile(c.TokenFile)}, Folder: c.Spool, BytesMax: c.SpoolBytes,

@@ -91,8 +91,8 @@ func (a *App) slogger() *slog.Logger {
 		zapslog.AddStacktraceAt(slog.Level(127))))
 }
 
-// nameRules names the unnamed rules of a policy. nameRules avoids only names that are taken in the
-// same place. Caddy provisions servers in any order, and a name must not depend on that order.
+// App.nameRules names the unnamed rules of a policy. It avoids only names that are used in the same
+// place. Caddy provisions servers in any order, and a name must not depend on that order.
 func (a *App) nameRules(d *policyfile.Document, p *placedPolicy) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -19,7 +19,7 @@ import (
 
 var shadowTotal = shadow.NewTotal()
 
-// readers holds attributes for reuse. Trials read requests through them.
+// readers is a pool of attributes, through which the evaluation of a candidate reads requests.
 var readers = sync.Pool{New: func() any { return new(attributes) }}
 
 func startShadows(store counter.Store) *shadow.Runner {
