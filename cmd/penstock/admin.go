@@ -33,8 +33,9 @@ func adminCommands() []*cobra.Command {
 	return commands
 }
 
-// admin.show asks the target for the data at a path, and prints the reply. If asJSON is true, it
-// prints the reply as it is. Otherwise it calls people(...), which prints the reply as text.
+// admin.show requests the data at a path from the target, and prints the reply. If asJSON is true,
+// it prints the reply as it is. Otherwise it calls people, which prints the reply as text that
+// people can read.
 func (a *admin) show(cmd *cobra.Command, path string, query url.Values, asJSON bool, people func(io.Writer, []byte) error) error {
 	reply, err := a.ask(cmd.Context(), http.MethodGet, path, query)
 	if err != nil {

@@ -198,8 +198,8 @@ func (c *clientEdits) history() *cobra.Command {
 	return cmd
 }
 
-// clientEdits.print prints a value as JSON if --json is set. Otherwise it calls people(w), which
-// prints the value as text.
+// clientEdits.print prints a value as JSON if --json is set. Otherwise it calls people, which
+// prints the value as text that people can read.
 func (c *clientEdits) print(w io.Writer, value any, people func(io.Writer)) error {
 	if !c.asJSON {
 		people(w)

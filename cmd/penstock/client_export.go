@@ -81,7 +81,7 @@ func (c *clientEdits) export() *cobra.Command {
 		}}
 }
 
-// exporting is one run of the export.
+// exporting is the state of one run of the export command.
 type exporting struct {
 	c       *clientEdits
 	out     io.Writer

@@ -29,7 +29,7 @@ const (
 	importProblemsMax = 20
 )
 
-// importing is one run of an import.
+// importing is the state of one run of the import command.
 type importing struct {
 	admin *admin
 	part  directory.Import

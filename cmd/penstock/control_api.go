@@ -165,7 +165,7 @@ func (c *controlClient) send(ctx context.Context, method, path string, body []by
 	return status, err
 }
 
-// controlClient.open returns a caller of the control plane.
+// controlClient.open returns a client of the control plane's API.
 func (c *controlClient) open() (*controlclient.Client, error) {
 	token, err := c.token()
 	if err != nil {

@@ -73,7 +73,7 @@ func chargeUnder(t *testing.T, policy string, options redisstore.Options, path s
 	}
 }
 
-// contents returns everything in the server.
+// contents returns every key of the Redis server, with its value as DUMP returns it.
 func contents(t *testing.T, server *redistest.Server) map[string]string {
 	t.Helper()
 	all := map[string]string{}

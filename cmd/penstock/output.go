@@ -98,7 +98,8 @@ func orDash(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// linesOf returns one line for each problem.
+// linesOf returns the lines to print for an error: one for each problem of a list of problems, and
+// otherwise the error itself.
 func linesOf(err error) []string {
 	if problems, ok := err.(policy.Problems); ok { //nolint:errorlint // a wrapped list: the text around it matters more than the list
 		lines := make([]string, len(problems))

@@ -19,7 +19,8 @@ func scopeFlag(cmd *cobra.Command) *bool {
 	return cmd.Flags().Bool("this-node", false, "only the process that is asked, without Redis")
 }
 
-// scope returns the query for the flag.
+// scope returns the query that limits an answer to the asked node if thisNode is true, and an empty
+// query otherwise.
 func scope(thisNode bool) url.Values {
 	if thisNode {
 		return url.Values{"scope": {"node"}}

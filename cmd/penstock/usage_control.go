@@ -116,7 +116,8 @@ type usageWriter struct {
 
 var usageColumns = []string{"month", "client", "policy", "rule", "tier", "admitted", "denied", "units"}
 
-// usageFields returns the columns of a row. The region is the last one, if rows have regions.
+// usageFields returns the values of one row of usage, by column. The region is the last one, if
+// rows have regions.
 func usageFields(month string, u *reports.Usage, regions bool) []string {
 	n := func(i int64) string { return strconv.FormatInt(i, 10) }
 	fields := []string{month, u.Client, u.Policy, u.Rule, u.Tier, n(u.Admitted), n(u.Denied), n(u.Units)}
