@@ -65,7 +65,8 @@ func New(base string, o Options) (*Client, error) {
 // ETag identifies a revision of a record.
 type ETag string
 
-// Condition is the condition of a write. The zero Condition requires nothing.
+// Condition says under which condition the control plane makes a write. The zero Condition requires
+// nothing.
 type Condition struct {
 	// Match is the ETag of the revision that was read. If the record has a later revision by now,
 	// the write changes nothing, and the answer is 412.
@@ -74,7 +75,7 @@ type Condition struct {
 	Absent bool
 }
 
-// request is a call of an operation.
+// request is a call of one operation of the API.
 type request struct {
 	method, path string
 	query        url.Values
