@@ -98,7 +98,7 @@ func (rs *Ruleset) longTiers() []string {
 	return slim.SortedKeys(long)
 }
 
-// requestText returns the request for messages.
+// sampleRequest.requestText describes the request, for error messages.
 func (w sampleRequest) requestText(tier string) string {
 	text := w.Method() + " " + w.Path()
 	if tier != "" {

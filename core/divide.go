@@ -155,5 +155,5 @@ func (r *rule) part(l *ruleLimit, units int64) int64 {
 	return r.region.Division.Part(units)
 }
 
-// ruleLimit.told reports whether the regions tell each other what they have counted of the limit.
+// ruleLimit.told reports whether the regions report their counts of the limit to each other.
 func (l *ruleLimit) told() bool { return l.part != nil && l.part.told }

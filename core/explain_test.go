@@ -55,7 +55,7 @@ func explain(t *testing.T, a policy.Attributes, policies ...*Ruleset) Explanatio
 	return explanations[0]
 }
 
-// ruleFates returns the fate of each rule.
+// ruleFates returns, by the name of a rule, why the rule applies to the request or not.
 func ruleFates(e Explanation) map[string]string {
 	all := map[string]string{}
 	for _, r := range e.Rules {

@@ -82,7 +82,7 @@ func compiledMatch(t testing.TB, m policy.Match) match.Condition {
 	return c
 }
 
-// matchProblems returns the problems of a match.
+// matchProblems validates a match, and returns the problems found.
 func matchProblems(at string, m policy.Match) policy.Problems {
 	var v validate.Verifier
 	v.Match(at, &m)

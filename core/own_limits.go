@@ -24,7 +24,7 @@ type ownLimits struct {
 	known [overrideSlots]atomic.Pointer[namedSet]
 }
 
-// ownLimitsOf returns the overrides compiled for rules.
+// ownLimitsOf returns the overrides in the form in which rules use them, which is compiled once.
 func ownLimitsOf(o *policy.Overrides) *ownLimits { return o.Derived(compileOwnLimits).(*ownLimits) }
 
 func compileOwnLimits(o *policy.Overrides) any {
