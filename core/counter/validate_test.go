@@ -119,8 +119,9 @@ func TestValidateCalendarsAndPenalties(t *testing.T) {
 	holdValid(t, taken, denied)
 }
 
-// holdValid fails the test if a call in the map taken is rejected. It also fails the test if a call
-// in the map denied is accepted, or is rejected for a reason other than the call's name in the map.
+// holdValid tests calls by their names in two maps. It fails the test if a call in the map taken is
+// rejected. It also fails the test if a call in the map denied is accepted, or is rejected for a
+// reason other than the call's name.
 func holdValid(t *testing.T, taken, denied map[string][]Check) {
 	t.Helper()
 	room := make([]Result, ChecksMax+1)
