@@ -17,7 +17,7 @@ type globSet struct {
 	start []globState // at the start of a value
 }
 
-// globNode is a prefix of some pieces.
+// globNode is a node of a trie: the first bytes of some pieces.
 type globNode struct {
 	key   uint32 // the node before it and the last byte, plus 1; 0 for no node
 	fail  uint32 // the node of the longest suffix that has one
@@ -111,8 +111,8 @@ func (s *globSet) nodeAfter(node uint32, label byte, add bool) uint32 {
 	}
 }
 
-// newGlobSet returns the set of the globs. newGlobSet returns nil for few globs, and for globs
-// without a piece between stars.
+// newGlobSet returns a set that searches for all the globs at once. It returns nil for few globs,
+// and for globs without a piece between stars.
 func newGlobSet(globs []glob) *globSet {
 	if len(globs) <= fewValues {
 		return nil

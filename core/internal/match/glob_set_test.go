@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/test/request"
 )
 
-// globsOf returns the globs of the texts.
+// globsOf parses the texts as globs.
 func globsOf(texts []string) []glob {
 	globs := make([]glob, len(texts))
 	for i := range texts {
