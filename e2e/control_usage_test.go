@@ -41,7 +41,7 @@ type usedRow struct {
 	Admitted, Denied, Units    int
 }
 
-// usage returns the usage of this month.
+// controlPlane.usage returns the rows of this month's usage that match the query.
 func (c *controlPlane) usage(query string) (rows []usedRow) {
 	c.t.Helper()
 	status, text := c.send("GET", "/v1/usage?"+query, "")

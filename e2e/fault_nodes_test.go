@@ -25,8 +25,8 @@ const (
 	denyPath  = "/shut" // the path under on_error: deny
 )
 
-// faultLimit returns the limit of both paths. It is so large that the load does not use it up
-// before the fault is over.
+// faultLimit returns the limit of each of the two paths. It is so large that the load does not use
+// it up before the fault is over.
 func faultLimit() int {
 	if *allFaults {
 		return 3000
@@ -199,7 +199,7 @@ var columns = []column{
 	{name: "the module in Envoy, leased", words: ", lease: auto", prepare: modules},
 }
 
-// policy returns the policy of a column.
+// column.policy returns the policy that the nodes of this column enforce.
 func (c *column) policy() string {
 	return strings.NewReplacer("LIMIT", strconv.Itoa(faultLimit()), "WORDS", c.words).Replace(faultPolicy)
 }
