@@ -52,7 +52,7 @@ type checkedSettings struct {
 	tls           *tls.Config
 }
 
-// Check returns the errors of the settings.
+// Check returns an error if the settings are not valid.
 func (s *Settings) Check() error {
 	_, err := s.read()
 	return err
