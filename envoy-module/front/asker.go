@@ -80,7 +80,8 @@ type asker struct {
 }
 
 // waitList is the list of the requests that wait, in the order of their arrival. The requests at
-// its front are taken, which means that a goroutine asks about them. The others are in the queue.
+// its front are taken: a goroutine has taken them from the queue and asks the store about them. The
+// others are still in the queue.
 type waitList struct {
 	first, last *Stream
 	queue       *Stream // the first request that is not taken
@@ -301,7 +302,7 @@ func (l *waitList) take() *Stream {
 	return s
 }
 
-// waitList.remove removes a request from the list. The request must be taken.
+// waitList.remove removes a request from the list. The request must have been taken from the queue.
 func (l *waitList) remove(s *Stream) {
 	if s.before == nil {
 		l.first = s.next

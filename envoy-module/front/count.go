@@ -19,7 +19,7 @@ const (
 	CountPanic
 )
 
-// countOf returns the counter of a decision.
+// countOf returns which of the filter's counters counts a decision.
 func countOf(d *core.Decision) Count {
 	switch d.Outcome {
 	case core.OutcomeDegradedAllowed, core.OutcomeDegradedLocal:
@@ -35,7 +35,7 @@ func countOf(d *core.Decision) Count {
 	return CountAllowed
 }
 
-// Counted returns the counter of the request. The request must be decided.
+// Counted returns which of the filter's counters counts the request. The request must be decided.
 func (s *Stream) Counted() Count {
 	switch {
 	case !s.late:

@@ -39,7 +39,7 @@ func (c guardedCollector) Collect(into chan<- prometheus.Metric) {
 	c.Collector.Collect(into)
 }
 
-// inUse returns the stores in use.
+// Process.inUse returns the stores that are open.
 func (p *Process) inUse() (all []*sharedStore) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

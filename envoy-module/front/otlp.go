@@ -33,7 +33,7 @@ type Collector struct {
 	Service string `json:"service,omitempty"`
 }
 
-// Collector.check returns the errors of the settings.
+// Collector.check returns an error if the settings are not valid.
 func (c *Collector) check() error {
 	o, err := c.options()
 	if err == nil {
