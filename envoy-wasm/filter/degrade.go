@@ -101,8 +101,8 @@ type record struct {
 	used  int64
 }
 
-// recordOf returns the record of a hash. If the hash has no record, the result is a record that has
-// expired, or else the record with the fewest units.
+// Filter.recordOf returns the shared record of a counter with the hash h. If there is none, it
+// returns a record to replace: one that has expired, or else the one with the fewest units.
 func (f *Filter) recordOf(h uint64, now counter.Micros) (least record) {
 	for way := range uint32(recordWays) {
 		r := record{at: uint32(h)%recordsMax ^ way}

@@ -308,7 +308,7 @@ func TestReceiptsKeepNoReplies(t *testing.T) {
 	runtime.KeepAlive(f)
 }
 
-// planOf returns the plan of a request.
+// policy.planOf returns the plan of a request for /api/x under the policy.
 func (p *policy) planOf(t *testing.T) *core.Plan {
 	t.Helper()
 	var a askingData

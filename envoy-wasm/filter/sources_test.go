@@ -88,7 +88,7 @@ func TestEachWorkerHasOtherNeighbors(t *testing.T) {
 	}
 }
 
-// withKey returns the sources of a new filter.
+// withKey returns the sources of a new filter, whose hash has a random key.
 func withKey(t *testing.T) *sources {
 	f, err := New(newEnvoy(t), nil)
 	if err != nil {
