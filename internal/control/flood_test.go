@@ -53,7 +53,7 @@ func (r *running) person(t *testing.T, from, token string, stays bool) *person {
 	return p
 }
 
-// statusOf returns the status of an answer.
+// person.statusOf sends a request with the person's token, and returns the status of the answer.
 func (p *person) statusOf(method, path string) int {
 	r, err := http.NewRequest(method, p.url+path, nil)
 	if err != nil {
