@@ -39,7 +39,7 @@ func (*Conditions) Resolve(ctx huma.Context) (problems []error) {
 	return problems
 }
 
-// Conditions.require returns the condition in the header fields.
+// Conditions.require converts the header fields to the condition under which a write is made.
 func (c Conditions) require() (require ledger.If, err error) {
 	if c.IfNoneMatch != "" && c.IfNoneMatch != "*" {
 		return require, headerError("If-None-Match", c.IfNoneMatch, "write *, or leave it out")

@@ -117,7 +117,8 @@ type publishedTexts struct {
 	latest map[string]*publishedRead // by policy
 }
 
-// publishedRead is the read of a text. Its result is set when the channel is closed.
+// publishedRead is one attempt to read the text of a published policy. Its result is set when the
+// channel is closed.
 type publishedRead struct {
 	begun time.Time
 	done  chan struct{}
@@ -149,8 +150,8 @@ func (p *publishedTexts) read(ctx context.Context, policy string) (publishedText
 	}
 }
 
-// publishedTexts.join returns the latest read of a policy. It reports whether the caller must make
-// that read.
+// publishedTexts.join returns the latest attempt to read a policy. The result mine reports whether
+// the attempt is new, so that the caller must make it.
 func (p *publishedTexts) join(policy string) (r *publishedRead, mine bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
