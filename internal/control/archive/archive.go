@@ -199,7 +199,7 @@ func unlock(ctx context.Context, c *pgx.Conn) {
 	_, _ = c.Exec(ctx, "SELECT pg_advisory_unlock($1)", int64(lock)) // a closed connection holds no lock
 }
 
-// month is a month of a relation.
+// month is a month of a relation: the partition with its rows, and its first instant.
 type month struct {
 	*relation
 	partition string
@@ -209,7 +209,7 @@ type month struct {
 // month.folder returns the folder with the objects of the month.
 func (m *month) folder() string { return m.from.Format("2006/01/") + m.short }
 
-// monthOf returns the month of a partition.
+// monthOf returns the month that the name of a partition contains.
 func monthOf(partition string) (*month, error) {
 	for _, r := range relations {
 		if text, ok := strings.CutPrefix(partition, r.name+"_"); ok {
