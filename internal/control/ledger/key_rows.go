@@ -86,7 +86,7 @@ func normalizeKey(r *directory.KeyRecord) {
 	}
 }
 
-// keysOf returns the keys of a query.
+// keysOf returns the keys that a query selects. The query is appended to selectKeys.
 func keysOf(ctx context.Context, q querier, query string, args ...any) ([]Key, error) {
 	rows, err := q.Query(ctx, selectKeys+query, args...)
 	if err != nil {

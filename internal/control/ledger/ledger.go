@@ -38,7 +38,7 @@ var (
 // Actor is the origin of a change: a name and an address.
 type Actor struct{ Name, Origin string }
 
-// If is the condition of a write. The zero If has no condition.
+// If says under which condition a row is written. The zero If has no condition.
 type If struct {
 	Revision int64 // the row must have this revision; 0 means any
 	Absent   bool  // there must be no row

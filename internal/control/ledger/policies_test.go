@@ -17,7 +17,7 @@ import (
 	"github.com/penstock/penstock/internal/test/conformance"
 )
 
-// decode returns the policy of a text.
+// decode parses the text of a policy.
 func decode(t *testing.T, text string) *policyfile.Document {
 	t.Helper()
 	d, err := policyfile.Decode("policy.yaml", policyfile.YAML, []byte(text))

@@ -62,7 +62,7 @@ func wordsOrNull(words policyfile.Words) []string {
 	return words
 }
 
-// rowOf returns the row of a rule.
+// rowOf converts a rule to a row of the database.
 func rowOf(rule policyfile.Rule) (*ruleRow, error) {
 	if rule.Priority != int(int32(rule.Priority)) {
 		return nil, &Invalid{Place: "text", Value: rule.Priority,
@@ -93,7 +93,7 @@ func (r *ruleRow) matches() bool {
 	return r.endpoints != nil || r.methods != nil || r.ips != nil || r.tiers != nil
 }
 
-// ruleRow.rule returns the rule of a row.
+// ruleRow.rule converts the row back to a rule.
 func (r *ruleRow) rule() (rule policyfile.Rule, err error) {
 	if !bytes.Equal(r.more, []byte("{}")) {
 		if err := json.Unmarshal(r.more, &rule); err != nil {
@@ -120,7 +120,7 @@ func (r *ruleRow) rule() (rule policyfile.Rule, err error) {
 	return rule, nil
 }
 
-// policyRows are the rows of a document.
+// policyRows holds the rows in which a policy document is stored.
 type policyRows struct {
 	settings []byte
 	rules    []*ruleRow

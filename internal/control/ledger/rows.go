@@ -118,7 +118,7 @@ type querier interface {
 	Query(ctx context.Context, query string, args ...any) (pgx.Rows, error)
 }
 
-// clientsOf returns the clients of a query.
+// clientsOf returns the clients that a query selects. The query is appended to selectClients.
 func clientsOf(ctx context.Context, q querier, query string, args ...any) ([]Client, error) {
 	rows, err := q.Query(ctx, selectClients+query, args...)
 	if err != nil {
