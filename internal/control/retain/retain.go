@@ -42,7 +42,7 @@ const (
 	retryEvery = 10 * time.Second
 )
 
-// Keep holds the retention times of rows. 0 stands for the default.
+// Keep says for how long rows are kept. 0 stands for the default, which is named at each field.
 type Keep struct {
 	Events  time.Duration // 90 days
 	Denials time.Duration // 13 months
