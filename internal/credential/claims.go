@@ -112,7 +112,7 @@ func (c claims) instant(name string) (micros int64, ok bool, err error) {
 	return int64(max(seconds, -instantMax) * 1e6), true, nil
 }
 
-// JWT.times returns the validity of the token.
+// JWT.times returns the span in which the token is valid.
 func (j *JWT) times(c claims) (span, error) {
 	when := span{always, never}
 	until, ok, err := c.instant("exp")
@@ -151,7 +151,7 @@ func (j *JWT) checkIssuerAndAudience(c claims) error {
 	return fmt.Errorf(`claim "aud" does not name this service`)
 }
 
-// JWT.identify returns the identity in the claims.
+// JWT.identify returns the identity that the token's claims describe.
 func (j *JWT) identify(c claims) (*policy.Identity, error) {
 	user, err := c.text(j.claim)
 	if err != nil {
@@ -183,7 +183,7 @@ func (j *JWT) identify(c claims) (*policy.Identity, error) {
 	return id, nil
 }
 
-// JWT.tier returns the tier in the claims.
+// JWT.tier returns the tier of the client that the claim for tiers names.
 func (j *JWT) tier(c claims) (string, error) {
 	if j.chooseTier == nil {
 		return c.text(j.tierClaim)

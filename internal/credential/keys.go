@@ -62,7 +62,7 @@ type KeySource interface {
 // methods return the keys in the order of the source. The keys of one name have the same owner.
 type KeyDirectory interface {
 	KeySource
-	// Named returns the keys of a name.
+	// Named returns the keys with the given name.
 	Named(name string) []*Key
 	// OfUser returns the keys that belong to a user.
 	OfUser(user string) []*Key
@@ -158,7 +158,8 @@ func (k *Keys) Close() error {
 	return nil
 }
 
-// Verify returns the owner of a key. Verify does not find keys of a directory: see VerifyFor.
+// Verify returns the identity of the client that owns a key. Verify does not find keys of a
+// directory: see VerifyFor.
 func (k *Keys) Verify(credential string) (*policy.Identity, policy.CredentialState) {
 	found, _, state := k.find(credential)
 	if state != policy.CredentialValid {
@@ -271,7 +272,7 @@ func (k *Keys) rank(key *Key) int {
 	return 1
 }
 
-// State returns the state of a key now.
+// State returns whether a key is valid now and, if not, why.
 func (k *Keys) State(key *Key) policy.CredentialState {
 	return key.state(counter.Micros(k.now().UnixMicro()))
 }

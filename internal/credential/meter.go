@@ -82,7 +82,7 @@ type meter struct {
 	signed     sketch
 }
 
-// sketch holds the debts of addresses.
+// sketch estimates how much verification time each address owes.
 type sketch [meterRows][meterBuckets]bucket
 
 // newMeter returns a meter for a number of processors. Clean addresses use at most half of the

@@ -43,7 +43,7 @@ func (r *request) Header(name string) (value string, ok bool) {
 	return value, value != ""
 }
 
-// asked holds a policy with the requests to plan in turn.
+// asked is a policy with the requests for which the benchmark makes plans in turn.
 type asked struct {
 	name     string
 	method   policy.Identify
