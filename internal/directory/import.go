@@ -252,7 +252,8 @@ func sameName(old []byte, key *KeyRecord) bool {
 	return err != nil || r.Name == key.Name
 }
 
-// Editor.present returns the texts of the present records.
+// Editor.present reads the present records of the clients, and returns them as texts, in the order
+// of the names.
 func (e *Editor) present(ctx context.Context, names []policy.ClientName) (texts [][]byte, err error) {
 	texts = make([][]byte, len(names))
 	var others []policy.ClientName

@@ -65,7 +65,8 @@ type Range struct {
 	Look  int    // the number of keys that the source examines
 }
 
-// Part is a part of all records. A record that changes meanwhile may be missing, or appear twice.
+// Part is one of the parts in which all records are listed. A record that changes during the
+// listing may be missing, or appear twice.
 type Part struct {
 	Names []policy.ClientName
 	Texts [][]byte // the texts of the records, in the same order; nil for a record that was removed meanwhile
