@@ -42,7 +42,8 @@ func (s *Source) KeysAfter(ctx context.Context, name string, most int) ([]direct
 	return s.keyNames(ctx, from, "+", "limit", 0, most)
 }
 
-// keyNames returns the members of a range. Members that Penstock has not written are left out.
+// Source.keyNames returns the names and hashes of keys in a range of the sorted set of keys. It
+// leaves out members that Penstock has not written.
 func (s *Source) keyNames(ctx context.Context, bounds ...any) (keys []directory.KeyName, err error) {
 	reply, err := s.store.DoFor(ctx, keyNamesKey, append([]any{"zrangebylex", keyNamesKey}, bounds...)...)
 	members, _ := reply.([]any)
