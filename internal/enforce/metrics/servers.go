@@ -114,7 +114,8 @@ func collectServers(ch chan<- prometheus.Metric, now time.Time, stores ...*redis
 	}
 }
 
-// collectServer reports the known figures of a server.
+// collectServer sends to ch the metrics of a Redis server: whether it is up, and the figures that
+// are known of it.
 func collectServer(ch chan<- prometheus.Metric, info *redisstore.ServerInfo) {
 	up := 0.0
 	if info.Up {
