@@ -14,7 +14,7 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// sourced is a job of a source.
+// sourced is a job that belongs to a source.
 type sourced struct {
 	job
 	source uint32
