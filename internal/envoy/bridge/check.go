@@ -180,7 +180,7 @@ func (b *Bridge) release(c *call) {
 	b.calls.Put(c)
 }
 
-// call.next returns an unused question of the call.
+// call.next returns the next question of the call that is not in use. It adds one if there is none.
 func (c *call) next() *question {
 	if c.used == len(c.questions) {
 		c.questions = append(c.questions, new(question))

@@ -71,14 +71,14 @@ func edit(t testing.TB, source directory.Source, e directory.Edit) {
 	}
 }
 
-// testBridge.questionBy returns a question of a user.
+// testBridge.questionBy returns a question about a request that the user sends to the path.
 func (h *testBridge) questionBy(user, path string) wire.Item {
 	item := h.question(path, "192.0.2.1")
 	item.Ask.Headers[0] = wire.Value{Text: user, Given: true}
 	return item
 }
 
-// recordsOf returns the records of a verdict.
+// recordsOf decodes the client records that a verdict contains.
 func recordsOf(t *testing.T, v *wire.Verdict) (records []*policy.ClientRecord) {
 	t.Helper()
 	for rest := v.Records; rest != ""; {
@@ -263,7 +263,7 @@ func counterSource(h *testBridge, addr string) uint32 {
 	return q.plan.Source()
 }
 
-// userRequest is a request of a user.
+// userRequest is a request that a user sends to a path.
 type userRequest struct{ user, path string }
 
 // checkedWorker is a worker whose answers are checked.
