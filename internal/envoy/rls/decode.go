@@ -105,7 +105,7 @@ func readNumber(data []byte, set func(uint64)) error {
 	})
 }
 
-// field is the value of a field. These messages use two wire types.
+// field is the decoded value of a protobuf field. The messages of this protocol use two wire types.
 type field struct {
 	kind   protowire.Type
 	varint uint64

@@ -176,7 +176,8 @@ func (d *description) joinKeys() string {
 	return string(b)
 }
 
-// description.appendCanonical returns an unambiguous encoding of the entries.
+// description.appendCanonical encodes the domain and the entries as a text that differs for
+// different descriptors.
 func (d *description) appendCanonical() string {
 	b := appendPart(nil, d.domain)
 	for _, e := range d.entries {

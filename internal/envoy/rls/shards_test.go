@@ -46,7 +46,7 @@ func TestShards(t *testing.T) {
 	}
 }
 
-// four returns a descriptor of four hits.
+// four makes the descriptor count as four hits, or minus four if negative is true.
 func four(d *ratelimit.RateLimitDescriptor, negative bool) []*ratelimit.RateLimitDescriptor {
 	d.HitsAddend, d.IsNegativeHits = wrapperspb.UInt64(4), negative
 	return []*ratelimit.RateLimitDescriptor{d}
