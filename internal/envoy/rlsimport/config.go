@@ -99,7 +99,8 @@ func (r *reader) file(f File, domains []*domain) []*domain {
 	return domains
 }
 
-// reader.words returns the values of a map. All keys of the map must be known.
+// reader.words returns the values of a mapping by their keys. It reports a problem for a key that
+// is not in the list known.
 func (r *reader) words(n *syntax.Node, path string, known ...string) map[string]*syntax.Node {
 	found := map[string]*syntax.Node{}
 	if n.Kind != syntax.KindMap {

@@ -146,7 +146,8 @@ func (s Sources) problems(domains []*domain, rules [][]*rule) (found policy.Prob
 	return found
 }
 
-// Sources.entry returns the problem of one entry.
+// Sources.entry returns the problem if a proxy cannot supply the values of an entry, and nil
+// otherwise.
 func (s Sources) entry(e *entry) policy.Problems {
 	from, mapped := s[e.key]
 	if !mapped {
