@@ -67,7 +67,7 @@ const (
 	rateOver      = time.Minute
 )
 
-// New returns the node of this process.
+// New returns a Node that describes this process.
 func New(s Sources, now time.Time) *Node {
 	host, err := os.Hostname()
 	if err != nil {

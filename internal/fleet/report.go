@@ -177,7 +177,8 @@ func (r *Reading) Top(n int) *Top {
 	return top
 }
 
-// entry returns the sum of a name. If there is none, it adds a sum with the initial value first.
+// entry returns the sum for a rule's name. If there is none, it first adds a sum with the initial
+// value.
 func entry[T any](of map[ruleName]*T, name ruleName, first T) *T {
 	sum := of[name]
 	if sum == nil {
