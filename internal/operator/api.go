@@ -128,7 +128,7 @@ func shorten(text string) string {
 	return text[:min(len(text), most)]
 }
 
-// statusOf returns an error with its status.
+// API.statusOf converts an error to one that has the HTTP status of the answer.
 func (a *API) statusOf(err error) *StatusError {
 	var known *StatusError
 	status, reason := http.StatusServiceUnavailable, ""
