@@ -32,7 +32,7 @@ const (
 	cumulative = 2
 )
 
-// encode returns the report of the metrics.
+// encode encodes the metrics as a report in the OTLP format.
 func encode(resource [][2]string, families []*dto.MetricFamily, began, now time.Time) []byte {
 	t := times{start: uint64(began.UnixNano()), now: uint64(now.UnixNano())}
 	scope := appendMessage(nil, 1, appendText(nil, scopeName, "github.com/penstock/penstock"))
