@@ -151,7 +151,8 @@ func (r *row) algorithm() string {
 	return "sliding_window"
 }
 
-// limit returns the text of a limit. The argument burst is 0 if there is no burst.
+// limit returns a limit as it is written in a policy. The argument burst is 0 if the limit has no
+// burst.
 func limit(units, seconds, burst int64, algorithm string) string {
 	text := fmt.Sprintf("%d/%s", units, window(seconds))
 	if burst > 0 {
