@@ -43,7 +43,7 @@ func (e *DeniedError) Error() string { return e.Err.Error() }
 
 func (e *DeniedError) Unwrap() error { return e.Err }
 
-// kindOf returns the kind of a denial. The kind of an error that is not a DeniedError is its text.
+// kindOf returns the kind of a DeniedError. For any other error, it returns the text of the error.
 func kindOf(err error) string {
 	if denied, ok := errors.AsType[*DeniedError](err); ok {
 		return denied.Kind
