@@ -24,7 +24,7 @@ type Redis interface {
 // writesMax bounds the attempts to write a state that others write at the same time.
 const writesMax = 8
 
-// Read returns the value of the state.
+// Read returns the encoded state of the regions from Redis, or nil if none is stored.
 func Read(ctx context.Context, r Redis) ([]byte, error) {
 	var value [1][]byte
 	err := r.Values(ctx, []string{Key}, value[:])
