@@ -39,7 +39,8 @@ var (
 	errAway = fmt.Errorf("a reason: %w", notExecuted{counter.ErrUnavailable})
 )
 
-// world is a store with its fallback.
+// world is a Store under test, with the shared store that can fail and the local store that takes
+// its place.
 type world struct {
 	*Store
 	inner  *shared
@@ -66,7 +67,7 @@ func memory(t *testing.T) *memstore.Store {
 	return s
 }
 
-// limited returns a check of a monthly limit.
+// limited returns a check of a limit with a window of 31 days.
 func limited(t *testing.T, key string, count, cost int64, word counter.OnError) counter.Check {
 	t.Helper()
 	l, err := counter.NewLimit(counter.FixedWindow, count, 31*24*counter.Hour, 0)
