@@ -123,8 +123,8 @@ func (s *Store) sweep(ctx context.Context, take func(*lease.Counter, []lease.Ref
 	s.send(ctx, calls)
 }
 
-// heldCounter.refund returns a call with one refund. Each refund is a separate call, so that none
-// fails because of another.
+// heldCounter.refund returns a call of the store that makes one refund. Each refund is a separate
+// call, so that none fails because of another.
 func (h *heldCounter) refund(b *lease.Refund) counter.Call {
 	c := h.check()
 	b.Fill(&c)
