@@ -77,7 +77,7 @@ func tagOf(hash uint64) byte { return tagLive | byte(hash)&0x7f }
 // homeGroup returns the group in which the search for a hash begins.
 func homeGroup(hash uint64) int { return int(uint64(uint32(hash)) * segmentGroups >> 32) }
 
-// index.at returns the segment of a hash.
+// index.at returns the segment in which keys with the hash are stored.
 func (x *index) at(hash uint64) *segment {
 	return x.directory[hash<<(64-directoryShift)>>(64-x.depth)]
 }
