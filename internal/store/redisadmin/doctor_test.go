@@ -79,7 +79,7 @@ func TestDoctorFindsNothingWrong(t *testing.T) {
 	}
 }
 
-// contentsOf returns the keys of a server.
+// contentsOf returns the keys of a server as one text.
 func contentsOf(t *testing.T, s *redistest.Server) string {
 	t.Helper()
 	keys, err := s.Client().Keys(context.Background(), "*").Result()

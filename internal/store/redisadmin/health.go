@@ -284,7 +284,7 @@ func (d *Deployment) answers() *Node {
 	return d.Nodes[0]
 }
 
-// topologyProblems returns the problems of the topology.
+// Deployment.topologyProblems returns what is wrong with the topology of the servers.
 func (d *Deployment) topologyProblems() (wrong []string) {
 	switch d.Mode {
 	case ModeCluster:

@@ -25,7 +25,7 @@ type move struct {
 // move.single reports whether the move has exactly one slot.
 func (m *move) single() bool { return len(m.slots) == 1 && m.slots[0].First == m.slots[0].Last }
 
-// step is one slot of a move.
+// step is the part of a move that concerns one slot.
 type step struct {
 	slot     int
 	from, to string
