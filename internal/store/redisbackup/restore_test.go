@@ -200,7 +200,7 @@ func TestExpiredCountersAreLeftOut(t *testing.T) {
 	}
 }
 
-// newBackup returns a backup with records.
+// newBackup returns a backup that contains the given records.
 func newBackup(t *testing.T, records ...record) *bytes.Reader {
 	t.Helper()
 	var file bytes.Buffer
