@@ -108,7 +108,7 @@ func readCommand(r *bufio.Reader) (name string, err error) {
 	return name, err
 }
 
-// hostileAnswers are the replies of hostile servers.
+// hostileAnswers holds, by name, the replies that a hostile server could send.
 var hostileAnswers = map[string][2]string{
 	"a string of 2 GB":        {"$2000000000\r\n", ""},
 	"a string of 2 GB, sent":  {"$2000000000\r\n", "x"},

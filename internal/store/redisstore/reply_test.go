@@ -18,7 +18,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// makeFourChecks returns a check of each algorithm.
+// makeFourChecks returns four checks, one for each algorithm.
 func makeFourChecks(t testing.TB) []counter.Check {
 	var checks []counter.Check
 	for a := counter.FixedWindow; a <= counter.TokenBucket; a++ {

@@ -35,7 +35,7 @@ type part struct {
 	divided bool     // replaced by one part per check, and therefore done
 }
 
-// splitCall is a call with its parts.
+// splitCall is a call whose checks concern several servers, with the part for each server.
 type splitCall struct {
 	checks  []counter.Check
 	results []counter.Result
