@@ -17,7 +17,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// below is a store with fixed results.
+// below is a store whose results are fixed, below the store under test.
 type below struct {
 	remaining int64
 	denied    bool
