@@ -296,8 +296,8 @@ func TestEveryChoiceMatters(t *testing.T) {
 	}
 }
 
-// changedRun.compare runs the story with each other value at the place, and records in told which
-// pairs of values lead to different outcomes.
+// changedRun.compare runs the story once with each other value at the place. It records in told
+// which pairs of values lead to different outcomes.
 func (w *changedRun) compare(p place, from string, values []string, told map[string]bool) {
 	for _, to := range values {
 		pair := fmt.Sprint(p.word, from, to)
