@@ -30,7 +30,7 @@ const wordsMin = 4
 // word matches a word of a sentence, as opposed to a figure.
 var word = regexp.MustCompile(`[A-Za-z]{2,}`)
 
-// sentence is one sentence with its place.
+// sentence is a sentence of a comment or a document, with its place.
 type sentence struct {
 	path string
 	line int
@@ -195,7 +195,8 @@ func linesOf(path string, text func(line string) string) ([]sentence, error) {
 	return joined(lines, 1), nil
 }
 
-// joined returns the paragraphs of lines. The argument first is the number of the first line.
+// joined joins lines to paragraphs, and returns these with their places. The argument first is the
+// number of the first line.
 func joined(lines []string, first int) (blocks []sentence) {
 	open := false
 	for i, line := range lines {

@@ -47,7 +47,7 @@ func TestDraw(t *testing.T) {
 	}
 }
 
-// texts returns the texts of sentences.
+// texts returns the sentences without their places.
 func texts(all []sentence) (texts []string) {
 	for _, s := range all {
 		texts = append(texts, s.text)
