@@ -4,6 +4,7 @@ package penstockcaddy
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http/httptest"
 	"os"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/penstock/penstock/internal/enforce/live"
 	"github.com/penstock/penstock/internal/policyfile"
+	"github.com/penstock/penstock/internal/status"
 	"github.com/penstock/penstock/internal/store/memstore"
 )
 
@@ -64,6 +66,28 @@ func TestARequestOutlivesItsConfiguration(t *testing.T) {
 	}
 	if err := a.Cleanup(); err != nil { // a second call does nothing
 		t.Fatal(err)
+	}
+}
+
+// TestAPanicKeepsNoPlaceOfRequestsForLimits: if the store panics while limits are read, the request
+// leaves its place, so that further requests are answered.
+func TestAPanicKeepsNoPlaceOfRequestsForLimits(t *testing.T) {
+	policy := policyOf(t, "name: panics\nrules: [{name: a, limit: 1/1m}]")
+	s := &Status{app: &App{store: &pooledStore{statuses: status.NewBounds()}, policies: []*live.Policy{policy}}}
+	for i := range status.UnderMax + 1 {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.RemoteAddr = fmt.Sprintf("192.0.2.%d:1", i)
+		r = caddyhttp.PrepareRequest(r, caddy.NewReplacer(), nil, nil)
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("request %d did not panic", i)
+				}
+			}()
+			if err := s.ServeHTTP(httptest.NewRecorder(), r, nil); err != nil {
+				t.Error(err)
+			}
+		}()
 	}
 }
 

@@ -114,8 +114,7 @@ func (s *Status) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.H
 	scratch := scratches.Get().(*scratchSpace)
 	defer scratch.release()
 	scratch.attrs.reset(r)
-	statuses := s.app.store.statuses
-	if ok, busy := statuses.Enter(scratch.attrs.peer, time.Now()); !ok {
+	if ok, busy := s.app.store.statuses.Enter(scratch.attrs.peer, time.Now()); !ok {
 		code := http.StatusTooManyRequests
 		if busy {
 			code = http.StatusServiceUnavailable
@@ -124,9 +123,6 @@ func (s *Status) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.H
 		return caddyhttp.Error(code, errors.New("too many requests for limits"))
 	}
 	answer, err := s.look(scratch)
-	// The request leaves before the answer is written. A client that does not read must not keep a
-	// place.
-	statuses.Leave()
 	if err != nil {
 		w.Header().Set("Retry-After", "1")
 		return caddyhttp.Error(http.StatusServiceUnavailable, err)
@@ -141,8 +137,10 @@ func (s *Status) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.H
 	return nil
 }
 
-// Status.look returns the allowance of the client of a request.
+// Status.look returns the allowance of the client of a request. The request then leaves its place,
+// before the answer is written. A client that does not read must not keep a place.
 func (s *Status) look(scratch *scratchSpace) (answer status.Answer, err error) {
+	defer s.app.store.statuses.Leave()
 	look := &status.Looker{Store: s.app.store, Directory: s.app.store.directory, Plan: &scratch.plan}
 	policies := s.app.sites.get(s.Site)
 	if len(policies) == 0 {

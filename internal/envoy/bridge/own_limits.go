@@ -12,6 +12,7 @@ import (
 
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/enforce/live"
 	"github.com/penstock/penstock/internal/envoy/wire"
 	"github.com/penstock/penstock/internal/listen"
 	"github.com/penstock/penstock/internal/status"
@@ -53,8 +54,7 @@ func (b *Bridge) serveStatus(w http.ResponseWriter, r *http.Request) {
 	}
 	b.options.Called(r.Context(), true)
 	now := b.policy.Current()
-	inputs := &formOf(now).inputs
-	ask, err := statusRequest(r, inputs)
+	ask, err := statusRequest(r, &formOf(now).inputs)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
@@ -69,12 +69,7 @@ func (b *Bridge) serveStatus(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "too many requests for limits: try again in a second", code)
 		return
 	}
-	var answer status.Answer
-	look := &status.Looker{Store: b.options.Store, Directory: formOf(now).directory, Plan: new(core.Plan)}
-	err = answer.Add(look, now.Ruleset, &wire.View{Ask: ask, Inputs: inputs, At: micros(time.Now())})
-	// The request leaves before the answer is written. A client that does not read must not keep a
-	// place.
-	b.statuses.Leave()
+	answer, err := b.limitsOf(now, ask)
 	switch {
 	case err != nil:
 		w.Header().Set("Retry-After", "1")
@@ -85,6 +80,16 @@ func (b *Bridge) serveStatus(w http.ResponseWriter, r *http.Request) {
 	default:
 		_ = answer.Write(w) // an answer can always be marshaled
 	}
+}
+
+// limitsOf returns the limits of the client of a request. The request then leaves its place, before
+// the answer is written. A client that does not read must not keep a place.
+func (b *Bridge) limitsOf(now *live.Version, ask *wire.Ask) (answer status.Answer, err error) {
+	defer b.statuses.Leave()
+	form := formOf(now)
+	look := &status.Looker{Store: b.options.Store, Directory: form.directory, Plan: new(core.Plan)}
+	err = answer.Add(look, now.Ruleset, &wire.View{Ask: ask, Inputs: &form.inputs, At: micros(time.Now())})
+	return answer, err
 }
 
 // statusRequest returns the request of a client as the filter would send it.

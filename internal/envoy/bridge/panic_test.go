@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http/httptest"
 	"os"
@@ -19,6 +20,7 @@ import (
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/core/policy"
 	"github.com/penstock/penstock/internal/envoy/wire"
+	"github.com/penstock/penstock/internal/status"
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
@@ -87,6 +89,19 @@ func fusedBridge(t *testing.T, change func(*Options)) (*testBridge, *fusedStore,
 		}
 	})
 	return h, store, log
+}
+
+// TestAPanicKeepsNoPlaceOfRequestsForLimits: if the store panics while limits are read, the request
+// leaves its place, so that further requests are answered.
+func TestAPanicKeepsNoPlaceOfRequestsForLimits(t *testing.T) {
+	h, store, _ := fusedBridge(t, nil)
+	handler := h.b.Handler()
+	for i := range status.UnderMax + 1 {
+		store.fuse.Store(1)
+		if code, _, text := lookUpLimits(handler, statusPeerField, fmt.Sprintf("192.0.2.%d:4711", i)); code != 500 {
+			t.Fatalf("request %d: %d %s", i, code, text)
+		}
+	}
 }
 
 // TestAPanicOfTheStore: a panic of the store fails only the question or the settlement that caused
