@@ -88,7 +88,8 @@ func (b *attackedBridge) post(kind string, body []byte) (status int, answer []by
 	return response.StatusCode, answer, err
 }
 
-// checkJSON sends a JSON check for a path and returns the decision.
+// checkJSON asks the bridge, with a check in JSON, about a request for the path, and returns the
+// decision.
 func (b *attackedBridge) checkJSON(t *testing.T, path string) (remaining int, version string) {
 	t.Helper()
 	status, body, err := b.post("application/json", []byte(`{"path":"`+path+`","ip":"192.0.2.7"}`))

@@ -16,7 +16,7 @@ import (
 // quicFronts lists the fronts that serve HTTP/3.
 var quicFronts = []string{caddyMemory, caddyRedis, envoyFilter, envoyModule}
 
-// bursts holds attacks that send many requests of one client at the same time.
+// bursts lists attacks that send many requests of one client at the same time.
 var bursts = []attack{
 	{name: "burst of 1", path: "/each", limit: 5, long: true, run: attackByConnections(1)},
 	{name: "burst of 10 connections", path: "/each", limit: 5, long: true, run: attackByConnections(10)},
@@ -44,7 +44,8 @@ var bursts = []attack{
 	}},
 }
 
-// chooseLength returns the first number under "make test", and the second one under "make attack".
+// chooseLength returns the first number if the tests run under "make test", and the second one
+// under "make attack".
 func chooseLength(short, long int) int {
 	if *allAttacks {
 		return long

@@ -19,7 +19,7 @@ var floods = []attack{
 		plain: (*attackRun).sendKeyed},
 }
 
-// attackByCounters returns an attack in which each request has a new counter of its own.
+// attackByCounters returns an attack whose requests each have a new counter of their own.
 func attackByCounters(connections, each int) func(a *attackRun) {
 	return func(a *attackRun) {
 		a.streamBurst(connections, each, func(i int) []string { return []string{"x-id", fmt.Sprint(floodName, a.number, "-", i)} })

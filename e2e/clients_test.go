@@ -19,7 +19,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// directed is a Caddyfile with a directory of clients.
+// directed is a Caddyfile whose policy uses a directory of client records.
 const directed = `{
 	admin ADMIN
 	penstock {
@@ -44,7 +44,7 @@ rules:
   - {name: api, limit: 3/31d fixed_window, tiers: {gold: 100/31d fixed_window}}
 `
 
-// startDirected starts Caddys that share a Redis and its directory.
+// startDirected starts several Caddys that share a Redis and the directory in it.
 func startDirected(t *testing.T, redis string, n int) (nodes []*process) {
 	t.Helper()
 	file := newRenamedFile(t, filepath.Join(t.TempDir(), "policy.yaml"))

@@ -12,8 +12,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// operated is a Caddyfile for tests of the operators' commands. ADMIN is replaced by the address of
-// the admin endpoint.
+// operated is a Caddyfile for tests of the commands that operators use. ADMIN is replaced by the
+// address of the admin endpoint.
 const operated = `{
 	admin ADMIN
 	penstock {

@@ -22,8 +22,8 @@ import (
 // publishedKey is the Redis key under which the policy named shop is published.
 const publishedKey = "rl1:~policy:{~policy}:shop"
 
-// shopLimit returns the policy named shop with a limit. The rule named "no" needs no Redis, so it
-// shows which policy a node has while Redis is down.
+// shopLimit returns a policy named shop with the given limit. Its rule named "no" needs no Redis,
+// so that rule shows which policy a node has while Redis is down.
 func shopLimit(limit string) string {
 	return "name: shop\nidentify: [{header: {name: X-User, unverified: true}}, ip]\nrules: [{name: no, match: {header: {X-User: mallory}}, action: block}, " +
 		"{name: api, limit: " + limit + "}]\n"

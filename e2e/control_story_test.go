@@ -34,7 +34,7 @@ func companyPolicy(pro string) string {
 		"rules: [{name: api, limit: 3/31d, tiers: {pro: " + pro + ", enterprise: unlimited}}]\n"
 }
 
-// used counts what the nodes answered to a customer.
+// used counts the answers that a customer received from the nodes.
 type used struct{ admitted, denied int }
 
 // company is a company with a control plane, two Caddys and an archive. It also records what the

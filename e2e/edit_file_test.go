@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// policyFile is a policy file, with functions that edit and remove it.
+// policyFile is a policy file on disk, together with the functions that edit and remove it.
 type policyFile struct {
 	t      testing.TB
 	path   string // as the Caddyfile names it
