@@ -16,26 +16,29 @@ import (
 	"github.com/penstock/penstock/internal/feed"
 )
 
-// Bounds of the time of a line.
+// How far the time of a line may be from the time of the control plane. See redate.
 const (
 	AheadMax = time.Minute
 	AgeMax   = 30 * 24 * time.Hour
 )
 
-// Ingester writes batches. It is safe for concurrent use, even by several processes.
+// Ingester writes the batches of nodes to the database. It is safe for concurrent use, even by
+// several processes.
 type Ingester struct {
 	Pool *pgxpool.Pool
 	Now  func() time.Time // nil means time.Now
-	// Grow creates the partitions around an instant. Take calls it if a line has no partition. If
-	// Grow is nil, such a batch fails.
+	// Grow creates the partitions for the time around an instant. Take calls it if the partition
+	// for a line is missing. If Grow is nil, such a batch fails.
 	Grow func(context.Context, time.Time) error
-	// Names bounds the clients without a record that get rows; the zero value stands for a default.
+	// Names bounds how many clients without a record get rows of their own in a day. The zero value
+	// stands for the default.
 	Names NamesMax
 
 	names budget
 }
 
-// Batch is what a node sends in one call.
+// Batch is what a node sends in one call: lines about what its requests used, with the number of
+// the batch.
 type Batch struct {
 	Feed   string // feed.FeedBytes digits and letters a to f
 	Number int64  // the numbers of a feed increase
@@ -45,12 +48,12 @@ type Batch struct {
 	Unread, Altered int64
 }
 
-// tries bounds the attempts to write a batch that fails because of another transaction: by a
-// deadlock, or because an API key was removed meanwhile. It also counts the attempt that fails
-// because a partition is missing.
+// tries is how often Take tries to write a batch that fails because of another transaction: by a
+// deadlock, or because an API key was removed meanwhile. An attempt that fails because a partition
+// is missing counts, too.
 const tries = 5
 
-// Take writes a batch. The result repeated is true if the batch is in the tables already.
+// Take writes a batch to the database. The result repeated is true if the batch was written before.
 func (i *Ingester) Take(ctx context.Context, b *Batch) (repeated bool, err error) {
 	now := time.Now
 	if i.Now != nil {
@@ -100,8 +103,8 @@ func (i *Ingester) mayTryAgain(ctx context.Context, err error, at time.Time) boo
 	return false
 }
 
-// redate replaces times that are beyond the bounds by the bounds, and returns the number of
-// replaced times.
+// redate replaces each time that is too far in the past or in the future by the nearest permitted
+// time. It returns how many times it has replaced.
 func redate(lines []feed.Line, now time.Time) (moved int64) {
 	earliest, latest := now.Add(-AgeMax), now.Add(AheadMax)
 	for i := range lines {
@@ -119,8 +122,8 @@ func redate(lines []feed.Line, now time.Time) (moved int64) {
 	return moved
 }
 
-// first records the batch, and reports whether it was recorded before. Another transaction with the
-// same feed waits for this one.
+// first records the number of the batch, and reports whether it was recorded before. Another
+// transaction with the same feed waits for this one.
 func first(ctx context.Context, tx pgx.Tx, b *Batch, at time.Time, redated int64) (repeated bool, err error) {
 	tag, err := tx.Exec(ctx, "INSERT INTO feeds AS f (feed, node, number, at, batches, lines, redated, unread, altered) "+
 		"VALUES ($1, $2, $3, $4, 1, $5, $6, $7, $8) "+
@@ -154,7 +157,8 @@ func copyEvents(ctx context.Context, tx pgx.Tx, lines []feed.Line) error {
 	return err
 }
 
-// known returns a number as a value of a row; nil for 0, which stands for an unknown number.
+// known returns a number as the value of a column, or nil for 0, which stands for an unknown
+// number.
 func known(n int64) any {
 	if n == 0 {
 		return nil
@@ -162,7 +166,7 @@ func known(n int64) any {
 	return n
 }
 
-// network returns an address or a network as a value of a row; nil if there is none.
+// network returns an address or a network as the value of a column, or nil if there is none.
 func network(text string) any {
 	if prefix, err := netip.ParsePrefix(text); err == nil {
 		return prefix

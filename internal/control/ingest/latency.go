@@ -32,7 +32,7 @@ func compareLatencies(a, b latencyName) int {
 		cmp.Compare(a.endpoint, b.endpoint), cmp.Compare(a.region, b.region), cmp.Compare(a.bucket, b.bucket))
 }
 
-// levels returns the beginnings of the minute, the hour and the day of an instant.
+// levels returns when the minute, the hour and the day begin that contain an instant.
 func levels(at time.Time) map[string]time.Time {
 	return map[string]time.Time{"minute": at.Truncate(time.Minute), "hour": at.Truncate(time.Hour), "day": at.Truncate(24 * time.Hour)}
 }
@@ -82,7 +82,8 @@ func queueLatencies(batch *pgx.Batch, of map[latencyName]sum) {
 	batch.Queue(addLatencyRows, granularities, ats, policies, rules, endpoints, regions, buckets, admitted, denied)
 }
 
-// queueMinutes adds what clients used by minute to a batch of statements.
+// queueMinutes adds the statements that write what clients used in each minute to a batch of
+// statements.
 func queueMinutes(batch *pgx.Batch, of map[name]sum) {
 	c := columnsOf(of)
 	batch.Queue(addMinutesChanged, c.ats)
@@ -92,7 +93,7 @@ func queueMinutes(batch *pgx.Batch, of map[name]sum) {
 // ClientsOfAMinute is how many clients of a minute keep rows under their own names.
 const ClientsOfAMinute = 1000
 
-// Bounds of folding.
+// These are the bounds of Fold.
 const (
 	// foldAfter is how long after its beginning a minute is folded. Most nodes have reported it by
 	// then.

@@ -26,7 +26,8 @@ import (
 // day ends. So a flood of made-up names does not take the places of the rest of the day.
 type NamesMax struct{ Minute, Day int }
 
-// dayPlaces returns how many places of the day there are at an instant.
+// dayPlaces returns how many clients without a record may have rows of their own by this time of
+// the day. The number grows during the day.
 func (m NamesMax) dayPlaces(now time.Time) int {
 	const day = 24 * time.Hour
 	passed := now.Sub(now.Truncate(day))
@@ -36,14 +37,14 @@ func (m NamesMax) dayPlaces(now time.Time) int {
 // defaultNames allows a site a million visitors a day who have no record.
 var defaultNames = NamesMax{Minute: 20_000, Day: 1_000_000}
 
-// budget counts the clients without a record that got rows of their own.
+// budget counts how many clients without a record have rows of their own.
 type budget struct {
 	mu          sync.Mutex
 	minute, day time.Time
 	used        places
 }
 
-// places are places that clients took.
+// places counts rows that clients without a record have got as their own.
 type places struct {
 	inMinute, inDay int // of new clients
 	returning       int // in the day, of clients with usage of the day before

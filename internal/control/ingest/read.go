@@ -34,11 +34,11 @@ func (e *Unreadable) Error() string {
 	return fmt.Sprintf("line %d: %s", e.Line, e.Text)
 }
 
-// Content is what a batch contains.
+// Content is what Read has found in a batch.
 type Content struct {
 	Lines []feed.Line
-	// Unread counts the lines that no node would send, and First is the error of the first such
-	// line.
+	// Unread counts the lines that were left out because no node would send them, and First is the
+	// error of the first such line.
 	Unread int64
 	First  *Unreadable
 	// Altered counts the lines with a text or a number that was changed to fit into a row.

@@ -15,7 +15,7 @@ import (
 	"github.com/penstock/penstock/internal/feed"
 )
 
-// name identifies a sum. A part that the table of the sum does not have is "".
+// name identifies a sum. A field is "" if the table of the sum has no such column.
 type name struct {
 	granularity string
 	at          time.Time
@@ -89,7 +89,7 @@ func sumsOf(lines []feed.Line, unnamed map[string]bool) *sums {
 	return s
 }
 
-// columns are names and sums as arrays, in the order of the names.
+// columns holds names and sums as one array for each column of a table, in the order of the names.
 type columns struct {
 	granularities, clients, policies, rules, tiers, regions []string
 	ats                                                     []time.Time
