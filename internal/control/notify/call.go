@@ -68,8 +68,8 @@ type Caller struct {
 	client  *http.Client
 }
 
-// NewCaller returns a caller that signs with secrets, and may also call receivers in the allowed
-// networks, with or without TLS.
+// NewCaller returns a Caller that signs messages with the secrets. It may also call receivers in
+// the allowed networks, with or without TLS.
 func NewCaller(secrets [][]byte, allowed []netip.Prefix) *Caller {
 	transport := &http.Transport{DisableKeepAlives: true, TLSHandshakeTimeout: callTime, ResponseHeaderTimeout: callTime, MaxResponseHeaderBytes: answerBytesMax,
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -88,7 +88,8 @@ type plainKey struct{}
 // errNetwork is the error for a receiver whose address may not be called.
 var errNetwork = errors.New("the receiver may not be called")
 
-// mayCall returns an error if an address to which a name has been resolved may not be called.
+// mayCall returns an error if the address to which a receiver's name has been resolved may not be
+// called.
 func mayCall(ctx context.Context, address string, allowed []netip.Prefix) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -116,7 +117,7 @@ var reserved = []netip.Prefix{
 	netip.MustParsePrefix("::/96"), netip.MustParsePrefix("fec0::/10"), netip.MustParsePrefix("2001::/32"),
 }
 
-// message is the body of a call.
+// message is the body of a call to a receiver.
 type message struct {
 	Type      string    `json:"type"`
 	Timestamp time.Time `json:"timestamp"` // when the notice was made
@@ -168,7 +169,8 @@ func (c *Caller) call(ctx context.Context, o *notice, now time.Time) error {
 	return nil
 }
 
-// withoutURL returns an error of a call without the URL, whose path or query may be a secret.
+// withoutURL returns an error of a call without the URL, because the path or the query may be
+// secret.
 func withoutURL(err error) error {
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		return wrapped.Err

@@ -59,7 +59,7 @@ type Notifier struct {
 	clock  func() time.Time // measures how long a round takes; [time.Now] unless a test sets it
 }
 
-// Notifier.watch returns a function that returns how long ago watch was called.
+// Notifier.watch returns a stopwatch: a function that returns how long ago watch was called.
 func (n *Notifier) watch() func() time.Duration {
 	clock := time.Now
 	if n.clock != nil {
@@ -123,8 +123,8 @@ func (n *Notifier) Round(ctx context.Context, now time.Time) error {
 	return errors.Join(making, sending, err)
 }
 
-// makeNotices makes the notices of a month for a threshold. There are no notices of a month that
-// was over before the threshold was written.
+// makeNotices creates the notices of a month for a threshold. It creates none for a month that was
+// over before the threshold was written.
 const makeNotices = `
 INSERT INTO notices (notice, threshold, client, month, percent, policy, rule, used, units, url, made_at, next_at)
 SELECT 'msg_' || replace(gen_random_uuid()::text, '-', ''), t.threshold, u.client, $2::date, p.percent, t.policy, t.rule, u.used, t.units, t.url, $3, $3
@@ -176,7 +176,7 @@ func (n *Notifier) make(ctx context.Context, now time.Time) error {
 	return errors.Join(problems...)
 }
 
-// notice is a notice that is due.
+// notice is a notice that must be sent now.
 type notice struct {
 	id, threshold, client, policy, rule, url, month string
 	percent, attempts                               int
@@ -185,15 +185,16 @@ type notice struct {
 	madeAt                                          time.Time
 }
 
-// dueNotices selects the notices that are due. dueNotices takes the first notice of each receiver,
-// then the second of each, so that a receiver with many notices does not delay other receivers.
+// dueNotices selects the notices that must be sent now. It selects the first notice of each
+// receiver, then the second of each, so that a receiver with many notices does not delay other
+// receivers.
 const dueNotices = `
 SELECT notice, threshold, client, policy, rule, url, to_char(month, 'YYYY-MM'), percent, attempts, used::text, units, made_at
 FROM (SELECT *, row_number() OVER (PARTITION BY url ORDER BY next_at, notice) AS place FROM notices WHERE next_at <= $1) n
 ORDER BY place, next_at, notice LIMIT $2`
 
-// Notifier.send sends the notices that are due. It calls up to receiversMax receivers at a time.
-// Each of them gets its notices one after another, until one fails.
+// Notifier.send sends the notices that must be sent now. It calls up to receiversMax receivers at a
+// time. Each of them gets its notices one after another, until one fails.
 func (n *Notifier) send(ctx context.Context, now time.Time) error {
 	passed := n.watch()
 	rows, err := n.Pool.Query(ctx, dueNotices, now, sentMax)
@@ -230,7 +231,8 @@ func (n *Notifier) send(ctx context.Context, now time.Time) error {
 	return errors.Join(problems...)
 }
 
-// pauseAfter returns the pause after the given number of attempts.
+// pauseAfter returns how long to wait before a notice is sent again that has failed the given
+// number of times.
 func pauseAfter(attempts int) time.Duration {
 	return min(firstPause<<min(attempts-1, 20), pauseMax)
 }
