@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// The beginnings of keys as text.
+// The prefixes of keys in text form.
 const (
 	publicPrefix  = "ed25519:"
 	privatePrefix = "ed25519-private:"

@@ -18,7 +18,7 @@ import (
 	"github.com/penstock/penstock/internal/policyfile/syntax"
 )
 
-// Bounds of a message.
+// These are the bounds of a message.
 const (
 	// TextBytesMax is the greatest length of a text that a reader accepts.
 	TextBytesMax = 1 << 20
@@ -44,7 +44,7 @@ type Message struct {
 	Candidate  *Candidate `json:"candidate,omitempty"`
 }
 
-// Content is a revision of a policy.
+// Content is a revision of a policy: its number and its document.
 type Content struct {
 	Revision int64                `json:"revision"`
 	Document *policyfile.Document `json:"document"`
@@ -60,7 +60,7 @@ type Candidate struct {
 	Clients bool `json:"clients,omitempty"`
 }
 
-// shareAll is the whole of which Candidate.Share is a part.
+// shareAll is the value of Candidate.Share that stands for all.
 const shareAll = 10_000
 
 // Has reports whether a node is among those that enforce the candidate. The answer for a node is
@@ -81,13 +81,13 @@ func (m *Message) ForClients() *policyfile.Candidate {
 	return &policyfile.Candidate{Document: c.Document, Share: c.Share, Salt: [16]byte(sum[:16])}
 }
 
-// Place returns the place of a node among ten thousand, by a hash of its name.
+// Place returns a number from 0 to 9,999 for a node, by a hash of its name.
 func Place(policy, node string) int32 {
 	sum := sha256.Sum256([]byte(policy + "\x00" + node))
 	return int32(binary.BigEndian.Uint64(sum[:8]) % shareAll)
 }
 
-// For returns what a node enforces.
+// For returns which document a node enforces.
 func (m *Message) For(node string) Content {
 	if m.Has(node) {
 		return m.Candidate.Content
