@@ -16,7 +16,8 @@ import (
 	"github.com/penstock/penstock/internal/survive"
 )
 
-// follower follows a policy in two goroutines: one listens, and one looks.
+// follower makes a Source follow its policy, in two goroutines: one waits for announcements, and
+// the other reads the policy.
 type follower struct {
 	source  *Source
 	changed func(*policyfile.Document, error)
@@ -36,7 +37,7 @@ func (s *Source) Follow(changed func(*policyfile.Document, error)) (live.Followe
 	return f, nil
 }
 
-// follower.listen makes the method run look at the policy when a change is announced, and when a
+// follower.listen makes follower.run read the policy when a change is announced, and when a
 // subscription begins.
 func (f *follower) listen() {
 	wake := func() {
@@ -54,7 +55,7 @@ func (f *follower) listen() {
 	}
 }
 
-// about returns a random duration that differs from span by at most a tenth.
+// about returns a random duration that differs from span by at most a tenth of it.
 func about(span time.Duration) time.Duration { return span - span/10 + rand.N(span/5) }
 
 func (f *follower) run() {
@@ -89,9 +90,9 @@ func (f *follower) run() {
 	}
 }
 
-// follower.look reads the policy. It passes on a policy that is new, or the reason why it is
-// rejected. The argument always makes it pass on the result even if that is not new. If the origin
-// does not answer, nothing is passed on.
+// follower.look reads the policy. It delivers a new policy, or the reason why the policy is
+// rejected. If always is true, it also delivers a result that is not new. If the origin does not
+// answer, it delivers nothing.
 func (f *follower) look(always bool) error {
 	s := f.source
 	s.mu.Lock()

@@ -7,7 +7,7 @@ import (
 	"errors"
 )
 
-// Origin is where the signed text of a policy is. It is safe for concurrent use.
+// Origin is a place from which the signed text of a policy is read. It is safe for concurrent use.
 type Origin interface {
 	// String names the policy in the origin, such as redis:shop.
 	String() string

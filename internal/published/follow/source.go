@@ -53,7 +53,8 @@ type Options struct {
 	Every time.Duration
 }
 
-// Source follows a policy of a control plane. It implements [live.Source].
+// Source reads a policy that a control plane publishes, and follows its changes. It implements
+// [live.Source].
 type Source struct {
 	o Options
 
@@ -65,7 +66,7 @@ type Source struct {
 	missing    bool  // the origin had no policy at the last look, which was logged
 }
 
-// handed is a text that was passed on, and whose document may come into force.
+// handed is a text that was delivered, and whose document may come into force.
 type handed struct {
 	document   *policyfile.Document
 	text       []byte
@@ -77,7 +78,7 @@ var (
 	_ live.Keeper = (*Source)(nil)
 )
 
-// New returns a source. New does not read the policy yet.
+// New returns a Source, which does not read the policy yet.
 func New(o Options) (*Source, error) {
 	switch {
 	case o.Policy == "":
@@ -129,7 +130,7 @@ func (s *Source) Load() (*policyfile.Document, error) {
 	return kept.document, nil
 }
 
-// Source.look reads the policy in the origin. The caller holds the lock.
+// Source.look reads the policy from the origin. The caller holds the lock.
 func (s *Source) look(ctx context.Context) (*handed, error) {
 	text, err := s.o.Origin.Read(ctx)
 	if err != nil {
@@ -153,7 +154,7 @@ func (s *Source) open(text []byte) (*handed, error) {
 	return h, nil
 }
 
-// Source.pick returns the document of a message for this node.
+// Source.pick returns the document in a message that this node must use.
 func (s *Source) pick(m *published.Message) *policyfile.Document {
 	if !s.o.Trial {
 		d := m.For(s.o.Node).Document
@@ -175,7 +176,7 @@ func (s *Source) pick(m *published.Message) *policyfile.Document {
 	return &policyfile.Document{Name: s.o.Policy, Enabled: &off, Rules: []policyfile.Rule{{Name: "none", Limit: policyfile.Words{"1/1s"}}}}
 }
 
-// Source.remember remembers a text that is passed on.
+// Source.remember records a text that is delivered.
 func (s *Source) remember(h *handed) {
 	s.said, s.handed, s.missing = sha256.Sum256(h.text), *h, false
 }
