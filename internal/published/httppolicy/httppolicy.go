@@ -46,19 +46,19 @@ import (
 )
 
 const (
-	// callTime bounds a call, and so the time that a start waits for a control plane that accepts
-	// the connection and does not answer. A control plane answers after 2 s if the Redis of one of
-	// its regions does not answer. In the remaining second, 8 Mbit/s are enough for the largest
-	// text; most texts are a tenth of that.
+	// callTime bounds a call, and so the time for which a start waits for a control plane that
+	// accepts the connection but does not answer. A control plane answers after 2 s if the Redis of
+	// one of its regions does not answer. In the remaining second, 8 Mbit/s are enough for the
+	// largest text. Most texts have a tenth of that size.
 	callTime = 3 * time.Second
 	// sharedFor is how long the result of a call answers further reads. It is shorter than the
 	// first pause after a failed look, so the next look makes a call.
 	sharedFor = time.Second
-	// dialTime bounds the connection to the control plane, and the greeting of TLS.
+	// dialTime bounds how long connecting to the control plane may take, and the TLS handshake.
 	dialTime = 2 * time.Second
-	// tagBytesMax bounds an ETag that is sent back.
+	// tagBytesMax bounds an ETag that Origin sends back to the control plane.
 	tagBytesMax = 256
-	// detailBytesMax bounds what is read of an answer that is an error.
+	// detailBytesMax bounds how many bytes of an error's body are read.
 	detailBytesMax = 4 << 10
 )
 
@@ -81,7 +81,7 @@ type Origin struct {
 	last    result
 }
 
-// result is the result of a call.
+// result is the result of a call, which later reads may share.
 type result struct {
 	ended time.Time
 	text  []byte
@@ -159,7 +159,7 @@ func newClient() *http.Client {
 	return &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
-// Origin.ask calls the control plane.
+// Origin.ask requests the text from the control plane.
 func (o *Origin) ask(ctx context.Context) ([]byte, error) {
 	r, err := o.o.Request(ctx, http.MethodGet, "/v1/policies/"+url.PathEscape(o.o.Policy)+"/published", nil)
 	if err != nil {
@@ -198,8 +198,8 @@ func (o *Origin) ask(ctx context.Context) ([]byte, error) {
 	return text, nil
 }
 
-// describe returns the error that an answer without a text stands for. Denials with the same status
-// have the same kind, because their details may differ from request to request.
+// describe converts an answer that has no text to an error. Errors for the same status have the
+// same kind, because their details may differ from request to request.
 func describe(response *http.Response) error {
 	status := response.StatusCode
 	detail := detailOf(response)
