@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/internal/store/redisstore"
 )
 
-// readTime bounds one reading.
+// readTime bounds how long one read may take.
 const readTime = 2 * time.Second
 
 // Origin reads the text of one policy from Redis. It implements [follow.Origin].

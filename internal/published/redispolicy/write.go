@@ -30,8 +30,8 @@ func Read(ctx context.Context, store *redisstore.Store, policy string) ([]byte, 
 	return values[0], err
 }
 
-// ReadAll reads the texts of policies from Redis in one round trip. The text is nil for a policy
-// that Redis does not have.
+// ReadAll reads the texts of several policies from Redis in one round trip. A text is nil if Redis
+// does not have the policy.
 func ReadAll(ctx context.Context, store *redisstore.Store, policies []string) ([][]byte, error) {
 	keys, values := make([]string, len(policies)), make([][]byte, len(policies))
 	for i, policy := range policies {
@@ -41,8 +41,9 @@ func ReadAll(ctx context.Context, store *redisstore.Store, policies []string) ([
 	return values, err
 }
 
-// Swap replaces the text of a policy if that text still equals the argument old, and notifies the
-// nodes.
+// Swap replaces the text of a policy in Redis, if the present text equals old, and then notifies
+// the nodes. If old and text are equal, it only notifies the nodes. It returns false if the present
+// text is another one.
 func Swap(ctx context.Context, store *redisstore.Store, policy string, old, text []byte) (swapped bool, err error) {
 	if !bytes.Equal(old, text) {
 		reply, err := store.DoFor(ctx, keyOf(policy), "eval", swapScript, 1, keyOf(policy), old, text)
