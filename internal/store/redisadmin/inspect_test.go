@@ -16,8 +16,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// describeKey inspects a key. It returns the printed description, and whether the key has a
-// problem.
+// describeKey inspects a key. It returns the printed description, and whether the key's counter
+// cannot be read.
 func describeKey(t *testing.T, o Options, key string, check *counter.Check) (text string, wrong bool) {
 	t.Helper()
 	c, err := connect(t, o).Inspect(context.Background(), key, check)
