@@ -111,8 +111,8 @@ func (o *office) queue(running *sync.WaitGroup, key string, n int) {
 	}
 }
 
-// TestWaitingIsInOrder: units that arrive admit the requests that have waited longest. The others
-// wait until every agent that heard the question is done with it.
+// TestWaitingIsInOrder tests that units that arrive admit the requests that have waited longest.
+// The others wait until every agent that has received the question is done with it.
 func TestWaitingIsInOrder(t *testing.T) {
 	o := newOffice(t, 2, patience)
 	var running sync.WaitGroup
@@ -269,9 +269,9 @@ func TestWouldWait(t *testing.T) {
 	}
 }
 
-// TestALostAnswerEndsTheLine: if agents do not answer a question in time, or the answers cannot be
-// heard, all requests of the line call the store for the last time. Otherwise new requests would
-// keep the line, and would wait for an answer that never comes.
+// TestALostAnswerEndsTheLine tests that all requests of the line call the store for the last time
+// if agents do not answer a question in time, or if the answers cannot be received. Otherwise new
+// requests would keep the line, and would wait for an answer that never comes.
 func TestALostAnswerEndsTheLine(t *testing.T) {
 	for name, lose := range map[string]func(l *lines, n *line){
 		"late": func(l *lines, n *line) {

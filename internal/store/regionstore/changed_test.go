@@ -46,9 +46,10 @@ func (m *marker) seen() (names []string, writes int) {
 	return slices.Sorted(slices.Values(m.names)), m.writes
 }
 
-// TestChangedCountersAreNamed: the store writes the names of counters that may have changed, if
-// their use is told to other regions. Each name is written once, however often its counter changed.
-// After an error, the names are written again. The last names are written when the store closes.
+// TestChangedCountersAreNamed tests that the store writes the names of counters that may have
+// changed, if their use is reported to other regions. Each name is written once, however often its
+// counter changed. After an error, the names are written again. The last names are written when the
+// store closes.
 func TestChangedCountersAreNamed(t *testing.T) {
 	_, whole := limits(t)
 	inner, m := &granting{}, new(marker)
@@ -129,7 +130,7 @@ func TestParseChanged(t *testing.T) {
 	}
 }
 
-// granting is a store that grants what is asked.
+// granting is a store that grants as many units as a check asks for.
 type granting struct {
 	below
 }

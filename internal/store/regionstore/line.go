@@ -27,8 +27,8 @@ const (
 	// gatherTime is how long a question waits for further requests of the same burst, so that it
 	// asks for the units of all.
 	gatherTime = 2 * time.Millisecond
-	// startTime is the interval between two checks of whether the answers to a question can be
-	// heard already.
+	// startTime is the interval at which a line checks whether this process can already receive the
+	// answers to a question.
 	startTime = 10 * time.Millisecond
 	// movesMax bounds how often a line asks again because units are under way between other
 	// regions. If clients use up the limit in several regions, units can be under way for a long
@@ -250,7 +250,7 @@ func (l *lines) prepare(t *ticket) bool {
 	return true
 }
 
-// lines.sent is invoked after a question was published. It notes how many agents have heard the
+// lines.sent is called after a question was published. It records how many agents have received the
 // question.
 func (l *lines) sent(t *ticket, heard int64, err error) {
 	n := t.line
@@ -304,9 +304,9 @@ func (l *lines) receive(message string) {
 	}
 }
 
-// lines.end ends the question of a line when all agents that heard it are done. Requests that still
-// wait call the store once more. If the other regions have no more units, that call is the last of
-// these requests. The caller holds the lock.
+// lines.end ends the question of a line when all agents that have received it are done. Requests
+// that still wait call the store once more. If the other regions have no more units, this call is
+// the last one of these requests. The caller holds the lock.
 func (l *lines) end(n *line) {
 	switch {
 	case n.heard < 0 || n.done < n.heard:
