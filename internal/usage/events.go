@@ -14,7 +14,7 @@ type eventReader struct {
 	later bool   // a line has ended, so a byte order mark can no longer come
 }
 
-// linePart is the part of a line that is read next.
+// linePart is the part of a line to which the next byte belongs.
 type linePart uint8
 
 const (
