@@ -28,9 +28,9 @@
 //
 // # Bounds
 //
-// If another region reports more units of a counter than the limit, only as many as the limit count.
-// A message has at most [pageMax] counters, which must belong to the policy's rules with across:
-// gossip. The set has at most [regionstore.ChangedMax] counters.
+// If another region reports more units of a counter than the limit, only as many as the limit are
+// charged. A message has at most [pageMax] counters, which must belong to the policy's rules with
+// across: gossip. The set has at most [regionstore.ChangedMax] counters.
 //
 // # Price
 //
