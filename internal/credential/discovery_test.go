@@ -15,7 +15,7 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// discoveryIssuer is an issuer with a discovery document.
+// discoveryIssuer is an issuer that serves a discovery document.
 type discoveryIssuer struct {
 	url         string
 	document    atomic.Pointer[string] // with $ for the issuer's URL

@@ -24,7 +24,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// testNow is the current time of the tests.
+// testNow is the time at which the verifiers' clocks stand in the tests.
 var testNow = time.Unix(1700000000, 0)
 
 func testClock() time.Time { return testNow }
@@ -39,7 +39,7 @@ type issuer struct {
 	set        string // the JWK set of r1, e1, e3 and d1
 }
 
-// theIssuer is created once, because generating RSA keys takes time.
+// theIssuer is the issuer that the tests share, because generating RSA keys takes time.
 var theIssuer = newIssuer()
 
 func newIssuer() *issuer {
@@ -133,7 +133,7 @@ func (s *issuer) sign(text, how string) ([]byte, error) {
 	return nil, fmt.Errorf("unknown way %q", how)
 }
 
-// goodToken returns a token for a user, signed with the key r1.
+// goodToken returns a valid token for a user, signed with the key r1.
 func (s *issuer) goodToken(t testing.TB, user string) string {
 	t.Helper()
 	name, err := json.Marshal(user)
@@ -153,7 +153,7 @@ func write(t testing.TB, name, text string) string {
 	return path
 }
 
-// openTest returns a verifier that is closed with the test.
+// openTest returns a verifier that is closed when the test ends.
 func openTest(t testing.TB, o JWTOptions) *JWT {
 	t.Helper()
 	if o.Now == nil {

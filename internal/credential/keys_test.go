@@ -32,7 +32,7 @@ func hashOf(t testing.TB, key string) string {
 	return hash
 }
 
-// keysOf opens a verifier for a file.
+// keysOf opens a verifier for the keys in a file.
 func keysOf(t testing.TB, name, text string) *Keys {
 	t.Helper()
 	k, err := NewKeys(KeysOptions{File: write(t, name, text), Now: testClock})
@@ -409,7 +409,8 @@ func byHash(table *keyTable) map[[32]byte]*Key {
 	return table.byHash
 }
 
-// fromDirectory is a directory with one key. The field read says whether the directory has read it.
+// fromDirectory stands for a directory with one key. The field read says whether the directory has
+// read that key already.
 type fromDirectory struct {
 	key  string
 	who  *policy.Identity

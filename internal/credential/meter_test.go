@@ -17,13 +17,13 @@ import (
 	"github.com/penstock/penstock/internal/test/seed"
 )
 
-// meterNow is the time at which each meter test starts.
+// meterNow is the time at which the clock of each meter test starts.
 const meterNow = counter.Micros(1_700_000_000) * counter.Second
 
 func client(n int) netip.Addr { return netip.AddrFrom4([4]byte{198, 51, byte(n >> 8), byte(n)}) }
 
-// countSpent sends tokens of the given cost from an address until the meter rejects one. countSpent
-// returns the number of tokens that the meter admitted.
+// countSpent sends tokens from an address until the meter rejects one. Verifying each token takes
+// the given cost. It returns how many tokens the meter admitted.
 func (m *meter) countSpent(addr netip.Addr, now, cost counter.Micros) (tokens int) {
 	for ; tokens < 1_000_000; tokens++ {
 		if ok, _ := m.admits(addr, now); !ok {

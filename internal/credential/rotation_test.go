@@ -18,12 +18,12 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// lines collects log lines.
+// lines is a writer that collects the lines of a log.
 type lines struct{ eventually.Journal }
 
 func (l *lines) count(text string) int { return strings.Count(l.String(), text) }
 
-// waitUntil waits for background work.
+// waitUntil waits until work in the background has led to a condition.
 func waitUntil(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	eventually.Until(t, 10*time.Second, what, ok)
@@ -51,7 +51,7 @@ func makeTwoKeys(t testing.TB) (a, b, tokenA, tokenB string) {
 		two.token(t, tokenHeaderB, tokenClaims, "ec")
 }
 
-// published serves the stored response, usually a key set.
+// published is a server that answers with the stored response, usually a key set.
 type published struct {
 	answer atomic.Pointer[http.HandlerFunc]
 	asked  atomic.Int64
@@ -70,8 +70,8 @@ func (p *published) do(f http.HandlerFunc) { p.answer.Store(&f) }
 
 var testPace = pace{timeout: 200 * time.Millisecond, retryMin: 5 * time.Millisecond, unknown: 5 * time.Millisecond}
 
-// newFetching returns a verifier for a URL. The verifier's refresh interval is long, so only
-// unknown keys and failures cause another fetch.
+// newFetching returns a verifier that fetches its keys from a URL. Its refresh interval is long, so
+// only unknown keys and failures cause another fetch.
 func newFetching(t testing.TB, url string, log *lines) *JWT {
 	t.Helper()
 	j, err := newJWT(JWTOptions{JWKSURL: url, Now: testClock, Logger: log.Logger()}, testPace, time.Hour)

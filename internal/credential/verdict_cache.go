@@ -93,8 +93,8 @@ func (m *memory) find(sum uint64, token string) *verdict {
 	return nil
 }
 
-// memory.shard returns the shard of a hash, which the high bits of the hash select. memory.bucket
-// uses the low bits.
+// memory.shard returns the shard of a hash, which its high bits select. memory.bucket uses the low
+// bits.
 func (m *memory) shard(sum uint64) *memoryShard { return &m.shards[(sum>>48)%uint64(len(m.shards))] }
 
 // memory.bucket returns the bucket of a hash in its shard.

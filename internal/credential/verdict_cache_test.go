@@ -18,7 +18,7 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// token700 returns a token of 700 bytes, a usual size for large issuers.
+// token700 returns a token of 700 bytes, a usual size of tokens from large issuers.
 func token700(t testing.TB, user string) string {
 	t.Helper()
 	for pad := 0; ; pad++ {

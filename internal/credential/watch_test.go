@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// watchedKeys is a watched file with the contents that were loaded from it.
+// watchedKeys is a watched key file, with the contents that have been loaded from it so far.
 type watchedKeys struct {
 	*watchedFile
 	loads []string
