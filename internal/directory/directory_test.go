@@ -52,7 +52,7 @@ func open(t *testing.T, o directory.Options) *directory.Directory {
 	return d
 }
 
-// edit makes a change that must succeed.
+// edit makes a change of a record, and fails the test if it does not succeed.
 func edit(t *testing.T, source directory.Source, e directory.Edit) *directory.Change {
 	t.Helper()
 	e.Actor, e.Reason = "tester", "a test"
@@ -66,7 +66,7 @@ func edit(t *testing.T, source directory.Source, e directory.Edit) *directory.Ch
 
 func now() counter.Micros { return counter.Micros(time.Now().UnixMicro()) }
 
-// fetch reads a client until the directory knows it, and returns its record.
+// fetch waits until the directory has read the record of a client, and returns the record.
 func fetch(t *testing.T, d *directory.Directory, kind, id string) *policy.ClientRecord {
 	t.Helper()
 	for range 50 {
@@ -376,7 +376,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 }
 
-// counting counts the reads of a source, each of which waits for a signal.
+// counting is a source that counts its reads. Each read waits for a signal.
 type counting struct {
 	directory.Source
 	reads, names atomic.Int64
@@ -390,8 +390,8 @@ func (c *counting) Read(ctx context.Context, names []policy.ClientName, texts []
 	return c.Source.Read(ctx, names, texts)
 }
 
-// lateSource is a source whose next reads time out with an error that wraps the field err. The
-// field times is the number of these reads.
+// lateSource is a source whose next reads time out, as many as times says, with an error that wraps
+// err.
 type lateSource struct {
 	directory.Source
 	times atomic.Int64

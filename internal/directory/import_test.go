@@ -19,7 +19,7 @@ import (
 // keyHash returns the SHA-256 of a made-up key.
 func keyHash(n int) string { return fmt.Sprintf("%064x", n) }
 
-// newImport returns an import of lines, each of which is given as JSON.
+// newImport returns an import of the lines, which are given as JSON.
 func newImport(t *testing.T, lines ...string) *directory.Import {
 	t.Helper()
 	in := &directory.Import{Actor: "tester", Reason: "a test", Last: true}
@@ -33,7 +33,7 @@ func newImport(t *testing.T, lines ...string) *directory.Import {
 	return in
 }
 
-// runImport makes an import that must not fail.
+// runImport runs an import, and fails the test if it does not succeed.
 func runImport(t *testing.T, source directory.Source, in *directory.Import) *directory.Imported {
 	t.Helper()
 	editor := directory.Editor{Source: source}
@@ -44,7 +44,7 @@ func runImport(t *testing.T, source directory.Source, in *directory.Import) *dir
 	return done
 }
 
-// fewRecords are lines of records of every kind.
+// fewRecords holds lines with records of every kind.
 var fewRecords = []string{
 	`{"client":"user:ann","record":{"tier":"gold","limits":{"api":{"limits":["7/1m"],"until":"2030-01-01T00:00:00Z","reason":"trial"}},"note":"<b>"}}`,
 	`{"client":"ip:192.0.2.0/24","record":{"block":{"reason":"abuse"}}}`,

@@ -36,7 +36,7 @@ func sourceOf(t *testing.T, o redisstore.Options) *redisdir.Source {
 	return redisdir.New(store)
 }
 
-// lifeOfAKey creates, rotates, revokes and lists a key in a source.
+// lifeOfAKey tests creating, rotating, revoking and listing a key in a source.
 func lifeOfAKey(t *testing.T, source directory.Source) {
 	t.Helper()
 	d := open(t, directory.Options{Source: source})

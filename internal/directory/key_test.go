@@ -21,7 +21,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// hashOf returns the SHA-256 of a key.
+// hashOf returns the SHA-256 of a key's text.
 func hashOf(key string) (sum [32]byte, text string) {
 	sum = sha256.Sum256([]byte(key))
 	return sum, hex.EncodeToString(sum[:])
@@ -33,7 +33,7 @@ func creation(name, client, key string) directory.KeyEdit {
 	return directory.KeyEdit{Action: directory.KeyCreate, Name: name, Hash: hash, Record: &directory.KeyRecord{Name: name, Client: client}}
 }
 
-// editKeys makes an edit that must succeed.
+// editKeys makes a change of keys, and fails the test if it does not succeed.
 func editKeys(t *testing.T, source directory.Source, edit directory.KeyEdit) *directory.KeysShown {
 	t.Helper()
 	edit.Actor, edit.Reason = "tester", "a test"
@@ -45,7 +45,7 @@ func editKeys(t *testing.T, source directory.Source, edit directory.KeyEdit) *di
 	return shown
 }
 
-// askKey returns the owner and the state of a key. If necessary, the directory reads the key first.
+// askKey returns the owner and the state of a key, after the directory has read the key.
 func askKey(t *testing.T, d *directory.Directory, key string) (*policy.Identity, policy.CredentialState) {
 	t.Helper()
 	hash, name := hashOf(key)

@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// usesOf records the calls of Options.KeyUsed.
+// usesOf collects the arguments with which the directory calls Options.KeyUsed.
 type usesOf struct {
 	hashes [][32]byte
 	away   bool // if set, nothing is noted

@@ -18,8 +18,9 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// listAll returns the clients of all pages, and how many pages there are. No page may have more
-// clients than requested, unless several clients share one place in Redis.
+// listAll lists all clients page by page. It returns the clients, and how many pages there were. It
+// fails the test if a page has more clients than requested, unless several clients share one place
+// in Redis.
 func listAll(t *testing.T, source directory.Source, query directory.ListQuery) (clients map[string]directory.Listed, pages int) {
 	t.Helper()
 	clients = map[string]directory.Listed{}

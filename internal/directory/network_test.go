@@ -118,7 +118,7 @@ func TestGarbledNetworks(t *testing.T) {
 	}
 }
 
-// looks counts how often the history of a source is read.
+// looks is a source that counts how often its history is read.
 type looks struct {
 	directory.Source
 	n atomic.Int64

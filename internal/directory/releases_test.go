@@ -23,10 +23,11 @@ import (
 
 var record = flag.String("record", "", "write what this release writes to Redis into testdata/releases, under the commit of the release")
 
-// releasesFolder has a folder for each earlier release, named by its commit, with what it wrote.
+// releasesFolder has a folder for each earlier release, named by its commit, with the values that
+// the release wrote to Redis.
 const releasesFolder = "testdata/releases"
 
-// recordedAt is the time of the edits.
+// recordedAt is the time at which the recorded edits were made.
 var recordedAt = time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
 
 // releaseEdit is a line of edits.json.
@@ -42,7 +43,7 @@ type storedValue struct {
 	Values    []string
 }
 
-// editAsReleases makes the edits of edits.json.
+// editAsReleases makes the same edits as the earlier releases, which edits.json lists.
 func editAsReleases(t *testing.T, source directory.Source) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(releasesFolder, "edits.json"))
@@ -122,7 +123,7 @@ func restoreRedis(t *testing.T, client redistest.Client, all []storedValue) {
 	}
 }
 
-// releasesOf returns what each recorded release wrote.
+// releasesOf returns what each earlier release wrote, by its commit.
 func releasesOf(t *testing.T) map[string][]storedValue {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(releasesFolder, "*", "redis.json"))

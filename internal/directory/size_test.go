@@ -34,7 +34,8 @@ const (
 	// Clients are looked up a few at a time, as in a busy proxy, and many at a time, as fast as
 	// possible.
 	fewAtOnce, manyAtOnce = 8, 64
-	// shards is the greatest number by which a directory rounds its bound up.
+	// shards is how many shards a directory has. It rounds its bound up by at most this number of
+	// records.
 	shards = 64
 )
 
@@ -103,8 +104,8 @@ func holdsMadeUp(t *testing.T, d *directory.Directory, n int) {
 	}
 }
 
-// fill writes typical records: all have a tier, one in five also has limits with a reason, and one
-// in twenty is blocked.
+// fill writes n typical records: all have a tier, one in five also has limits with a reason, and
+// one in twenty is blocked.
 func fill(t *testing.T, source *redisdir.Source, records int) {
 	t.Helper()
 	const part = 10_000
@@ -132,7 +133,8 @@ type waits []time.Duration
 
 func (w waits) at(percent int) time.Duration { return w[(len(w)-1)*percent/100] }
 
-// contact looks up the clients with numbers in a range, several at a time.
+// contact looks up the clients with numbers in a range, several clients at a time, and measures how
+// long each waits.
 func contact(t *testing.T, d *directory.Directory, from, to, atOnce int, form string) waits {
 	t.Helper()
 	all := make(waits, to-from)
