@@ -18,7 +18,8 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// scriptedStore answers each call with the next of its errors, and panics at errPanic.
+// scriptedStore answers each call with the next error of a list, and panics if that error is
+// errPanic.
 type scriptedStore struct{ errs []error }
 
 func (s *scriptedStore) Take(_ context.Context, _ []counter.Check, results []counter.Result) error {
@@ -41,7 +42,8 @@ func (panicError) Error() string { return "panic" }
 
 var errPanic error = panicError{}
 
-// readCalls returns the number of store calls, and the failures by kind.
+// readCalls returns the number of store calls, and of failures by their kind, according to the
+// metrics.
 func readCalls(t *testing.T, m *metrics.Metrics) (calls uint64, failures string) {
 	t.Helper()
 	registry := prometheus.NewRegistry()

@@ -19,7 +19,7 @@ import (
 	"github.com/penstock/penstock/internal/test/request"
 )
 
-// outageTest is a log of outages with a clock that the test advances.
+// outageTest tests the log of store outages with a clock that the test advances.
 type outageTest struct {
 	t        *testing.T
 	out      bytes.Buffer
@@ -83,7 +83,7 @@ func (o *outageTest) pass(d time.Duration) {
 	}
 }
 
-// wantLines compares the lines logged since the last call.
+// outageTest.wantLines fails the test unless exactly these lines were logged since its last call.
 func (o *outageTest) wantLines(want ...string) {
 	o.t.Helper()
 	if got, want := o.out.String(), strings.Join(want, ""); got != want {

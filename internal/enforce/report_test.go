@@ -21,7 +21,7 @@ import (
 	"github.com/penstock/penstock/internal/test/request"
 )
 
-// fixedStore is a store that denies or admits every check.
+// fixedStore is a store that denies every check, or admits every check.
 type fixedStore struct{ denies bool }
 
 func (a *fixedStore) Take(_ context.Context, _ []counter.Check, results []counter.Result) error {
@@ -31,8 +31,8 @@ func (a *fixedStore) Take(_ context.Context, _ []counter.Check, results []counte
 	return nil
 }
 
-// reportTest is an enforcer with a log of events. The test determines when a second of the log
-// ends.
+// reportTest tests an enforcer that reports events to a log. The test determines when a second of
+// the log ends.
 type reportTest struct {
 	t        testing.TB
 	store    fixedStore
@@ -182,7 +182,7 @@ func TestRulesReportOnTheirOwn(t *testing.T) {
 	}
 }
 
-// begunRequest is a request that began a millisecond ago.
+// begunRequest is an enforced request that began a millisecond ago.
 type begunRequest struct{ request.Attributes }
 
 func (begunRequest) Began() counter.Micros {
