@@ -18,7 +18,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// memorySource is a source in memory whose text the test sets.
+// memorySource is a source of a policy whose text the test sets.
 type memorySource struct {
 	mu      sync.Mutex
 	text    string

@@ -17,7 +17,7 @@ import (
 	"github.com/penstock/penstock/internal/test/request"
 )
 
-// shared returns a policy with a candidate for a share of the clients.
+// shared returns a policy whose candidate is enforced for a share of the clients.
 func shared(t *testing.T, share int32, candidate string) *policyfile.Document {
 	t.Helper()
 	var both [2]*policyfile.Document
