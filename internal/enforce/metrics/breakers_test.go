@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// breakers collects the metrics of stores' breakers, like a scrape.
+// breakers collects the metrics of the stores' circuit breakers, as a scrape does.
 type breakers []*redisstore.Store
 
 func (b breakers) Describe(ch chan<- *prometheus.Desc) { describeBreakers(ch) }

@@ -15,7 +15,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// servers collects the metrics of stores' servers, as a scrape does.
+// servers collects the metrics of the stores' Redis servers, as a scrape does.
 type servers []*redisstore.Store
 
 func (s servers) Describe(ch chan<- *prometheus.Desc) { describeServers(ch) }
