@@ -50,7 +50,8 @@ func (s *slowBatcher) TakeAll(_ context.Context, calls []counter.Call) {
 	}
 }
 
-// order is a job with its own check, and a condition of the given cost; 0 means no condition.
+// order is a job with a check of its own, and with a condition of the given cost, or without one if
+// the cost is 0.
 type order struct {
 	job
 	due, condition int64
@@ -147,7 +148,8 @@ func TestAPanicOfTheStoreEndsItsJobs(t *testing.T) {
 	}
 }
 
-// calendarStore is a store that executes no check of a call with stale boundaries.
+// calendarStore is a store that rejects a call with stale boundaries, and executes none of its
+// checks.
 type calendarStore struct {
 	mu   sync.Mutex
 	done map[string]int64 // the corrected units, by key
@@ -179,7 +181,8 @@ type correction struct {
 
 func (c *correction) Due() []counter.Check { return c.checks }
 
-// daysAgo returns the boundaries of a request that arrived n days ago, under a limit by day.
+// daysAgo returns the boundaries of the window in which a request arrived n days ago, under a limit
+// by day.
 func daysAgo(n int) *counter.Bounds {
 	var b counter.Bounds
 	for i := range b {

@@ -14,7 +14,7 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// ends counts the ends of jobs.
+// ends counts how often jobs ended in each way.
 type ends struct {
 	mu    sync.Mutex
 	count map[End]int
@@ -206,7 +206,7 @@ func TestAPanicEndsOneJob(t *testing.T) {
 	}
 }
 
-// conditionalJob is a job with a condition.
+// conditionalJob is a job that is executed only under a condition.
 type conditionalJob struct{ job }
 
 func (*conditionalJob) Condition() []counter.Check { return make([]counter.Check, 2) }

@@ -24,7 +24,7 @@ type sourced struct {
 func (s *sourced) Source() uint32       { return s.source }
 func (s *sourced) Due() []counter.Check { return s.checks }
 
-// charge returns a job that makes a further charge of one unit, and the counter's key.
+// charge returns a job of a source that charges one unit to the counter with the given key.
 func charge(source uint32, key string) *sourced {
 	return &sourced{source: source, checks: []counter.Check{{Key: []byte(key), Op: counter.OpForce, Cost: 1}}}
 }
@@ -34,7 +34,8 @@ func refund(source uint32, key string) *sourced {
 	return &sourced{source: source, checks: []counter.Check{{Key: []byte(key), Op: counter.OpRefund, Cost: 1}}}
 }
 
-// recordingStore takes a second for each call, and records the keys and costs.
+// recordingStore is a store that takes a second for each call, and records the keys and costs of
+// the checks.
 type recordingStore struct {
 	mu    sync.Mutex
 	calls int
