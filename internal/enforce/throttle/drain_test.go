@@ -15,7 +15,7 @@ import (
 	"github.com/penstock/penstock/internal/test/seed"
 )
 
-// farStore is a store with a way of some time in each direction.
+// farStore is a store that is far away: each call travels for some time in each direction.
 type farStore struct {
 	counter.Store
 	way func() time.Duration
@@ -43,7 +43,7 @@ func (s admissionStore) Take(ctx context.Context, checks []counter.Check, result
 	return err
 }
 
-// sharedRule returns a throttle rule of a limit for all clients.
+// sharedRule returns a throttle rule with a limit that all clients share.
 func sharedRule(t *testing.T, limit string) policy.Rule {
 	all := throttleRule(t, "all", limit, 2*counter.Second, 10_000)
 	all.PerNone = true

@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/test/seed"
 )
 
-// places names queues by single letters.
+// places returns one place in a queue for each letter of keys, which is the name of the queue.
 func places(keys string) []Place {
 	var all []Place
 	for _, key := range keys {
@@ -32,7 +32,8 @@ func join(t *testing.T, l *Queues, key string) *Ticket {
 	return ticket
 }
 
-// listSignaled returns which of the tickets were signaled since the last call, in the form "x.x".
+// listSignaled returns, as a text such as "x.x", which of the tickets were signaled since its last
+// call.
 func listSignaled(tickets ...*Ticket) string {
 	text := make([]byte, len(tickets))
 	for i, t := range tickets {
@@ -188,7 +189,7 @@ type model struct {
 	signalled []bool
 }
 
-// model.first returns the first ticket of a queue, or -1.
+// model.first returns the index of the first ticket in a queue, or -1 if the queue is empty.
 func (s *model) first(key string) int { return slices.Index(s.keys, key) }
 
 // TestTheOldestAlwaysHasItsTurn: however tickets join, move and leave, the oldest of each queue has

@@ -283,8 +283,8 @@ func (w *Wait) left(places []Place, answered bool) []Place {
 // Wait.deny denies a request because the queue is full or its turn did not come in time.
 // Retry-After is max_delay, because every request that is waiting now has left the queue by then.
 //
-// The method deny advances the store's answer to now, so that the response does not contain
-// instants in the past.
+// It advances the store's answer to now, so that the response does not contain instants in the
+// past.
 func (w *Wait) deny() core.Decision {
 	results, waited := w.plan.Results(), micros(time.Since(w.at))
 	for i := range results {

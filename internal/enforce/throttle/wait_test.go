@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/internal/store/memstore"
 )
 
-// front decides requests over a store in memory.
+// front decides requests as a front does, over a store in memory.
 type front struct {
 	t     *testing.T
 	store counter.Store
@@ -27,7 +27,7 @@ type front struct {
 	lines     *Queues
 }
 
-// asking is a request that a front is deciding.
+// asking is a request that a front is deciding in the background.
 type asking struct {
 	*front
 	plan core.Plan
