@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/internal/test/racescale"
 )
 
-// shelf is a policy of three rules that apply to every request.
+// shelf is a policy with three rules, all of which apply to every request.
 const shelf = `
 name: shop
 rules:
@@ -58,7 +58,8 @@ type reading struct{ *bytes.Reader }
 
 func (reading) Close() error { return nil }
 
-// decideAlone returns a function that decides one request with only core and the store.
+// decideAlone returns a function that decides one request with package core and the store, without
+// a bridge.
 func decideAlone(tb testing.TB, h *testBridge) func() {
 	var plan core.Plan
 	e := h.b.policy.Current()

@@ -24,7 +24,7 @@ import (
 	"github.com/penstock/penstock/internal/test/seed"
 )
 
-// clientele is a policy whose clients have records.
+// clientele is a policy for whose clients a directory has records.
 const clientele = `
 name: shop
 directory: true
@@ -35,7 +35,7 @@ rules:
   - { name: hot, match: { path: /hot }, limit: 1000000/1h fixed_window }
 `
 
-// openDirected opens a bridge with a directory that reads from source.
+// openDirected opens a bridge whose directory reads from the source.
 func openDirected(t testing.TB, policy string, source directory.Source, timeout time.Duration) *testBridge {
 	t.Helper()
 	return open(t, policy, func(o *Options) {
@@ -252,7 +252,7 @@ func TestTooManyNewClientsOfOneAddress(t *testing.T) {
 	<-flooded
 }
 
-// counterSource returns the number of an address as the source of requests.
+// counterSource returns the number that identifies an address as the source of requests.
 func counterSource(h *testBridge, addr string) uint32 {
 	item := h.question("/low", addr)
 	q := new(question)
@@ -288,7 +288,7 @@ func (w *world) newJudge(answer func(userRequest, int)) *checkedWorker {
 	return j
 }
 
-// checkedWorker.ask sends a request of a user.
+// checkedWorker.ask sends a request of a user, and checks the answer.
 func (j *checkedWorker) ask(s userRequest) {
 	j.next++
 	j.sought[j.next] = s

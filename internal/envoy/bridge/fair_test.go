@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// slowStore answers when the test lets it.
+// slowStore answers a call only when the test lets it.
 type slowStore struct {
 	counter.Store
 	answer chan struct{}

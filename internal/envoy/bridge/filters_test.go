@@ -89,7 +89,7 @@ func (k *worker) Call(c filter.Call, answered func(filter.Reply)) error {
 	w := k.w
 	there, back := w.delay(), w.delay()
 	timeout := time.Duration(c.TimeoutMillis) * time.Millisecond
-	lost := func() { w.in(timeout, func() { k.hear(answered, filter.Reply{Status: 504}, 0) }) }
+	lost := func() { w.in(timeout, func() { k.receive(answered, filter.Reply{Status: 504}, 0) }) }
 	if w.random.Float64() < w.loss/2 {
 		lost()
 		return nil
@@ -108,7 +108,7 @@ func (k *worker) Call(c filter.Call, answered func(filter.Reply)) error {
 		reply := filter.Reply{Status: recorder.Code, ETag: recorder.Header().Get("Etag"), Body: recorder.Body.Bytes(),
 			Leases: recorder.Header().Get(wire.LeasingHeader)}
 		if !lossy && there+back < timeout {
-			w.in(back, func() { k.hear(answered, reply, at) })
+			w.in(back, func() { k.receive(answered, reply, at) })
 		}
 	})
 	if lossy || there+back >= timeout {
@@ -124,8 +124,8 @@ func (w *world) delay() time.Duration {
 	return time.Duration(100+w.random.IntN(900)) * time.Microsecond
 }
 
-// worker.hear delivers a reply to a worker if the worker still exists.
-func (k *worker) hear(answered func(filter.Reply), r filter.Reply, at counter.Micros) {
+// worker.receive delivers a reply of the bridge to a worker, if the worker still exists.
+func (k *worker) receive(answered func(filter.Reply), r filter.Reply, at counter.Micros) {
 	if k.dead {
 		return
 	}
@@ -235,7 +235,7 @@ func (w *world) runLoad(k *worker, most int, span time.Duration) {
 	w.in(0, send)
 }
 
-// story runs a simulation of workers and a bridge with one limit.
+// story runs a simulation of several workers and a bridge under one limit.
 func story(t *testing.T, limit string, seed uint64, tell func(*world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

@@ -23,7 +23,7 @@ import (
 	"github.com/penstock/penstock/internal/store/memstore"
 )
 
-// shop is a policy that uses most features.
+// shop is a policy that uses most features of policies.
 const shop = `
 name: shop
 rules:
@@ -33,7 +33,7 @@ rules:
   - { name: who, match: { path: /who, header: { X-Plan: gold } }, limit: 7/1h }
 `
 
-// testBridge is a bridge under test and its policy file.
+// testBridge is a bridge under test, with its policy file.
 type testBridge struct {
 	t     testing.TB
 	b     *Bridge
@@ -114,7 +114,7 @@ func (h *testBridge) post(body []byte, contentType string) *httptest.ResponseRec
 	return w
 }
 
-// testBridge.call returns a call of items about the policy in force.
+// testBridge.call returns an encoded call with these items, which names the policy in force.
 func (h *testBridge) call(items ...wire.Item) []byte {
 	return callOf(h.b.policy.Current().ID, items...)
 }
@@ -136,7 +136,7 @@ func (h *testBridge) ask(items ...wire.Item) []wire.Answer {
 	return h.answers(h.post(h.call(items...), wire.ContentType), len(items))
 }
 
-// testBridge.askWithToken makes a call with the bridge's token.
+// testBridge.askWithToken makes a call with the bridge's token and returns its answers.
 func (h *testBridge) askWithToken(items ...wire.Item) []wire.Answer {
 	h.t.Helper()
 	r := httptest.NewRequest(http.MethodPost, "/v1/check", bytes.NewReader(h.call(items...)))
@@ -147,7 +147,7 @@ func (h *testBridge) askWithToken(items ...wire.Item) []wire.Answer {
 	return h.answers(w, len(items))
 }
 
-// testBridge.answers reads n answers.
+// testBridge.answers decodes the n answers in a reply.
 func (h *testBridge) answers(w *httptest.ResponseRecorder, n int) (answers []wire.Answer) {
 	h.t.Helper()
 	if w.Code != http.StatusOK {

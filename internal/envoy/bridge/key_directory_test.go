@@ -23,7 +23,8 @@ import (
 	"github.com/penstock/penstock/internal/test/seed"
 )
 
-// holders is a policy whose API keys are in the directory. Keys of the tier free have no limit.
+// holders is a policy whose clients have API keys in a directory. Clients of the tier free have no
+// limit.
 const holders = `
 name: shop
 lease: auto
@@ -36,7 +37,7 @@ rules:
 // secret returns a key that contains a name and is long enough.
 func secret(name string) string { return "key-of-" + strings.Repeat("-", 16) + name }
 
-// editKey makes a change of keys that must succeed.
+// editKey makes a change of keys, and fails the test if it does not succeed.
 func editKey(t testing.TB, source directory.Source, e directory.KeyEdit) {
 	t.Helper()
 	e.Actor, e.Reason = "tester", "a test"
@@ -59,7 +60,7 @@ func createKey(t testing.TB, source directory.Source, name, client, tier string)
 		Record: &directory.KeyRecord{Name: name, Client: client, Tier: tier}})
 }
 
-// testBridge.questionWith returns a question with the key secret(name).
+// testBridge.questionWith returns a question about a request with the key secret(name).
 func (h *testBridge) questionWith(name, path string) wire.Item {
 	item := h.question(path, "192.0.2.1")
 	for i, field := range formOf(h.b.policy.Current()).inputs.Headers {
@@ -248,7 +249,7 @@ type holder struct {
 func (j *holder) Resume(id uint32)                     { j.answer(j.sought[id], 200) }
 func (j *holder) Respond(id uint32, r filter.Response) { j.answer(j.sought[id], int(r.Status)) }
 
-// holder.ask sends a request with a key.
+// holder.ask sends a request with a key, and checks the answer.
 func (j *holder) ask(s userRequest) {
 	j.next++
 	j.sought[j.next] = s

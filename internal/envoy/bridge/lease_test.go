@@ -56,7 +56,8 @@ func returnItem(token string, units int64) wire.Item {
 	return wire.Item{Kind: wire.KindRefund, Refund: wire.Refund{Token: token, Units: units}}
 }
 
-// testBridge.back waits until the given number of units of the limit of /hot is used.
+// testBridge.back waits until exactly the given number of units under the limit of /hot is in use,
+// because the others were refunded.
 func (h *testBridge) back(want int64) {
 	h.t.Helper()
 	eventually.Until(h.t, 10*time.Second, "units are back", func() bool { return h.readUsed("/hot", "192.0.2.1") == want })

@@ -99,7 +99,7 @@ func (l *lendingBridge) asked() *regionstore.Question {
 	return &q
 }
 
-// checkEnd checks an answer to a question that has waited.
+// checkEnd checks the answer to a question that has waited for a loan.
 func (l *lendingBridge) checkEnd(end func() ([]wire.Answer, time.Duration), denied bool, want time.Duration) {
 	l.t.Helper()
 	a, after := end()
