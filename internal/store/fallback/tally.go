@@ -288,8 +288,8 @@ func (s *Store) agree(t *localCall, checks []counter.Check, results []counter.Re
 }
 
 // Store.insist handles a call that the tallies denied although the store admitted it. If all limits
-// of the call have room according to the store's reports, the method counts the call and returns
-// true; otherwise it returns false. The units are counted before the limits are examined, so that a
+// of the call have room according to the store's reports, it counts the call and returns true;
+// otherwise it returns false. The units are counted before the limits are examined, so that a
 // request that this process decides at the same time is taken into account.
 func (s *Store) insist(t *localCall, checks []counter.Check, results []counter.Result) bool {
 	fits := true
