@@ -17,9 +17,9 @@ type Reports struct {
 	usage *usage
 }
 
-// NewReports returns Reports that remembers nothing yet. The function named now is this process's
-// clock, in microseconds since an arbitrary instant. It must be monotonic and safe for concurrent
-// use. Nil means the monotonic clock.
+// NewReports returns Reports that remembers nothing yet. The function now returns the time of this
+// process's clock, in microseconds since an arbitrary instant. It must be monotonic and safe for
+// concurrent use. If now is nil, the monotonic clock is used.
 func NewReports(now func() counter.Micros) *Reports {
 	if now == nil {
 		start := time.Now()
