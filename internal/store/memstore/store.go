@@ -177,8 +177,8 @@ func (s *Store) answer(checks []counter.Check, results []counter.Result) error {
 	return c.runLarge()
 }
 
-// runLarge runs a call of many checks. The function's large stack frame must be cleared, which
-// costs too much for a call of one check.
+// runLarge runs a call of many checks. It has a large stack frame, and clearing the frame costs too
+// much for a call of one check.
 func (c *call) runLarge() error {
 	var places [counter.ChecksMax]place
 	var slots [counter.ChecksMax]counter.Slot
