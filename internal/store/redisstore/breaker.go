@@ -67,7 +67,7 @@ type breaker struct {
 	history uint64 // the last 64 batches, the newest in the lowest bit, 1 for a failure
 	trial   bool   // whether a call is being tried while the breaker is half open
 
-	// changed is called with the new state, under mu. The function must not block.
+	// changed is called with the new state while mu is held, so it must not block.
 	changed func(BreakerState)
 }
 

@@ -27,8 +27,7 @@ const (
 	askEveryMax = 150 * time.Millisecond
 )
 
-// Store.follow keeps the list of servers current. The function named ask runs one round of
-// discovery.
+// Store.follow keeps the list of servers current. It calls ask for each round of discovery.
 func (s *Store) follow(ask func(context.Context) error) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
