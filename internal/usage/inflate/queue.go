@@ -30,9 +30,9 @@ type Queue struct {
 	idle    chan struct{} // closed when the last goroutine ends; nil unless a call of Wait waits
 }
 
-// Add makes a goroutine call work() at the turn of the source, which is the Source of a
-// counter.Check. Add returns false if there is no room for the work. The function work must recover
-// from its panics.
+// Add makes a goroutine call work at the turn of the source, which is the Source of a
+// counter.Check. It returns false if there is no room for the work. The function work must recover
+// from its own panics.
 func (q *Queue) Add(source uint32, work func()) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
