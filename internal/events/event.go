@@ -20,7 +20,7 @@ const (
 	KindDropped  = "dropped"  // reports decisions that are in no other event
 )
 
-// Event is a line of the log. Empty fields are left out.
+// Event is one line of the log of events. Empty fields are left out of the line.
 type Event struct {
 	Time     time.Time
 	Kind     string
@@ -128,7 +128,7 @@ func appendText(dst []byte, text string) []byte {
 	return append(dst, '"')
 }
 
-// ellipsis ends a value that was cut.
+// ellipsis ends a value that was too long and was cut.
 const ellipsis = "…"
 
 // cut shortens a text to at most n bytes, at the beginning of a character.
@@ -143,8 +143,8 @@ func cut(text string, n int) string {
 // kindIP is the kind of clients that are identified by their address.
 const kindIP = "ip"
 
-// ShownClient returns a client as KIND:ID. If the client is an address, it is shown like other
-// addresses.
+// ShownClient returns a client as KIND:ID. If the ID is an address, only the part that shown
+// permits is written: see ShownAddress.
 func ShownClient(kind, id string, shown policy.AddressShown) string {
 	switch {
 	case kind == "":

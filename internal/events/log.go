@@ -99,7 +99,8 @@ func (l *Log) Count(k *Key, n uint64) bool {
 	return counted || full
 }
 
-// Add adds n decisions to the event of equal decisions, or makes a new event.
+// Add adds n decisions to the event of equal decisions. If there is no such event yet, it makes a
+// new one.
 func (l *Log) Add(k *Key, d *Details, n uint64) {
 	t := l.table.Load()
 	if t == nil {
@@ -114,7 +115,7 @@ func (l *Log) Add(k *Key, d *Details, n uint64) {
 	l.arm()
 }
 
-// Drop counts decisions that were dropped elsewhere.
+// Drop counts decisions that the caller has dropped, so that the log can report their number.
 func (l *Log) Drop(n uint64) {
 	if n > 0 {
 		l.beyond.Add(n)
@@ -161,7 +162,7 @@ func (l *Log) arm() {
 	}
 }
 
-// Log.tick ends a second.
+// Log.tick is called at the end of a second, and writes the events of that second.
 func (l *Log) tick() {
 	l.flush()
 	l.armed.Store(false)

@@ -19,7 +19,7 @@ import (
 	"github.com/penstock/penstock/internal/test/seed"
 )
 
-// clock holds the time of a test, and the calls that are due.
+// clock holds the time of a test, and the calls that the log has scheduled.
 type clock struct {
 	now time.Time
 	due []func()
@@ -30,7 +30,7 @@ func (c *clock) options() Options {
 	return Options{Node: "n1", Now: func() time.Time { return c.now }, After: func(_ time.Duration, f func()) { c.due = append(c.due, f) }}
 }
 
-// clock.second ends a second.
+// clock.second advances the time by a second, and makes the scheduled calls.
 func (c *clock) second() {
 	c.now = c.now.Add(time.Second)
 	due := c.due
@@ -40,8 +40,8 @@ func (c *clock) second() {
 	}
 }
 
-// keptEvents is a sink that keeps events. If room is not negative, it accepts that many events and
-// then fails.
+// keptEvents is a sink that keeps the events it receives. If room is not negative, it accepts that
+// many events and then fails.
 type keptEvents struct {
 	all  []Event
 	room int

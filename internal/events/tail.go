@@ -63,7 +63,8 @@ func (l *Log) Tail(from uint64, wants func(*Event) bool) (t Tail) {
 // Filter selects events. The zero Filter selects all. Outages and dropped decisions concern every
 // client, so each filter selects their events.
 type Filter struct {
-	// Client is KIND:ID. An address or a network selects the clients whose addresses it overlaps.
+	// Client is a client, written KIND:ID. An address or a network selects the clients whose
+	// addresses it overlaps.
 	Client string `json:"client,omitempty"`
 	Rule   string `json:"rule,omitempty"`
 }
