@@ -51,7 +51,7 @@ type Options struct {
 	pauseMost time.Duration // 0 means the constant pauseMost
 }
 
-// Feed sends events and usage. A Feed is a sink of events. Create one with [Open].
+// Feed sends events and usage to a control plane. It is a sink of events. Create one with [Open].
 type Feed struct {
 	options Options
 	target  atomic.Pointer[controlcall.Target]
@@ -94,7 +94,7 @@ func Open(o Options) (*Feed, error) {
 	return f, nil
 }
 
-// Check returns what is wrong with the options, without opening anything.
+// Check returns what is wrong with the options. It opens nothing.
 func (o *Options) Check() error {
 	switch {
 	case o.Folder == "":
@@ -233,7 +233,8 @@ func (f *Feed) measured(at time.Time) {
 	}
 }
 
-// latencyLines is the greatest number of histograms in a batch. Their lines are longer than others.
+// latencyLines is the greatest number of histograms in a batch, because their lines are longer than
+// other lines.
 const latencyLines = 1000
 
 // measuredLatencies writes the histograms since the previous call. The histograms may fill as much

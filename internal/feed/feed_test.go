@@ -115,7 +115,7 @@ func (k *taker) open(folder string, m *meter.Meter, bytesMax int64) *Feed {
 	return f
 }
 
-// makeEvents returns n events of one decision each.
+// makeEvents returns n events, each of which stands for one decision.
 func makeEvents(n int) (all []events.Event) {
 	for i := range n {
 		all = append(all, events.Event{Time: time.Now(), Kind: events.KindDenied, Client: fmt.Sprint("user:", i), Count: 1})

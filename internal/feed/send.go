@@ -74,7 +74,8 @@ func (f *Feed) logTrouble(err error) {
 	}
 }
 
-// sendFirst sends the oldest batch. The result more is false if there is none.
+// Feed.sendFirst sends the oldest batch in the spool. The result more is false if the spool has no
+// batch.
 func (f *Feed) sendFirst(ctx context.Context) (more bool, err error) {
 	b, ok := f.spool.oldest()
 	if !ok {
@@ -121,7 +122,8 @@ func isUnreadable(status int) bool {
 	return status == http.StatusBadRequest || status == http.StatusRequestEntityTooLarge || status == http.StatusUnprocessableEntity
 }
 
-// Feed.put sends a batch, and returns the status and the beginning of the answer.
+// Feed.put sends a batch to the control plane. It returns the status and the beginning of the
+// answer.
 func (f *Feed) put(ctx context.Context, b *batch, text []byte) (status int, answer string, err error) {
 	r, err := f.target.Load().Request(ctx, http.MethodPut, "/v1/batches/"+b.feed+"/"+strconv.FormatInt(b.number, 10), bytes.NewReader(text))
 	if err != nil {

@@ -24,7 +24,7 @@ const (
 	lockName       = "lock"
 )
 
-// batch is a file of the spool.
+// batch is a file in the spool: lines that are sent in one call.
 type batch struct {
 	feed   string
 	number int64
@@ -89,7 +89,8 @@ func (s *spool) read() error {
 	return nil
 }
 
-// batchOf returns the batch of a file.
+// batchOf returns the batch that a file in the spool contains, by its name. The result ok is false
+// for any other file.
 func batchOf(file fs.DirEntry) (b batch, ok bool) {
 	feed, number, _ := strings.Cut(strings.TrimSuffix(file.Name(), suffixBatch), "-")
 	n, err := strconv.ParseInt(number, 10, 64)
@@ -140,7 +141,7 @@ func (s *spool) write(path string, text []byte) error {
 	return syncFolder(s.folder)
 }
 
-// spool.oldest returns the oldest batch.
+// spool.oldest returns the batch that was written first.
 func (s *spool) oldest() (b batch, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -190,7 +191,7 @@ func (s *spool) forget(b *batch) {
 	s.bytes -= b.bytes
 }
 
-// spool.state returns how many batches wait, and their size.
+// spool.state returns how many batches wait to be sent, and their size.
 func (s *spool) state() (batches int, bytes int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
