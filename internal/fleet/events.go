@@ -39,7 +39,7 @@ const (
 // eventsVersion is the version of the format. Later versions are not read.
 const eventsVersion = 1
 
-// eventsText is the text that a node writes for its followers.
+// eventsText is what a node writes to Redis for the processes that follow its events.
 type eventsText struct {
 	Version int             `json:"v"`
 	ID      string          `json:"id"`

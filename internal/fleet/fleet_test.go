@@ -37,7 +37,7 @@ func open(t *testing.T, server *redistest.Server) *redisstore.Store {
 	return store
 }
 
-// read returns the records of all nodes.
+// read returns the records that all nodes have written to Redis.
 func read(t *testing.T, store *redisstore.Store) *Reading {
 	t.Helper()
 	found, err := Read(t.Context(), store)
@@ -47,7 +47,7 @@ func read(t *testing.T, store *redisstore.Store) *Reading {
 	return found
 }
 
-// node returns a node with policies of a version.
+// node returns a Node whose policies have the given version.
 func node(front, version string) *Node {
 	return New(Sources{Front: front, Policies: func() []Policy { return []Policy{{Name: "shop", Version: version}} },
 		Totals: func() []Total { return []Total{{"shop", "api", 10, 3}, {"shop", "", 0, 1}} }}, time.Now().Add(-time.Hour))

@@ -134,7 +134,7 @@ func ownEvents(page *EventPage, own *Node, places map[string]uint64, q *EventQue
 	return page, nil
 }
 
-// FollowFunc is Follow for one Redis.
+// FollowFunc is the function Follow for the nodes of one Redis.
 type FollowFunc func(ctx context.Context, own *Node, q *EventQuery) (*EventPage, error)
 
 // In returns Follow for the given store, which is nil if the process does not use Redis.
@@ -225,7 +225,7 @@ func register(ctx context.Context, store *redisstore.Store, f *events.Filter) (i
 	return ids, nil
 }
 
-// scoredMember is a member of a sorted set.
+// scoredMember is a member of a sorted set, with its score.
 type scoredMember struct {
 	member string
 	score  float64

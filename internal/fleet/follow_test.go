@@ -21,7 +21,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// writes is a log of made-up events.
+// writes stands for the log of a node. Tests add made-up events to it.
 type writes struct {
 	mu  sync.Mutex
 	all []events.Event

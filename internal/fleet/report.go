@@ -17,7 +17,7 @@ const (
 	StateSilent   = "silent"   // its last heartbeat is at least SilentAfter ago
 )
 
-// NodeState is a node as operators see it.
+// NodeState is what operators see of a node.
 type NodeState struct {
 	ID       string    `json:"id"`
 	Name     string    `json:"name"`
@@ -30,7 +30,7 @@ type NodeState struct {
 	Problems []string  `json:"problems,omitempty"`
 }
 
-// Nodes are all nodes of a Redis, or a single process that does not use Redis.
+// Nodes describes all nodes of a Redis, or a single process that does not use Redis.
 type Nodes struct {
 	Nodes []NodeState `json:"nodes"`
 	// Unreadable is the number of records in Redis that could not be read.
