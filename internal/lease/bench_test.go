@@ -42,8 +42,8 @@ func BenchmarkDenied(b *testing.B) {
 	}
 }
 
-// newHolding returns a counter to which the given number of units was granted at
-// instant 1.
+// newHolding returns a counter that holds the given number of units, which were granted at instant
+// 1.
 func newHolding(l *counter.Limit, units int64) *Counter {
 	c := new(Counter)
 	a, _ := c.Ask(1, l, 1)

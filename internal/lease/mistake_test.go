@@ -8,7 +8,7 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// mistake is an error that a caller of Counter could make. The model must detect each of them.
+// mistake is an error that a caller of Counter could make. The simulation must detect each of them.
 type mistake uint8
 
 const (
@@ -57,8 +57,9 @@ func (w *world) timesSent(check *counter.Check) int {
 	return 1
 }
 
-// TestTheModelNoticesMistakes makes each mistake in scenes that expose it: the usage must exceed
-// what the algorithm allows. Without the mistake, the same scene must not exceed it.
+// TestTheModelNoticesMistakes makes each mistake in scenes that expose it. In these scenes, the
+// usage must exceed what the algorithm allows. Without the mistake, the same scenes must not exceed
+// it.
 func TestTheModelNoticesMistakes(t *testing.T) {
 	window := func(a counter.Algorithm) counter.Limit { return must(counter.NewLimit(a, 1000, counter.Second, 0)) }
 	for _, tt := range []struct {

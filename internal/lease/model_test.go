@@ -64,8 +64,8 @@ func playRound(t *testing.T, seed uint64) {
 	}
 }
 
-// randomScene returns scene i. The scenes take each shape in turn, with each algorithm that can be
-// leased and with a calendar window. Everything else is random.
+// randomScene returns the scene with the number i. The numbers determine the shape of the traffic,
+// and the algorithm or calendar window. Everything else is random.
 func randomScene(rng *rand.Rand, i int) scene {
 	window := counter.Micros(1+rng.IntN(5)) * 500 * counter.Millisecond
 	s := scene{

@@ -38,8 +38,8 @@ type traffic struct {
 
 const hop = 50 * counter.Millisecond
 
-// traffic.start returns a function that returns the next request: its time since the scene
-// began, its node and its cost.
+// traffic.start returns a function that returns the next request of the traffic: its time since the
+// scene began, its node and its cost.
 func (tr traffic) start(s *scene, rng *rand.Rand) func() (counter.Micros, int, int64) {
 	window := float64(s.limit.Window())
 	if s.period > 0 {

@@ -26,7 +26,8 @@ type world struct {
 	figures figures
 }
 
-// scene describes one run of the model. Spans are in microseconds.
+// scene describes one simulated run: the limit, the nodes, the traffic and the faults. Durations
+// are in microseconds.
 type scene struct {
 	limit counter.Limit
 	// lower is the same limit with smaller numbers, as in another version of the policy or for
