@@ -20,7 +20,9 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-func init() { caddy.RegisterModule(new(App)) }
+func init() {
+	caddy.RegisterModule(new(App))
+}
 
 // App holds the settings that all sites of a Caddy server share: the store of the counters, and a
 // policy that every `penstock` handler enforces besides its own rules. Without the app, counters
