@@ -15,7 +15,7 @@ type counts struct {
 	before map[string]float64
 }
 
-// server.counts returns a snapshot of the metrics.
+// server.counts returns a snapshot of the metrics, with which later values can be compared.
 func (s *server) counts() counts {
 	s.t.Helper()
 	return counts{server: s, before: s.seriesValues()}
@@ -62,7 +62,7 @@ func (c counts) wantGrown(t testing.TB, wants map[string]float64) {
 	}
 }
 
-// awaitGrown waits until a series has grown by the given amount since the snapshot.
+// awaitGrown waits until a series has grown by the given amount since the snapshot was taken.
 func (c counts) awaitGrown(t *testing.T, series string, by float64) {
 	t.Helper()
 	waitUntil(t, series+" grows by "+strconv.FormatFloat(by, 'f', -1, 64), func() bool { return c.hasGrown(series, by) })

@@ -121,8 +121,8 @@ func (s *server) statusOverHTTP3(transport *http3.Transport, method string) int 
 	return response.StatusCode
 }
 
-// quicTransport returns an HTTP/3 client at an address. If isDeaf is set, the client receives
-// nothing.
+// server.quicTransport returns an HTTP/3 client that sends from the given address. If isDeaf is
+// set, the client receives no packets.
 func (s *server) quicTransport(from net.IP, sessions tls.ClientSessionCache, isDeaf bool) *http3.Transport {
 	s.t.Helper()
 	socket, err := net.ListenUDP("udp4", &net.UDPAddr{IP: from})

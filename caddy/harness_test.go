@@ -92,7 +92,7 @@ func freePort(t testing.TB) int {
 	return int(address.Port())
 }
 
-// reply is a response with its complete body.
+// reply is a response whose body has been read completely.
 type reply struct {
 	*http.Response
 	body string

@@ -17,7 +17,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// waitUntil waits until the condition holds. Its deadline is generous.
+// waitUntil waits until the condition holds. It waits long enough for a busy machine.
 func waitUntil(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	eventually.Until(t, 10*time.Second, what, holds)

@@ -308,7 +308,7 @@ func TestRedisCountsForSeveralAndSurvives(t *testing.T) {
 	}
 }
 
-// listener is an event handler that records events.
+// listener is a handler of Caddy's events that records them.
 type listener struct{}
 
 var heard = make(chan caddy.Event, 16)

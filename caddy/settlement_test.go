@@ -382,7 +382,7 @@ func TestSendfileWithoutSettlement(t *testing.T) {
 	}
 }
 
-// copyingWriter is a writer with its own ReadFrom.
+// copyingWriter is a response writer that has its own ReadFrom.
 type copyingWriter struct {
 	*httptest.ResponseRecorder
 	direct bool

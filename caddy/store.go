@@ -124,8 +124,8 @@ func (s *Store) isShared() bool { return s.Type == storeRedis }
 var storeSpelling = store.Spelling{Redis: "store redis URL", URL: "store redis redis://localhost:6379",
 	Types: "store memory, or store redis redis://localhost:6379"}
 
-// Store.settings converts the store's configuration to settings. It does not replace placeholders
-// in them.
+// Store.settings returns the store's configuration as settings. It does not replace placeholders in
+// them.
 func (s *Store) settings() *store.Settings {
 	return &store.Settings{Type: cmp.Or(s.Type, storeMemory), CountersMax: s.CountersMax, BytesMax: s.BytesMax,
 		RememberDenials: s.RememberDenials,
