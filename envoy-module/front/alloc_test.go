@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// hot is a limit that no test reaches.
+// hot is a limit that is so high that no test reaches it.
 const hot = "rules: [{name: all, limit: 1000000000/31d}]\n"
 
 // TestADecisionInTheHookAllocatesNothing counts the allocations of requests that are decided within

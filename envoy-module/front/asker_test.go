@@ -23,7 +23,8 @@ func wideConfig(onError string, redis *redistest.Server) string {
 		"\", timeout: 10s}\n"
 }
 
-// arrive makes a request of a client wait for the store.
+// arrive begins a request from a source, and fails the test unless the request must wait for the
+// store.
 func arrive(t testing.TB, f *Front, source string) (*Stream, *bell) {
 	t.Helper()
 	s, b := f.NewStream(), newBell()

@@ -20,7 +20,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// spoolSettings returns settings that name a control plane. The control plane accepts every batch.
+// spoolSettings returns settings that name a control plane, which accepts every batch of the spool.
 func spoolSettings(t *testing.T) *Settings {
 	t.Helper()
 	plane := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))

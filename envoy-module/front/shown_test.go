@@ -26,7 +26,8 @@ func countPolicies(t *testing.T, p *Process) (n int) {
 	return n
 }
 
-// shadowSettings returns settings with a policy that is tried out, and the path of its file.
+// shadowSettings returns settings with a candidate policy that is evaluated but not enforced, and
+// the path of its file.
 func shadowSettings(t *testing.T) (s *Settings, path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "shadow.yaml")
