@@ -26,7 +26,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// proxy is an Envoy's end of a stream.
+// proxy stands for an Envoy proxy. It is the end of a stream at which the proxy is.
 type proxy struct {
 	t      *testing.T
 	stream extension.ExtensionConfigDiscoveryService_StreamExtensionConfigsClient
@@ -87,7 +87,7 @@ func (p *proxy) acknowledge(version, nonce, refusal string) {
 	}
 }
 
-// wantSettings waits for a version and returns the filter's configuration in it.
+// proxy.wantSettings waits for a version, and returns the configuration of the filter in it.
 func (p *proxy) wantSettings(version string) (settings, nonce, whole string) {
 	p.t.Helper()
 	var response *discovery.DiscoveryResponse
