@@ -13,7 +13,7 @@ import (
 	"github.com/penstock/penstock/core"
 )
 
-// echo gives every request the same answer, of realistic size. This measures the cost of gRPC
+// echo answers every request with the same answer, of realistic size, to measure the cost of gRPC
 // itself.
 type echo struct {
 	pb.UnimplementedRateLimitServiceServer

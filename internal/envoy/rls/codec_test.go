@@ -30,7 +30,7 @@ import (
 // encodedMessage is an encoded message.
 type encodedMessage []byte
 
-// asWritten is the codec of a client that sends encoded messages.
+// asWritten is the codec of a client whose messages are already encoded.
 type asWritten struct{ encoding.CodecV2 }
 
 func (c asWritten) Marshal(v any) (mem.BufferSlice, error) {
@@ -194,7 +194,8 @@ func acceptBytes(m *descriptorpb.DescriptorProto) {
 	}
 }
 
-// firstDifference returns the first difference between a library message and a request, or "".
+// firstDifference returns the first difference between a message as the library decodes it and a
+// request, or "" if there is none.
 func firstDifference(theirs, ours protoreflect.Message) string {
 	fields := ours.Descriptor().Fields()
 	for i := range fields.Len() {
