@@ -137,7 +137,8 @@ func (m *model) ask(now int64, descriptors [][][2]string, hits int64) (over bool
 	return over, verdicts
 }
 
-// maker makes configurations and requests from a few words, so that they match often.
+// maker makes random configurations and requests from a few words, so that requests often match
+// entries.
 type maker struct{ *rand.Rand }
 
 func (m maker) one(of ...string) string { return of[m.IntN(len(of))] }

@@ -33,7 +33,7 @@ var (
 	itsSources = flag.String("sources", "", "its sources, whose example configurations are copied there too")
 )
 
-// patience is the timeout of local programs.
+// patience is how long the tests wait for programs on this machine.
 const patience = 20 * time.Second
 
 // recorder sends requests to the real service. Each sequence begins at the start of a second, so

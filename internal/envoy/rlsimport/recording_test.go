@@ -46,7 +46,7 @@ type sequence struct {
 	steps []*step
 }
 
-// step is one request, or a wait.
+// step is one request of a sequence, or a wait between requests.
 type step struct {
 	where   string
 	text    string
@@ -72,7 +72,7 @@ func readRecording(t *testing.T, path string) *recording {
 	return r
 }
 
-// recording.line reads one line.
+// recording.line parses one line of the recording.
 func (r *recording) line(line, where string) error {
 	word, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
 	rest = strings.TrimSpace(rest)
