@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// noMemory is a store without memory for counters whose key contains "new".
+// noMemory is a store that, while full is set, has no memory for counters with "new" in their keys.
 type noMemory struct {
 	counter.Store
 	full bool
@@ -28,7 +28,7 @@ func (s *noMemory) Take(ctx context.Context, checks []counter.Check, results []c
 
 func fresh(key []byte) bool { return strings.Contains(string(key), "new") }
 
-// refusal is the error of a call with a new counter.
+// refusal is the error of a call that needs a new counter.
 type refusal struct{ notExecuted }
 
 func (refusal) NewCounter(key []byte) bool { return fresh(key) }
