@@ -101,7 +101,7 @@ func TestIdleUnitsGoBack(t *testing.T) {
 	})
 }
 
-// warm makes requests until units are held.
+// warm makes requests until the store holds leased units.
 func warm(t testing.TB, s *Store, books *ledger, c counter.Check) {
 	t.Helper()
 	for range 1000 {

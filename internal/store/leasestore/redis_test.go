@@ -195,7 +195,7 @@ func TestRedisThatHangsIsNotChargedTwice(t *testing.T) {
 	}
 }
 
-// ledger.count reads a number under the ledger's lock.
+// ledger.count reads one of the ledger's numbers while it holds the lock.
 func (l *ledger) count(figure func() int64) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

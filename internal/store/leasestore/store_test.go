@@ -26,7 +26,7 @@ type rig struct {
 	clock atomic.Int64 // the time since noon, on both clocks
 }
 
-// between is the inner store with the test's interventions.
+// between is the inner store of a rig. A test can intervene in its calls.
 type between struct {
 	of    counter.Store
 	calls atomic.Int64
@@ -46,8 +46,8 @@ func (b *between) Take(ctx context.Context, checks []counter.Check, results []co
 	return take(ctx, checks, results)
 }
 
-// between.instead lets the function named take answer all further calls. Nil restores the inner
-// store.
+// between.instead makes the function take answer all further calls. If take is nil, the inner store
+// answers again.
 func (b *between) instead(take func(ctx context.Context, checks []counter.Check, results []counter.Result) error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
