@@ -19,7 +19,8 @@ import (
 // goroutines is the number of concurrent callers.
 const goroutines = 16
 
-// runTogether runs f in many goroutines at once, each with its own random source.
+// runTogether runs f in many goroutines at the same time. Each of them has its own source of random
+// numbers.
 func runTogether(t *testing.T, f func(rng *rand.Rand) error) {
 	seed := seed.First(t)
 	var group sync.WaitGroup
