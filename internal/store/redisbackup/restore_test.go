@@ -21,7 +21,7 @@ import (
 	"github.com/penstock/penstock/internal/test/seed"
 )
 
-// logAt is the index of the sliding log in the result of the function named checks.
+// logAt is the index of the sliding log in the result of checks.
 const logAt = 2
 
 // checks returns a check of each algorithm for a client. The windows are so long that none ends
@@ -41,7 +41,7 @@ func checks(t *testing.T, client string, cost int64) (all []counter.Check) {
 	return all
 }
 
-// world.left returns how many units each counter of a client has left.
+// world.left returns how many units a client has left in the counter of each algorithm.
 func (w *world) left(client string) (left []int64) {
 	w.t.Helper()
 	looks := checks(w.t, client, 0)
