@@ -106,18 +106,22 @@ func TestARegionForgets(t *testing.T) {
 	}
 }
 
-// lending.settle waits until no units of a client are being lent.
+// lending.settle waits until no units of a client are being lent or returned: until its counters
+// have not changed for five round trips. A question and its answer take one round trip, and so does
+// the return of units that the borrower could not use.
 func (l *lending) settle(user string) {
 	l.t.Helper()
-	last := -1
+	const quiet = 5 * roundTripMillis * time.Millisecond
+	last, since := -1, time.Now()
 	eventually.Until(l.t, patience, "no loan of "+user+" is under way", func() bool {
 		sum := 0
 		for _, region := range l.names {
 			sum = 100*sum + l.count(user, region)
 		}
-		same := sum == last
-		last = sum
-		return same
+		if sum != last {
+			last, since = sum, time.Now()
+		}
+		return time.Since(since) >= quiet
 	})
 }
 
