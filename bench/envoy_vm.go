@@ -61,7 +61,7 @@ func compactOf(rules string) (string, error) {
 }
 
 // envoyVM measures each part of the filter's work in Envoy's virtual machine under 100 rules. It
-// also measures what a call of a filter that does nothing costs.
+// also measures the cost of calling a filter that does nothing.
 func envoyVM(o options, s *section) error {
 	b, err := newBench(o)
 	if err != nil {

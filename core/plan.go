@@ -128,9 +128,9 @@ func (p *Plan) Hurry(left *counter.Micros) { p.who.Asker.Left = left }
 func (p *Plan) AcceptExpired() { p.who.Asker.Past = true }
 
 // Add identifies the client, matches the policy's rules and appends their checks. Adding the same
-// policy again does nothing. A request that needs more than ChecksMax checks in all is denied
-// (503). Compile rejects a policy if it finds a request that needs more under this policy alone.
-// Once the plan's buffers have grown, Add does not allocate.
+// policy again does nothing. A request that needs more than ChecksMax checks for all policies is
+// denied (503). If Compile finds a request that needs more for one policy alone, it rejects the
+// policy. Once the plan's buffers have grown, Add does not allocate.
 func (p *Plan) Add(rs *Ruleset, a policy.Attributes) {
 	if slices.Contains(p.rulesets, rs) {
 		return

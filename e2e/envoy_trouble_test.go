@@ -235,8 +235,8 @@ func (s *site) awaitLimit(t *testing.T) {
 	}
 }
 
-// manyInARow is a number of connections with which each of the two workers gets some. The kernel
-// assigns each connection to one of them.
+// manyInARow is so many connections that each of the two workers almost certainly gets one of them.
+// The kernel chooses the worker for each connection.
 const manyInARow = 24
 
 // awaitDecided waits until the bridge decides requests of both workers.

@@ -2,8 +2,8 @@
 -- order of time, or nil if no charge is refundable. Mirrors core/counter/refund.go, which explains
 -- the rules.
 --
--- The function refunds returns the functions below in a table, so that a call about other counters
--- does not pay for creating them.
+-- refunds() returns a table of the functions below. It creates them when it is called first, so that
+-- a call about other counters does not pay for creating them.
 local made_refunds
 
 local function refunds()

@@ -315,7 +315,7 @@ type Enforce uint8
 // The ways to enforce.
 const (
 	EnforceAll   Enforce = iota
-	EnforceFirst         // all rules are one group
+	EnforceFirst         // only the first matching rule applies, as in one group of all rules
 )
 
 // HeaderFamilies is a set of response header families. The zero set stands for both families.

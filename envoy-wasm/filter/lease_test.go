@@ -315,7 +315,8 @@ func hotRequest(t testing.TB, host *quickHost) func() {
 	}
 }
 
-// BenchmarkFromTheHand measures the filter's cost of a request without a call.
+// BenchmarkFromTheHand measures what a request costs the filter if units in hand decide it, without
+// a call to the bridge.
 func BenchmarkFromTheHand(b *testing.B) {
 	serve := hotRequest(b, &quickHost{now: counter.Second})
 	b.ReportAllocs()

@@ -26,7 +26,7 @@ type state uint8
 const (
 	fresh          state = iota
 	arrived              // the request waits for the end of the turn, or for a poll
-	queued               // the request waits while similar requests are in calls
+	queued               // the request waits until the calls for similar requests have ended
 	waiting              // the request waits for the bridge, in a shared call
 	throttleQueued       // the request waits under a throttle rule or for a loan, with its own call
 	decided

@@ -337,7 +337,7 @@ func (q *inquiry) reject() bool {
 }
 
 // inquiry.end charges the cost of the token, and subtracts the cost and the wait from the caller's
-// time. The argument signed reports whether one of the keys has signed the token.
+// time. The argument signed is true if one of the keys has signed the token.
 func (q *inquiry) end(now counter.Micros, signed bool) {
 	if q.asker == nil {
 		return

@@ -145,9 +145,9 @@ func (c *Counter) keep(now counter.Micros, s slot) {
 	*old = s
 }
 
-// latestInstant returns, on this node's clock, the latest instant that is certainly
-// within a time span after an event at the store. The event is known to have happened no earlier
-// than sent. latestInstant assumes that the two clocks drift apart by less than one part in a
+// latestInstant returns, by this node's clock, the end of a time span that began with an event at
+// the store. The result can be too early, but never too late: the event happened no earlier than
+// sent, and latestInstant assumes that the two clocks drift apart by less than one part in a
 // thousand.
 func latestInstant(sent, span counter.Micros) counter.Micros {
 	if span == counter.Never {

@@ -67,9 +67,9 @@ type figures struct {
 	granted, returned                 int64 // units that answers granted, and units that were refunded
 }
 
-// use records a number of units and the instant at which they count. The units of a
-// request that made a call count at the store's decision, as without a lease; other units count
-// when the request continues.
+// A use is a number of units and the instant at which they count. The units of a request that made
+// a call count at the store's decision, as without a lease. Other units count when the request
+// continues.
 type use struct {
 	at    counter.Micros
 	units int64

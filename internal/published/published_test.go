@@ -145,8 +145,10 @@ func TestSharesOfNodes(t *testing.T) {
 	}
 }
 
-// TestSharesOfClients tests that a share of the clients is read back, has a version of its own, is
-// no share of the nodes, and chooses the same clients at each step of a revision.
+// TestSharesOfClients tests a candidate that is in force for a share of the clients. The message
+// has a format version of its own, and opening it restores the candidate. The candidate is neither
+// evaluated as a shadow policy nor in force for all clients of a node. If only the share changes,
+// the salt that chooses the clients stays the same; another revision has another salt.
 func TestSharesOfClients(t *testing.T) {
 	now, next := document(t, "name: shop\nrules: [{name: api, limit: 3/1m}]"), document(t, "name: shop\nrules: [{name: api, limit: 4/1m}]")
 	m := &Message{Policy: "shop", Generation: 7, Now: Content{1, now}, Candidate: &Candidate{Content: Content{2, next}, Share: 9999, Clients: true}}

@@ -43,7 +43,7 @@ type Message struct {
 	Asked    uint8
 	Transfer Transfer       // Gift
 	Serial   uint64         // Ack, Stale, Close, Closed
-	Floor    uint64         // Stale: only serial numbers greater than this are not stale
+	Floor    uint64         // Stale: the greatest stale serial number
 	Wait     counter.Micros // None: how long the sender expects to have no units
 	// Has is the sender's share.
 	Has int64

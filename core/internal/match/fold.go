@@ -51,7 +51,7 @@ func makeFoldBlocks() []foldBlock {
 // appendFolded appends s with case folded: texts that differ only in letter case become equal.
 // Invalid UTF-8 remains unchanged. Different compositions of a letter remain different.
 func appendFolded(dst []byte, s string) []byte {
-	dst = growBytes(dst, len(s)) // the text never grows: the least rune of each letter is used
+	dst = growBytes(dst, len(s)) // the text never grows: a letter's least rune has the shortest encoding
 	n := len(dst)
 	out := dst[:n+len(s)]
 	for i := 0; i < len(s); {

@@ -218,7 +218,7 @@ func (r *Request) readBeforeDecoding(sent string, possible readingSet) {
 	}
 }
 
-// readDecoded adds the readings of a path as it was sent, without its first slash.
+// readDecoded adds the readings of a path. sent is the path as received, less its first slash.
 func (r *Request) readDecoded(sent string, possible readingSet) {
 	decoded := sent
 	r.semicolons = false

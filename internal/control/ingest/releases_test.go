@@ -171,8 +171,8 @@ func nodeOf(t *testing.T, i *Ingester) (url string, taken *atomic.Int64) {
 }
 
 // TestBatchesOfEarlierReleases tests that a node of this release sends the batches that an earlier
-// release has left in its spool, and that this release stores the same rows for them as the control
-// plane of the earlier release.
+// release has left in its spool. The control plane of this release must store the same rows for
+// them as the control plane of the earlier release did.
 func TestBatchesOfEarlierReleases(t *testing.T) {
 	t.Parallel()
 	for _, commit := range releases(t) {

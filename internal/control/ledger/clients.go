@@ -306,7 +306,7 @@ func (w *writeTx) checkLength(ctx context.Context, name policy.ClientName, after
 	return nil
 }
 
-// invalidRecord returns an [Invalid] that names the wrong part of a record.
+// invalidRecord returns an [Invalid] that names the part of the record that err is about.
 func invalidRecord(r *directory.Record, err error) error {
 	for _, place := range []string{"tier", "tenant", "note", "block", "exempt", "limits", "grant"} {
 		if strings.HasPrefix(err.Error(), place) {

@@ -17,8 +17,8 @@ import (
 const (
 	// lock is the key of the advisory lock that a process holds while it sends notices.
 	lock = 0x70656e73_0005
-	// every is the shortest pause between two rounds. If it takes long to make the notices of a
-	// round, the next pause is pauseTimes that duration. So adding up usage occupies a connection
+	// every is the shortest pause between two rounds. The pause is also at least pauseTimes as long
+	// as it took to make the notices of the last round. So adding up usage occupies a connection
 	// for at most a tenth of the time.
 	every      = 10 * time.Second
 	pauseTimes = 10

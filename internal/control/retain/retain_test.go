@@ -116,8 +116,8 @@ func TestGrowCreatesOnlyWhatIsMissing(t *testing.T) {
 	grow(now.Add(time.Minute), behind+1+Ahead+1)
 }
 
-// TestHoursOutliveShortUsage tests that sums of hours are kept for their time if usage and sums of
-// days are kept for a shorter time, although both sums are in one table.
+// TestHoursOutliveShortUsage tests that hourly sums are kept for their full time if usage and daily
+// sums are kept for less. Hourly and daily sums share a table.
 func TestHoursOutliveShortUsage(t *testing.T) {
 	t.Parallel()
 	pool := open(t)

@@ -145,7 +145,8 @@ func TestACallerThatLeavesIsNotCharged(t *testing.T) {
 }
 
 // TestUsageIsReportedAfterAWait: a request waits for units for one descriptor, and reports usage
-// with another. The usage is recorded, although the time for the first call of the store is over.
+// with another. The usage is recorded, although the deadline of the first call to the store has
+// passed.
 func TestUsageIsReportedAfterAWait(t *testing.T) {
 	withRegion(t, func(l *lendingService) {
 		ctx, cancel := context.WithTimeout(l.Context(), time.Second)

@@ -53,7 +53,8 @@ func things() *prometheus.Registry {
 	return registry
 }
 
-// TestReport compares a report with metrics of all kinds, decoded by the types of OTLP.
+// TestReport encodes metrics of all kinds, decodes the report with the types of OTLP, and compares
+// it with the wanted report.
 func TestReport(t *testing.T) {
 	families, err := things().Gather()
 	if err != nil {

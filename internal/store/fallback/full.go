@@ -29,8 +29,8 @@ func fullOf(err error) fullError {
 }
 
 // halves is a call in two halves. This process counts the new counters in memory, and the store
-// counts the known ones. Both halves have all checks of the call, so that penalties keep their
-// places. A check charges nothing in the half to which it does not belong.
+// counts the known ones. Both halves contain all checks of the call, because penalties refer to
+// checks by index. A check charges nothing in the half to which it does not belong.
 type halves struct {
 	call  *counter.Call
 	isNew []bool          // for each check whether its counter is new

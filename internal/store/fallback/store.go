@@ -37,9 +37,9 @@ type Options struct {
 	// AtOnce answers a call as the shared store would, if that is possible without calling that
 	// store. Otherwise it returns false and charges nothing. Nil means that this is never possible.
 	AtOnce func(checks []counter.Check, results []counter.Result) bool
-	// Patience is how long a request waits while a request of another store with the same Counts
-	// charges a debt. It must be longer than the shared store takes to fail. 0 means that the
-	// request waits until that store answers or fails.
+	// Patience is how long a request waits while another store, with the same Counts, charges a
+	// debt. It must be longer than a shared store takes to fail. 0 means that the request waits
+	// until the debt is charged or the attempt fails.
 	Patience time.Duration
 	// Now returns the time. Nil means time.Now.
 	Now func() time.Time

@@ -280,7 +280,7 @@ func (s *Store) agree(t *localCall, checks []counter.Check, results []counter.Re
 			s.endTally(c.Key, false)
 		case c.Op == counter.OpUpTo && local.Granted > 0:
 			r.Granted = local.Granted
-		case c.Op == counter.OpTake && local.Remaining >= r.Remaining: // the store has recorded at least as much
+		case c.Op == counter.OpTake && local.Remaining >= r.Remaining: // the store counts no fewer units than the tally
 			s.endTally(c.Key, true)
 		}
 	}

@@ -85,9 +85,10 @@ func TestNoCallOfABurstFails(t *testing.T) {
 }
 
 // TestHungRedisUnderABurst: if the server hangs, the calls of a burst wait only until a few batches
-// have timed out, and not for as long as they would wait for a working server. No batch fails as in
-// an overload. The whole burst has 40 batches. A busy machine can take seconds to make a call, so
-// the batches are counted, and calls may wait in the queue for a long time.
+// have timed out, and not for as long as they would wait for a working server. No call fails
+// because of an overload. The whole burst would need 40 batches. A busy machine can take seconds to
+// make all calls. So the test counts batches instead of measuring time, and allows calls to wait in
+// the queue for a long time.
 func TestHungRedisUnderABurst(t *testing.T) {
 	const callers, batchesMax = 5000, 16
 	server := redistest.Start(t)

@@ -8,8 +8,9 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// TestAnExecutedCorrectionWasSent: if a part of a call has executed a correction and another part
-// was not sent, the call is not unsent. Otherwise its caller would make the correction again.
+// TestAnExecutedCorrectionWasSent: if one part of a call has executed a correction and another part
+// was not sent, the failure does not report the call as unsent. Otherwise the caller would make the
+// correction again.
 func TestAnExecutedCorrectionWasSent(t *testing.T) {
 	for op, want := range map[counter.Op]bool{counter.OpForce: false, counter.OpRefund: false, counter.OpReset: false, counter.OpLook: true} {
 		done := &part{places: []int{0}, checks: []counter.Check{{Op: op, Cost: 5}}, results: []counter.Result{{Granted: 5}}}
@@ -21,8 +22,9 @@ func TestAnExecutedCorrectionWasSent(t *testing.T) {
 	}
 }
 
-// TestAHeldCorrectionWasNotSent: a correction that was to be sent after another part of its call is
-// not sent after that part has failed. If that part was not sent either, the call is unsent.
+// TestAHeldCorrectionWasNotSent: a correction waits for another part of its call. If that part
+// fails, the correction is not sent. If that part was not sent either, the failure reports the call
+// as unsent.
 func TestAHeldCorrectionWasNotSent(t *testing.T) {
 	first := &part{places: []int{0}, checks: []counter.Check{{Cost: 5}}, results: make([]counter.Result, 1), failure: errNotAsked}
 	held := &part{places: []int{1}, checks: []counter.Check{{Op: counter.OpForce, Cost: 5}}, results: make([]counter.Result, 1), held: true}

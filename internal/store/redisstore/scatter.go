@@ -28,10 +28,10 @@ type part struct {
 	node    *node // the server to which to send the part; nil means the server that has the counters
 	asking  bool
 	call    *call    // in flight
-	failure *Failure // the answer; if it is nil and the part is not done, the part has yet to be sent
+	failure *Failure // why the part failed; nil if it was answered, or was not sent yet
 	apart   *Failure // the latest failure that was caused by keys that are split over two servers
 	text    string   // the answer
-	done    bool     // whether the part was answered, or its failure is final
+	done    bool     // the part was answered, or its failure is final
 	divided bool     // replaced by one part per check, and therefore done
 }
 

@@ -260,9 +260,9 @@ func failAll(calls []counter.Call, err error) {
 	}
 }
 
-// Store.look requests units of the counters that run low. The argument named back means that the
-// region was taken back. While it must not use its own part, units of other regions would be of no
-// use to it, and the other regions would lose them.
+// Store.look requests units of the counters that run low. The argument back is true if the region
+// was taken back. As long as the region must not use its own part, look requests nothing: the
+// region could not use borrowed units either, and their lenders would lose them.
 func (s *Store) look(checks []counter.Check, results []counter.Result, back bool) {
 	for i := range checks {
 		c := &checks[i]

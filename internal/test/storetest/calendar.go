@@ -54,7 +54,7 @@ func (c *calendar) limit(count int64) corecounter.Limit {
 }
 
 // calendar.day returns the first day of a period in the zone. If ahead is 0, it is the period that
-// contains the instant. Otherwise it is the period that is ahead periods later.
+// contains the instant at. Otherwise ahead counts the periods from that one to the wanted one.
 func (c *calendar) day(at corecounter.Micros, ahead int) (year int, month time.Month, day int) {
 	year, month, day = time.UnixMicro(int64(at)).In(c.zone).Date()
 	switch c.unit {

@@ -219,8 +219,8 @@ func changeAhead(change func(s *corecounter.Slot, now corecounter.Micros)) takeF
 	}
 }
 
-// waitForClock implements a store that keeps a penalty in force until its stored end, even if the
-// clock went back, so that this end is farther ahead than any penalty can last.
+// waitForClock implements a store that keeps a penalty in force until its stored end. If the clock
+// has gone back, this end can be farther ahead than any penalty may last.
 func waitForClock(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 	for i := range checks {
 		if c := &checks[i]; c.Penalty != nil {
