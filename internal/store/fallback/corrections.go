@@ -109,8 +109,8 @@ func (s *Store) refundLocal(checks []counter.Check) []counter.Check {
 }
 
 // refundInMemory refunds units in the local store. Under on_error: local, the charge was multiplied
-// by the number of nodes. The refund is not, because that number might have been smaller at the
-// time of the charge.
+// by the number of nodes. The refund is not multiplied, because the number might have been smaller
+// at the time of the charge.
 func (s *Store) refundInMemory(t *localCall, c *counter.Check, at counter.Micros) {
 	t.one[0] = *c
 	t.one[0].Receipt = at
@@ -124,9 +124,9 @@ func (s *Store) refundInMemory(t *localCall, c *counter.Check, at counter.Micros
 	t.one[0] = counter.Check{}
 }
 
-// oweForced completes a call of corrections. If the call failed, oweForced counts its further
-// charges in memory, and those that the shared store has certainly not executed become debts. It
-// returns nil if the call succeeded, or if all its checks became debts.
+// oweForced completes a call of corrections. If the call failed, oweForced counts the call's
+// further charges in memory. Those that the shared store has certainly not executed become debts.
+// It returns nil if the call succeeded, or if all its checks became debts.
 func (s *Store) oweForced(err error, checks []counter.Check, results []counter.Result) error {
 	if err == nil {
 		s.tally(checks, results)

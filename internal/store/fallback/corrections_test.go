@@ -119,8 +119,8 @@ func TestTheRealCostCountsInMemory(t *testing.T) {
 }
 
 // TestUnknownChargesAreNotRefunded: the store might not have charged the units of a call that was
-// sent and not answered, so they are not refunded. The call is either that of a request or the
-// charge of a debt.
+// sent and not answered, so they are not refunded. The test loses two such calls: that of a
+// request, and the charge of a debt.
 func TestUnknownChargesAreNotRefunded(t *testing.T) {
 	w := newWorld(t, 1)
 	check := settledCheck(t, "x", 1000, 100)
@@ -153,8 +153,8 @@ func TestUnknownChargesAreNotRefunded(t *testing.T) {
 	}
 }
 
-// TestCorrectionsAddUp: no matter when the store is unavailable, a counter has in the end the real
-// costs of all requests plus the refunds that failed.
+// TestCorrectionsAddUp: in the end, a counter holds the real costs of all requests plus the units
+// whose refunds failed, no matter when the store was unavailable.
 func TestCorrectionsAddUp(t *testing.T) {
 	random := seed.Random(t)
 	for round := range 300 {

@@ -169,8 +169,8 @@ func TestDisplacedUnitsAreInDoubt(t *testing.T) {
 	}
 }
 
-// TestManyTellTheStore: many concurrent requests use a store that fails one call in four. They are
-// admitted at most twice the limit, and no debt is counted twice.
+// TestManyTellTheStore: many concurrent requests use a store that fails one call in four. The
+// admitted requests are at most twice the limit, and no debt is counted twice.
 func TestManyTellTheStore(t *testing.T) {
 	w := newWorld(t, 1)
 	flaky := &unsteady{Store: w.inner.Store}
@@ -296,8 +296,8 @@ func (s *chargingStore) Take(ctx context.Context, checks []counter.Check, result
 }
 
 // TestTheWaitForADebtEndsWithTheContext: a request that waits while another one charges the
-// counter's debt waits only until its context ends. It is denied as in an overload, and not
-// charged.
+// counter's debt waits only until its context ends. Then the request fails with the error of an
+// overload, and is not charged.
 func TestTheWaitForADebtEndsWithTheContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1)

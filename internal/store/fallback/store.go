@@ -213,9 +213,9 @@ func (s *Store) settleAll(ctx context.Context, calls []counter.Call) error {
 
 // Store.or completes a call of the store. If err is nil, the store has answered, and the tallies
 // are updated. Otherwise Store.or answers the call from memory, or returns err. The argument t may
-// be nil. The argument named unsent reports that the store has certainly not executed the call; the
-// admitted units then become a debt. If ctx was canceled, Store.or returns err, because a caller
-// that leaves is no evidence against the store.
+// be nil. If unsent is true, the store has certainly not executed the call, and the units that this
+// process admits become a debt. If ctx was canceled, Store.or returns err, because a caller that
+// leaves is no evidence against the store.
 func (s *Store) or(ctx context.Context, t *localCall, err error, unsent bool, checks []counter.Check, results []counter.Result) error {
 	if err == nil {
 		s.tally(checks, results)
@@ -307,7 +307,7 @@ func (s *Store) catchUpCheck(t *localCall, c *counter.Check) {
 	used += s.options.Known(c)
 	if missing := used - (c.Limit.Capacity() - t.result[0].Remaining); missing > 0 {
 		t.one[0].Op, t.one[0].Cost = counter.OpForce, missing
-		// The request's own call gets the same error.
+		// The error is dropped, because the request's own call gets the same one.
 		_ = s.local.Take(context.Background(), t.one[:], t.result[:])
 	}
 }

@@ -209,8 +209,8 @@ func spanOf(l *counter.Limit) time.Duration {
 
 // Store.tally updates the tallies of a call's counters: it adds the units that the shared store has
 // charged, and subtracts refunds. If a tally then exceeds its limit, the request is denied, because
-// this process admitted units that the store had not recorded when it answered. The store's charges
-// for the request are not refunded.
+// this process admitted units of which the store had no record when it answered. The store's
+// charges for the request are not refunded.
 func (s *Store) tally(checks []counter.Check, results []counter.Result) {
 	if s.tallies.count.Load() == 0 {
 		return
@@ -289,8 +289,8 @@ func (s *Store) agree(t *localCall, checks []counter.Check, results []counter.Re
 
 // Store.insist handles a call that the tallies denied although the store admitted it. If all limits
 // of the call have room according to the store's reports, it counts the call and returns true;
-// otherwise it returns false. The units are counted before the limits are examined, so that a
-// request that this process decides at the same time is taken into account.
+// otherwise it returns false. The units are counted before the limits are examined. So of two
+// requests that this process decides at the same time, at least one sees the units of the other.
 func (s *Store) insist(t *localCall, checks []counter.Check, results []counter.Result) bool {
 	fits := true
 	for k, i := range t.parts {
@@ -323,9 +323,9 @@ func (s *Store) insist(t *localCall, checks []counter.Check, results []counter.R
 // units: those that the store has charged, those that are owed and those in doubt. The count in
 // memory can be too high after a reset or a refund by another process.
 //
-// Units can move from one of the three to another in the meantime. So the order of reading matters:
-// units can be counted twice, but none is missed. If the store reports that no units remain, it
-// might have charged more than the limit, so there is no room.
+// Units can move from one of the three to another while fits reads them. So the order of reading
+// matters: units can be counted twice, but none is missed. If the store reports that no units
+// remain, it might have charged more than the limit, so there is no room.
 func (s *Store) fits(c *counter.Check, r *counter.Result) bool {
 	if c.Limit.Algorithm() == counter.TokenBucket {
 		return false // debts of a bucket are dropped before the bucket is full
