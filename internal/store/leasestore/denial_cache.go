@@ -20,16 +20,15 @@ const (
 	// bounds the time until a change by another node (a reset, a lifted penalty, a refund) takes
 	// effect in this process.
 	DenialMax = counter.Second
-	// If a denial lasts longer than DenialMax, one call renews it at the time lookAhead before the
-	// denial would be forgotten. Without this call, all requests between that moment and the next
-	// answer would call the store, perhaps a hundred at once under an attack.
+	// If a denial lasts longer than DenialMax, one call renews it, at the time lookAhead before the
+	// denial would be forgotten. Without this call, all requests between the forgetting and the
+	// next answer would call the store, perhaps a hundred at once under an attack.
 	lookAhead = 50 * counter.Millisecond
 
-	// asksMax is how many calls per second are sent to the store although a remembered denial
-	// denies them, because another of their checks has no remembered answer. That check might deny
-	// for longer than the remembered denial, or have fewer units left. Further calls get the
-	// remembered answer, so that a client that names another counter in every request does not call
-	// the store each time.
+	// asksMax is how many calls per second a remembered denial lets through to the store. These
+	// calls have another check, without a remembered answer, which might deny for longer or have
+	// fewer units left. Further calls get the remembered answer, so that a client that names
+	// another counter in every request does not call the store each time.
 	asksMax = 16
 
 	setWays = 4   // the number of answers in one set
@@ -71,7 +70,7 @@ func numbersOf(c *counter.Check) parameters {
 type answer struct {
 	identity identity
 	numbers  parameters
-	// when the call was sent, on this process's clock; the answer's spans start then or later
+	// when the call was sent, on this process's clock; the answer's times count from then or later
 	sent counter.Micros
 	// the time until which the answer is used, on this process's clock; 0 means that the slot is
 	// empty
@@ -171,8 +170,8 @@ func (d *denials) recall(now counter.Micros, checks []counter.Check, i int, r *c
 	return known, denies
 }
 
-// recallOrLook is like recall. If the argument named may is true, the call can renew a denial, and
-// the result named looks reports whether it must do so by calling the store.
+// recallOrLook is like recall. If the argument may is true, the call may be sent to the store to
+// renew a denial. The result looks reports whether it must be sent.
 func (d *denials) recallOrLook(now counter.Micros, checks []counter.Check, i int, r *counter.Result, p *recorder, may bool) (known, denies, looks bool) {
 	c := &checks[i]
 	if c.Guard != 0 && c.Guard != p.check {
@@ -300,7 +299,7 @@ func (d *denials) learn(sent, received counter.Micros, checks []counter.Check, r
 				a.cost = c.Min
 			}
 			lasts := r.Wait
-			if r.LeasedIn > 0 { // refunded units take as long to arrive as answers
+			if r.LeasedIn > 0 { // a refund takes as long to arrive as an answer
 				lasts = min(lasts, r.LeasedIn+(received-sent))
 			}
 			a.until = sent + min(DenialMax, lasts)
@@ -310,8 +309,8 @@ func (d *denials) learn(sent, received counter.Micros, checks []counter.Check, r
 			a.guard = d.guardOf(checks, results, i)
 		}
 		s, mu := d.lock(a.identity)
-		// the answer to a call that was sent before the set forgot its answers might not include
-		// the change that made it forget them
+		// a change, such as a reset, made the set forget its answers; the answer to a call that was
+		// sent earlier might not include this change
 		if s.forgot < sent {
 			s.put(&a, received)
 		}

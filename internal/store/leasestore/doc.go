@@ -23,14 +23,14 @@
 // No request waits for another request's call longer than Options.WaitMax. After that it fails with
 // [counter.ErrOverloaded], because a client can cause such a wait, for example by a burst on a busy
 // machine. The error is [counter.ErrUnavailable] only if a call for the counter failed during the
-// wait because the store did not answer. Even then it is ErrOverloaded if the store has answered
-// another call within the last half of the timeout, or one that was sent after the call for the
-// counter. If the call fails, the requests that wait for it fail too, except those that held units
-// can admit. So waiting requests do not call a failed store again. A call is overdue if it takes
-// four times as long as usual, and at least a tenth of the timeout. Then one of the waiting
-// requests makes another call for all of them. So a call that hangs usually makes only its own
-// request fail. If the store takes more than a third of the time for which a request may still
-// wait, the request does not wait for another request's call.
+// wait because the store did not answer. Even then it is ErrOverloaded if other answers show that
+// the store works: one within the last half of the timeout, or one to a call that was sent after
+// the call for the counter. If the call fails, the requests that wait for it fail too, except those
+// that held units can admit. So waiting requests do not call a failed store again. A call is
+// overdue if it takes four times as long as usual, and at least a tenth of the timeout. Then one of
+// the waiting requests makes another call for all of them. So a call that hangs usually makes only
+// its own request fail. If the store takes more than a third of the time for which a request may
+// still wait, the request does not wait for another request's call.
 //
 // A unit counts from when it is reserved, just as the store counts a unit when it decides. The
 // request is admitted after the rest of its checks have been answered, at most one call later.

@@ -28,17 +28,18 @@ const (
 	gateCallsMax = 256
 	// gateWaitingMax bounds the requests that wait at one gate. Further requests are denied.
 	gateWaitingMax = 1 << 15
-	// sourcePlaces is twice the greatest number of requests of one source that wait at all gates
-	// together. So one client does not fill a gate that it shares with others.
+	// sourcePlaces is twice the number of requests that one source may have waiting at all gates
+	// together. That number is half of gateWaitingMax, so one client does not fill a gate that it
+	// shares with others.
 	sourcePlaces = gateWaitingMax
 	// gatesWaitingMax bounds the requests that wait at all gates together. Further requests are
 	// denied.
 	gatesWaitingMax = 1 << 16
-	// gateWaitMax bounds how long a request waits for its turn. The store answers during all of
-	// that time, because a failed call ends the wait of every request behind it.
+	// gateWaitMax bounds how long a request waits for its turn. The store answers calls during that
+	// time: a call that fails ends the wait of every request behind it.
 	gateWaitMax = counter.Second
-	// gateMissesMax is the greatest number of waiting requests in a row that the last denial may
-	// fail to cover. After that, each remaining request is sent to the store.
+	// gateMissesMax bounds the search for waiting requests that a remembered denial covers. After
+	// that many requests in a row that no denial covers, the other requests remain in the queue.
 	gateMissesMax = 4
 )
 
@@ -97,8 +98,9 @@ type queued struct {
 	done    chan struct{} // receives one value, when turn is set
 }
 
-// queued.line returns the source in whose line the request waits. So a client with thousands of
-// requests at a counter that all clients share delays almost only its own requests.
+// queued.line returns the source in whose line the request waits. Each source has its own line, so
+// a client with thousands of requests at a counter that all clients share delays almost only its
+// own requests.
 func (q *queued) line() uint32 { return q.checks[q.check].Source }
 
 // turn is the decision about a request that waits at a gate.

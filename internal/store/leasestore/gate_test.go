@@ -342,8 +342,9 @@ func (b *burst) random(random *rand.Rand, limits []*counter.Limit, used *[3]atom
 	}
 }
 
-// TestABurstBesideLeases: requests under a limit of their own and a leased limit that all share
-// wait at the gate of their own limit. Their reserved units are put back.
+// TestABurstBesideLeases: each request is under its client's own limit and under a leased limit
+// that all clients share. The requests wait at the gate of their own limit, and the units that they
+// have reserved are put back.
 func TestABurstBesideLeases(t *testing.T) {
 	b := &burst{rig: open(t, Options{})}
 	own, everyone := limittest.New(t, "5/1h"), leasedOf("everyone", limittest.New(t, "100000/1h fixed_window"), 1)

@@ -143,8 +143,8 @@ func TestWaitingRequestsAreNotLate(t *testing.T) {
 }
 
 // TestWaitingRequestsFailWithTheCall: if the store does not answer a call, the requests that wait
-// for the call fail too, and do not call the store. After stale boundaries or a panic, each of them
-// makes its own call.
+// for the call fail too, and do not call the store. If the call has stale boundaries or panics,
+// each of them makes its own call.
 func TestWaitingRequestsFailWithTheCall(t *testing.T) {
 	for name, what := range map[string]struct {
 		answer error
@@ -230,7 +230,8 @@ func TestCanceledRequestsLeaveNoState(t *testing.T) {
 }
 
 // TestACallersDeadlineIsNoOutage: a request whose own deadline passes while it waits for another
-// call fails as in an overload, although the store has not answered anything yet.
+// call fails with ErrOverloaded and not with ErrUnavailable, although the store has not answered
+// anything yet.
 func TestACallersDeadlineIsNoOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, l, books := newFar(t, 10*time.Millisecond), limittest.New(t, "600/1h"), &ledger{}

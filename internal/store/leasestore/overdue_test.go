@@ -146,9 +146,9 @@ func (q queueingStore) Take(ctx context.Context, checks []counter.Check, results
 	return q.Store.Take(ctx, checks, results)
 }
 
-// TestLateBehindACall: a request that waits in vain fails as in an overload. It fails as in an
-// outage only if a call for its counter failed because the store did not answer, and the store did
-// not answer other calls either.
+// TestLateBehindACall: a request that waits in vain fails with ErrOverloaded. It fails with
+// ErrUnavailable only if a call for its counter failed because the store did not answer, and the
+// store did not answer other calls either.
 func TestLateBehindACall(t *testing.T) {
 	away := fmt.Errorf("away: %w", counter.ErrUnavailable)
 	for name, c := range map[string]struct {

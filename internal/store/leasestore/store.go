@@ -33,8 +33,9 @@ type Options struct {
 	// store: that store's own timeout starts when the call is sent.
 	Timeout time.Duration
 	// WaitMax bounds how long a call waits for another call. WaitMax should be longer than the
-	// inner store takes to fail, because a call that has waited for WaitMax fails as in an overload
-	// and not as in an outage. If WaitMax is less than Timeout, the bound is Timeout.
+	// inner store takes to fail, because a call that has waited for WaitMax fails with
+	// [counter.ErrOverloaded] and not with [counter.ErrUnavailable]. If WaitMax is less than
+	// Timeout, the bound is Timeout.
 	WaitMax time.Duration
 	// Reports remembers how much of each counter is used, and provides the clock. All stores of a
 	// process over the same counters should have the same Reports. Nil means that the store has its

@@ -146,11 +146,11 @@ var (
 )
 
 // Store.late returns the error of a request that has waited for a counter until its deadline. The
-// error is an outage only if a call for the counter failed during the wait because the store did
-// not answer. A call that has not returned might be in the inner store's queue, or this process
-// might be late itself, and a client can cause both. The error is not an outage if the store has
-// answered another call recently, or one that was sent after the call for the counter. The caller
-// holds the lock.
+// error is ErrUnavailable only if a call for the counter failed during the wait because the store
+// did not answer. A call that has not returned might be in the inner store's queue, or this process
+// might be late itself, and a client can cause both. The error is ErrOverloaded, too, if the store
+// has answered another call recently, or one that was sent after the call for the counter. The
+// caller holds the lock.
 func (s *Store) late(h *heldCounter, w *waiter) error {
 	lately := int64(s.now()) - (s.timeout / 2).Microseconds()
 	switch {
