@@ -150,7 +150,7 @@ func (b *bound) finish() {
 	}
 }
 
-// bound.value ends a value, and each array whose last element it is.
+// bound.value ends a value, and each array that the value completes.
 func (b *bound) value() {
 	for ; b.depth > 0; b.depth-- {
 		if b.lacks[b.depth-1]--; b.lacks[b.depth-1] > 0 {

@@ -76,9 +76,9 @@ func setTogether(ctx context.Context, client redis.Cmdable, of []int, keys []str
 	return err
 }
 
-// Keys calls each(...) with the keys that match a pattern, on all servers, in parts: those among
-// about scanCount keys that a server has examined. Keys stops if that function returns an error. A
-// key that is written meanwhile may be missing, or be returned twice.
+// Keys calls each(...) with the keys that match a pattern, on all servers. Each call gets the
+// matches among about scanCount keys that one server has examined. Keys stops if each returns an
+// error. A key that is written meanwhile may be missing, or be returned twice.
 func (s *Store) Keys(ctx context.Context, pattern string, each func(keys []string) error) error {
 	servers := s.nodes()
 	if len(servers) == 0 {

@@ -161,9 +161,9 @@ var crcTable = func() (table [256]uint16) {
 	return table
 }()
 
-// parseRedirection parses "MOVED 3999 127.0.0.1:6381" or the same with ASK. The argument named
-// asked is the address of the server that replied, because a server that does not know its own
-// address omits the host.
+// parseRedirection parses "MOVED 3999 127.0.0.1:6381" or the same with ASK. The argument asked is
+// the address of the server that replied. It supplies the host, which a server that does not know
+// its own address omits.
 func parseRedirection(text, asked string) (slot int, addr string, ok bool) {
 	words := strings.Fields(text)
 	if len(words) != 3 {

@@ -130,8 +130,8 @@ func TestClusterForgetsScriptsUnderLoad(t *testing.T) {
 	f.checkUnharmed(t, c, "where the script is loaded again and they are sent again")
 }
 
-// reshardedSlots is how many slots are moved under load: redis-cli takes some milliseconds for
-// each.
+// reshardedSlots is how many slots are moved under load. There are no more, because redis-cli takes
+// some milliseconds for each.
 const reshardedSlots = 1600
 
 // TestReshardUnderLoad takes all slots from a master, as an operator does: no call fails and none

@@ -63,8 +63,9 @@ func (s *Store) follow(ask func(context.Context) error) {
 	}
 }
 
-// Store.patience returns the time until the next round. A server with a half-open breaker waits for
-// a call to try it, possibly forever; discovery would not help there.
+// Store.patience returns the time until the next round. Only an open breaker brings the next round
+// forward. A half-open one waits for a call to try the server, possibly forever, and discovery
+// would not help.
 func (s *Store) patience(err error) time.Duration {
 	if err != nil {
 		return 0

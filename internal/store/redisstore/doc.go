@@ -20,10 +20,10 @@
 // In a cluster the checks of one slot are one step. Checks of several slots are sent together. If
 // one slot denies, the store refunds the charges of the other slots, by receipt, before it answers.
 // Until then other clients see the charge. So if a counter has recently denied calls, its checks
-// are sent first. The other checks of the call are sent only if those admit it. If a slot fails,
-// the known charges of the other slots are refunded as well. While a slot moves, its checks are
-// sent one by one in the same way. A check that uses two keys (a sliding log, a penalty), neither
-// of which exists yet, waits until the slot has moved.
+// are sent first. The other checks of a call are sent only if the first ones admit the call. If a
+// slot fails, the known charges of the other slots are refunded as well. While a slot moves, its
+// checks are sent one by one in the same way. A check that uses two keys (a sliding log, a
+// penalty), neither of which exists yet, waits until the slot has moved.
 //
 // # Implementation
 //

@@ -10,8 +10,8 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// mergeAll merges the answers to the parts of each call. mergeAll sends the refunds for all of them
-// together and waits for them if the deadline allows.
+// mergeAll merges the answers to the parts of each call. mergeAll sends the refunds of all calls
+// together, and waits for the answers if the deadline allows.
 func (s *Store) mergeAll(ctx context.Context, deadline time.Time, splitCalls []*splitCall, failed func(i int, failure *Failure)) {
 	var refunds []*splitCall
 	for i, t := range splitCalls {

@@ -35,8 +35,8 @@ func TestTextOfALease(t *testing.T) {
 			}
 			return r[0]
 		}
-		// This is a text that an earlier release stored. A bucket is full, and has a different
-		// number of parts in a token.
+		// This is a text that an earlier release stored. The text of a bucket says that it is full,
+		// and divides a token into a different number of parts.
 		if c.limit.Algorithm() == counter.TokenBucket {
 			s.Client().Set(t.Context(), "k", fmt.Sprintf("%d 0 7", noon-counter.Hour), 0)
 		} else {

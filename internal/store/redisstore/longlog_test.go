@@ -10,8 +10,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// TestLongLogIsNotReadWhole sends checks that logs with many entries deny, and counts the reads:
-// one decision reads at most 256 entries. The expected waits are computed from the entries.
+// TestLongLogIsNotReadWhole tests that the denial by a log with many entries reads at most 256 of
+// them. The expected waits are computed from the entries.
 func TestLongLogIsNotReadWhole(t *testing.T) {
 	server := redistest.Start(t)
 	script := bareOn(t, server)

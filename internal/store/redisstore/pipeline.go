@@ -332,7 +332,7 @@ func outcomeOf(c *call, whole *Failure) *Failure {
 	case nil:
 		return nil
 	case errUnanswered:
-		if whole != nil && !c.cmd.encoded { // the error is the same as if no connection came about
+		if whole != nil && !c.cmd.encoded { // never written, as if there had been no connection
 			return whole.notSent()
 		}
 		return whole

@@ -14,8 +14,9 @@ const (
 	// recentMax is the number of counters whose denials are remembered. The memory takes 512 KB. If
 	// two counters share a place in it, the latest denial counts.
 	recentMax = 1 << 16
-	// recentTime is how long a denial is remembered after its wait has ended. So a client that
-	// fills its limit again as soon as there is room charges no other counter for its denied calls.
+	// recentTime is how long a denial is remembered after its wait has ended. A client may use up
+	// its limit again as soon as there is room. Its denied calls then charge no other counter,
+	// because the denial is still remembered.
 	recentTime = time.Minute
 )
 
@@ -82,7 +83,7 @@ func (d *recentDenials) learn(now time.Duration, p *part) (denied bool) {
 		switch {
 		case r.Denied:
 			denied = true
-			lasts := recentTime // a cost above the capacity
+			lasts := recentTime // for a cost above the capacity, which always waits
 			if r.Wait != counter.Never {
 				lasts = time.Duration(r.Wait) * time.Microsecond
 			}

@@ -35,9 +35,9 @@ const (
 	courseRetired // resend: the server was replaced before the call was sent
 )
 
-// notExecuted maps the first word of error replies that prove that a script was not run, or that
-// the first write of a script was rejected. The script writes nothing before its first write is
-// accepted. NOSCRIPT is handled where calls are sent.
+// notExecuted maps the first word of an error reply to the action to take. These replies prove that
+// a script was not run, or that its first write was rejected. In both cases the script has written
+// nothing. NOSCRIPT is handled where calls are sent.
 var notExecuted = map[string]course{
 	"MOVED": courseMoved, "ASK": courseAsk, "TRYAGAIN": courseApart, "CLUSTERDOWN": courseLater, "LOADING": courseLater,
 	"MASTERDOWN": courseLater, "READONLY": courseLater,

@@ -165,9 +165,9 @@ func movedKey(t *testing.T, s *Store) string {
 	return ""
 }
 
-// TestViolationsOfMovedCounters tests that a denial which only the previous server finds is a
-// violation for a penalty on another server, and that nodes of two consecutive steps count
-// violations together.
+// TestViolationsOfMovedCounters tests that a denial by only the previous server of a counter is a
+// violation for a penalty on another server. It also tests that nodes of two consecutive steps
+// count violations together.
 func TestViolationsOfMovedCounters(t *testing.T) {
 	t.Parallel()
 	three := startRing(t, 3)

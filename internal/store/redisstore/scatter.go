@@ -169,7 +169,7 @@ func (p *part) fill(checks []counter.Check) {
 
 // splitCall.divide replaces a part with one part per check, because while a slot moves, a call
 // about several keys fails unless one server has all of them. The new parts keep the failure until
-// they are sent, because there might not be enough time left.
+// they are sent, because there might not be enough time left to send them.
 func (t *splitCall) divide(p *part) {
 	p.done, p.divided = true, true
 	for i := range p.checks {
@@ -390,7 +390,8 @@ func (s *Store) decideResend(t *splitCall, p *part, sent int) (pause time.Durati
 	case courseApart:
 		p.apart = p.failure
 	case courseMoved, courseLater:
-		// Here the source server redirected to a server that does not import the keys.
+		// If asking is set, the slot's server redirected the part to a server that does not import
+		// the keys.
 		if p.apart = nil; p.asking {
 			p.apart = p.failure
 		}

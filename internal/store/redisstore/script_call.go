@@ -223,7 +223,8 @@ func appendNumber(b []byte, n int64) []byte {
 	return binary.LittleEndian.AppendUint64(b, math.Float64bits(float64(n)))
 }
 
-// noMemory precedes, in the script's error, the indices of the keys of counters that do not exist.
+// noMemory begins the script's error if the memory is full. The indices of the keys of counters
+// that do not exist follow it.
 const noMemory = "OOM new counters "
 
 // takeCmd.newKeys returns the keys that the script's error names as those of new counters.

@@ -79,9 +79,10 @@ func (s *Store) holdBack(t *splitCall) {
 }
 
 // splitCall.release selects the parts to send next: one whose counters have denied calls recently,
-// or else all the rest. The part that admits the fewest calls comes first, because the limits of a
-// single client are usually smaller than those that clients share. A part that admits the most
-// calls need not come first, unless it still denies.
+// or else all the rest. Of several such parts, one that still denies comes first, and then the one
+// that admits the fewest calls, because the limits of a single client are usually smaller than
+// those that clients share. The part that admits the most calls is not sent ahead, unless it still
+// denies.
 func (t *splitCall) release() {
 	var first *part
 	widest := int64(0)

@@ -14,8 +14,8 @@ import (
 )
 
 // TestAKnownDenialChargesNothingElsewhere: a client is over its own limit. When that is known, its
-// requests do not charge the counter that it shares with others, not even until a refund. So
-// others are not denied because of them. The answers are those of one server.
+// requests do not charge the counter that it shares with others, not even until a refund. So others
+// are not denied because of them. The answers are the same as with a single server.
 func TestAKnownDenialChargesNothingElsewhere(t *testing.T) {
 	t.Parallel()
 	servers := startRing(t, 3)
@@ -78,8 +78,8 @@ func apart(t *testing.T, s *Store, name string, own, shared *counter.Limit) (own
 	return ownCheck, sharedCheck
 }
 
-// deniedBy tests that the first check has denied the call, and that the second has so many units
-// left.
+// deniedBy tests that the first check has denied the call, and that the counter of the second has
+// the given number of units left.
 func deniedBy(t *testing.T, left int64, r []counter.Result) {
 	t.Helper()
 	if !r[0].Denied || r[0].Granted+r[1].Granted != 0 || r[1].Denied || r[1].Remaining != left {

@@ -22,7 +22,7 @@ const ValueBytesMax = replyStringMax
 // Values reads the values of keys, in one pipeline for each server. The element values[i] becomes
 // the value of keys[i]: nil if there is none, and empty but not nil if it is not a string. Values
 // returns at the latest when ctx is done. The error is of KindSlow if a server has not answered the
-// read, but calls that were sent after it.
+// read, but has answered calls that were sent after it.
 func (s *Store) Values(ctx context.Context, keys []string, values [][]byte) error {
 	return s.perNode(keys, func(n *node, of []int) error { return s.valuesOf(ctx, n, of, keys, values) })
 }
