@@ -68,7 +68,8 @@ const (
 	metaLength = metaExtra - 1
 
 	// fineBytes is the record size up to which every multiple of 8 bytes is a size class. Above it,
-	// each number of records per page is a class, which wastes at most an eighth of a page.
+	// there is one class for each number of records per page, which wastes at most an eighth of a
+	// page.
 	fineBytes   = 256
 	fineClasses = fineBytes/8 + 1
 	classCount  = fineClasses + pageBytes/fineBytes

@@ -36,7 +36,7 @@ type place struct {
 // The numbers of records that the eviction hand examines for each new counter: looksRoom while
 // there is room, and looksFull in a full store, before the newcomer gets an overflow counter. If
 // the hand examined two, as many counters would be removed as are created. By examining more than
-// two, it removes ended counters earlier.
+// two, it removes counters soon after they become fresh.
 const (
 	looksRoom = 4
 	looksFull = 32
