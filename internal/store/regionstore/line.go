@@ -25,7 +25,7 @@ const (
 	waitMax    = time.Second
 
 	// gatherTime is how long a question waits for further requests of the same burst, so that it
-	// asks for the units of all.
+	// asks for the units that all of them need.
 	gatherTime = 2 * time.Millisecond
 	// startTime is the interval at which a line checks whether this process can already receive the
 	// answers to a question.
@@ -76,7 +76,7 @@ type line struct {
 	more     bool      // one of them said that another question might bring units
 	moving   bool      // one of them said that units are under way between other regions
 	moves    int       // how often the line has asked again for such units
-	refused  time.Time // no request should wait before this time if the line is closed, as an agent said
+	refused  time.Time // what an agent asked for: after the line is closed, no request waits before this time
 }
 
 // waiter is a request that waits.

@@ -278,7 +278,7 @@ func (s *Store) look(checks []counter.Check, results []counter.Result, back bool
 		}
 		s.ask(c, r.Denied, time.Now().UnixMilli())
 		if r.Denied && r.LeasedIn == 0 {
-			r.LeasedIn = loanTime // the denial must not be remembered until the window ends
+			r.LeasedIn = loanTime // otherwise the denial would be remembered until the window ends
 		}
 	}
 }
