@@ -142,7 +142,8 @@ func (n *lateNode) ask(checks []counter.Check) {
 }
 
 // excessOf returns the greatest number of units by which the admissions of one counter exceed what
-// the limit allows in a span. An admission counts in a span only if it lies entirely within it.
+// the limit allows in a span. An admission counts in a span only if it lies entirely within the
+// span.
 func excessOf(admitted []admission, l *counter.Limit) (excess int64) {
 	for _, first := range admitted {
 		var spans [][2]counter.Micros

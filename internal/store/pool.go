@@ -98,8 +98,8 @@ func (p *Pool) leave(left *place, redis *redisstore.Store) error {
 	return left.memory.Close()
 }
 
-// nodesOf returns a function that returns the number of nodes that redis knows. If redis does not
-// know it, the function returns the last number that a store of the place knew.
+// nodesOf returns a function that returns the number of nodes according to redis. If redis does not
+// know the number, the function returns the last one that a store of the place knew.
 func (p *place) nodesOf(redis *redisstore.Store) func() int {
 	return func() int {
 		if n := redis.Nodes(); n > 0 {

@@ -207,7 +207,8 @@ func TestDoctorTriesEveryRight(t *testing.T) {
 }
 
 // TestDoctorDoesNotGuessWhereUsersAreKept: CONFIG REWRITE does not save users that are in an ACL
-// file, so the doctor must not recommend it if it cannot find out whether there is such a file.
+// file, so the doctor must not recommend CONFIG REWRITE if it cannot find out whether there is such
+// a file.
 func TestDoctorDoesNotGuessWhereUsersAreKept(t *testing.T) {
 	dir := t.TempDir()
 	users, config := filepath.Join(dir, "users.acl"), filepath.Join(dir, "redis.conf")
