@@ -49,7 +49,7 @@ func (Admin) CaddyModule() caddy.ModuleInfo {
 
 // Provision registers the metrics with the admin endpoint of a configuration. If Caddy rejects a
 // configuration, the previous one continues to run, but Caddy serves the registry of the rejected
-// one. The app may not have registered the metrics there.
+// one. The app might have failed before it registered the metrics there.
 func (*Admin) Provision(ctx caddy.Context) error { return registerMetrics(ctx.GetMetricsRegistry()) }
 
 // Routes returns the endpoints.

@@ -60,8 +60,8 @@ func (w *responder) clientAborts(ctx context.Context) bool {
 	return ctx.Err() != nil || w.body != nil && bodyState(w.body.state.Load()) == bodyBroken
 }
 
-// If a cost must be read from the response body, narrowCodings removes from Accept-Encoding the
-// content codings that Penstock cannot decode.
+// narrowCodings removes from Accept-Encoding the content codings that Penstock cannot decode, if a
+// cost must be read from the response body.
 func (w *responder) narrowCodings(r *http.Request) {
 	reads := false
 	for s := w.settlement; s != nil; s = s.next {

@@ -36,8 +36,9 @@ func (c *clientList) isKnownTo(d *policyfile.Document) bool {
 	return byKey || c.source != nil && (byToken || len(c.source(d)) > 0)
 }
 
-// knownLists returns the entries without the fields for which the policy has no source. The policy
-// of another handler may have a source for it, so such a field is not an error in this policy.
+// knownLists returns the entries without the fields for which the policy has no source. Such a
+// field is not an error in this policy, because the policy of another handler may have a source for
+// it.
 func knownLists(all policyfile.Lists, d *policyfile.Document) (known policyfile.Lists) {
 	for _, entry := range all {
 		said, dropped := false, false
