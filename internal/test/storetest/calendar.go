@@ -53,8 +53,8 @@ func (c *calendar) limit(count int64) corecounter.Limit {
 	return l
 }
 
-// calendar.day returns the first day of a period in the zone. If ahead is 0, it is the period that
-// contains the instant at. Otherwise ahead counts the periods from that one to the wanted one.
+// calendar.day returns the first day, in the zone, of a period. If ahead is 0, that is the period
+// that contains the instant at. If ahead is n, it is the n-th period after that one.
 func (c *calendar) day(at corecounter.Micros, ahead int) (year int, month time.Month, day int) {
 	year, month, day = time.UnixMicro(int64(at)).In(c.zone).Date()
 	switch c.unit {
@@ -71,8 +71,8 @@ func (c *calendar) day(at corecounter.Micros, ahead int) (year int, month time.M
 	return time.Date(year, month, day, 12, 0, 0, 0, time.UTC).Date()
 }
 
-// boundary returns the start of a period: of the period that contains the instant if ahead is 0,
-// and otherwise of the period that is ahead periods later.
+// boundary returns the start of a period. The arguments at and ahead select the period as in the
+// method day.
 func (c *calendar) boundary(at corecounter.Micros, ahead int) corecounter.Micros {
 	year, month, day := c.day(at, ahead)
 	noon := corecounter.Micros(time.Date(year, month, day, 12, 0, 0, 0, time.UTC).UnixMicro())
@@ -89,7 +89,7 @@ func (c *calendar) boundary(at corecounter.Micros, ahead int) corecounter.Micros
 	return since
 }
 
-// calendar.bounds returns the boundaries that a caller sends whose clock shows the instant at.
+// calendar.bounds returns the boundaries that a caller sends if its clock shows the instant at.
 func (c *calendar) bounds(at corecounter.Micros) *corecounter.Bounds {
 	b := c.last
 	if at < b[0] || at >= b[1] {
@@ -104,7 +104,7 @@ func (c *calendar) bounds(at corecounter.Micros) *corecounter.Bounds {
 	return &b
 }
 
-// calendar.dated returns the check with the boundaries that a caller sends whose clock shows the
+// calendar.dated returns the check with the boundaries that a caller sends if its clock shows the
 // instant at.
 func (c *calendar) dated(k corecounter.Check, at corecounter.Micros) corecounter.Check {
 	k.Bounds = c.bounds(at)

@@ -53,7 +53,7 @@ func askClockBack(e *examiner) {
 			e.mustDeny(take(key, l, 1))
 		}
 		// The wait begins at the counter's own instant, which may be ahead of the clock by a
-		// window, so it is at most two windows.
+		// window. So the wait is at most two windows.
 		r := e.mustDeny(take(key, l, 1))
 		if r.Wait > 2*corecounter.Minute {
 			e.Fatalf("%s: the wait is %s, want at most two windows", a, r.Wait)

@@ -147,8 +147,8 @@ func penaltyCheck(op corecounter.Op, key string, p *corecounter.Penalty) corecou
 }
 
 // withGuard returns the check, changed so that its denial is a violation with the given ID. The
-// argument named guard is the number of the penalty's check in the call, which records the
-// violation. The first check has the number 1.
+// penalty that records the violation is that of the check with the number guard. The first check of
+// the call has the number 1.
 func withGuard(c corecounter.Check, guard int, violation int64) corecounter.Check {
 	c.Guard, c.Violation = guard, violation
 	return c

@@ -95,7 +95,7 @@ func missingTokens(events []event, l *corecounter.Limit, at corecounter.Micros) 
 	}
 	for _, e := range events {
 		refill(e.at)
-		if e.age > 0 { // the bucket must lack what it refills during the lease
+		if e.age > 0 { // after a lease, the bucket lacks at least what it refills during the lease
 			clip := tokensIn(l, e.age)
 			if lacks.Cmp(new(big.Rat).Add(clip, rate)) < 0 {
 				since = e.at
