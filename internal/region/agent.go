@@ -54,7 +54,7 @@ type Agent struct {
 	known uint8
 
 	question  uint64         // identifies the last Ask
-	asking    bool           // whether it has not been answered by all regions
+	asking    bool           // whether some regions have yet to answer it
 	pending   uint8          // the regions whose answers are missing
 	answered  uint8          // the regions that have answered
 	asked     counter.Micros // when the last Ask was sent
@@ -116,8 +116,8 @@ func (a *Agent) foresee(now counter.Micros, out *Output) {
 }
 
 // Agent.horizon returns how many units requests will need before a question that is asked now is
-// answered. It allows for a round trip, for half of another as delay, and for twice the standard
-// deviation of the number.
+// answered. It allows for one and a half round trips, and adds twice the standard deviation of the
+// number.
 func (a *Agent) horizon(now counter.Micros) int64 {
 	units := a.rate.now(now) * 1.5 * float64(a.RoundTrip) / float64(counter.Second)
 	return int64(units + 2*math.Sqrt(units))
@@ -241,7 +241,7 @@ func (a *Agent) answer(now counter.Micros, m Message, out *Output) {
 		a.repeated[m.From] = now
 		a.learn(m.From, m.Has+t.Units)
 	} else if t := a.Share.Unacknowledged(m.From); t.Units > 0 {
-		reply.Kind, reply.Transfer = Gift, t // it might have been lost
+		reply.Kind, reply.Transfer = Gift, t // the earlier message with this transfer might have been lost
 	}
 	out.Messages = append(out.Messages, a.message(now, reply))
 }

@@ -68,8 +68,8 @@ func randomDrops(s scene) rival {
 }
 
 // globalBuckets gives each region a token bucket with the rate of the whole limit. The bucket holds
-// the tokens of a tenth of a second. The estimated arrivals in the other regions also take tokens
-// from it, at random moments.
+// at most what it refills in a tenth of a second. The estimated arrivals in the other regions also
+// take tokens from it, at random moments.
 func globalBuckets(s scene) rival {
 	rng := rand.New(rand.NewPCG(1, 4))
 	rate := float64(s.limit.Count()) / float64(s.limit.Window())

@@ -15,8 +15,8 @@ import (
 type row struct {
 	over     float64 // percent of the limit, in the worst window
 	under    float64 // percent of what one counter without delay admits
-	atOnce   float64 // percent of the requests, decided without waiting for another region
-	denials  float64 // percent of the denials, decided without waiting; 100 if there are no denials
+	atOnce   float64 // percent of the requests that are decided without waiting for another region
+	denials  float64 // percent of the denials that are decided without waiting; 100 if there are no denials
 	messages float64 // between regions, per decision
 }
 

@@ -10,9 +10,9 @@ import (
 )
 
 // TestGossipIsOverByWhatItHasNotHeard simulates random traffic in regions that report their counts
-// at random times. In no window do the regions together exceed the limit by more than the units
-// that had not been reported to the region that admitted the last request, at the moment when it
-// admitted the request.
+// at random times. Take the region that admits the last request of a window. At that moment, some
+// units of other regions may not have been reported to it yet. The regions together exceed the
+// limit in the window by at most the number of those units.
 func TestGossipIsOverByWhatItHasNotHeard(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

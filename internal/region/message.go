@@ -30,8 +30,8 @@ const (
 type Message struct {
 	Kind     Kind
 	From, To int
-	// Question identifies an Ask among those of its region; its answers repeat it. It is 0 in a
-	// Gift that is repeated, and in an Ack.
+	// Question identifies an Ask among those of its region. Answers to the Ask have the same
+	// Question. It is 0 in a Gift that is repeated, and in an Ack.
 	Question uint64
 	Need     int64 // Ask: the units that the waiting requests lack, at least 1
 	// Rate is the units requested per second in the sender's region.

@@ -17,7 +17,7 @@ const RegionsMax = 8
 type Transfer struct {
 	From, To int
 	// Serial is greater than that of every earlier transfer of this counter from From to To. It is
-	// the reading of the sender's clock if that is greater than the serial number would be.
+	// the next number after these, or the reading of the sender's clock if that is greater.
 	Serial uint64
 	Units  int64 // greater than 0; 0 means that there is no transfer
 	// At is the reading of the sender's clock. The receiver uses the units from this reading of its

@@ -178,7 +178,7 @@ func (a *Agent) deliver(ctx context.Context, p *Peer, m *prepared) (more bool, e
 	case m.err != nil:
 		return false, m.err
 	case m.epoch == "":
-		return false, nil // another agent tells
+		return false, nil // another agent reports
 	case m.epoch != p.ownEpoch:
 		again := p.cursor > 0
 		p.ownEpoch, p.cursor = m.epoch, 0
@@ -206,7 +206,7 @@ func (a *Agent) deliver(ctx context.Context, p *Peer, m *prepared) (more bool, e
 }
 
 // Agent.own reads how many units of the counters this region itself has counted. It leaves out
-// counters that have none, and counters of rules that no longer have across: gossip.
+// counters without such units, and counters of rules that no longer have across: gossip.
 func (a *Agent) own(ctx context.Context, own *Policy, names []string) (told []Told, err error) {
 	var calls []redisstore.ScriptCall
 	var of []string

@@ -20,7 +20,7 @@ const readMax = 1 << 12
 
 // page is a part of the list of changed counters, as many as fit in one message.
 type page struct {
-	epoch string // "" if another agent tells
+	epoch string // "" if another agent reports
 	names []string
 	bytes int           // of the names
 	last  int64         // the instant of the last change

@@ -269,7 +269,7 @@ func (a *Agent) start(ctx context.Context, q *Question, r *round) bool {
 		units := a.borrow(ctx, q, r)
 		leave()
 		if units == 0 && r.moving.Load() {
-			units = 1 // the next question might bring some
+			units = 1 // the same pause as after a loan, because the next question might bring units
 		}
 		p, key := a.pauseOf(q)
 		p.noteAsked(key, time.Now(), units)

@@ -62,7 +62,7 @@ func (t tally) own(part *counter.Limit, look *counter.Result) float64 {
 	}
 	own := max(0, float64(part.Count()-look.Remaining-t.lent)-weighted)
 	if own < 2 {
-		own = 0 // the weights are rounded
+		own = 0 // a difference of one unit can come from rounding
 	}
 	return own * scale
 }

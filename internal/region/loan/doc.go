@@ -26,7 +26,7 @@
 // what is still held.
 //
 // Regions whose policies divide limits differently lend each other nothing. So while the shares
-// change, no region admits more than the larger of its parts before and after the change.
+// change, no region admits more than the larger of its old part and its new part.
 //
 // If a region was written off, another one, its steward, also lends the region's part, and has
 // counters of its own for that. Package writeoff ensures that the two never use the part in the

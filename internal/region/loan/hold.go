@@ -67,7 +67,7 @@ type hold struct {
 	window    counter.Micros
 	loans     []*heldLoan
 	end       time.Time // the end of the loans' use, with a margin for clocks that differ
-	perSecond float64   // the units that were restored, as a rate
+	perSecond float64   // the rate at which units were restored
 	at        time.Time // when perSecond was computed
 }
 

@@ -32,7 +32,7 @@ type round struct {
 	active int       // questions under way
 	ids    []string  // the IDs of the questions for which requests wait
 	later  *Question // what is asked after this round, or nil
-	lateID []string  // the IDs of the questions, put off in later, for which requests wait
+	lateID []string  // the IDs of those questions in later for which requests wait
 }
 
 // rounds holds the rounds under way, by the keys of their counters.

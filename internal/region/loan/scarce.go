@@ -18,7 +18,8 @@ const (
 	// If a region that denies requests asks a question, the answers bring too little if they bring
 	// less than 1/littleParts of the region's part.
 	littleParts = 64
-	// pullEvery is how often the other regions are asked in advance while they lend.
+	// pullEvery is how often a region that does not deny requests yet asks the other regions, as
+	// long as they lend.
 	pullEvery = 500 * time.Millisecond
 	// After a loan, a lender without units answers further questions with Moving for the time
 	// lentRecently, because the units may still be on their way.

@@ -31,5 +31,5 @@ func TestFarPauses(t *testing.T) {
 	check(pauseMin, true, true, false)    // the end of the pause
 	p.farBegins(key, now, true, true)     // lent
 	check(pauseMin+1, true, true, false)  // at once
-	check(pauseMin+1, false, true, false) // also in advance
+	check(pauseMin+1, false, true, false) // also if no request is denied
 }

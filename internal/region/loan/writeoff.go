@@ -44,7 +44,7 @@ type writeoffs struct {
 	failed bool      // a failure was logged
 }
 
-// followWriteoff reads and tells the state until ctx is done.
+// followWriteoff reads the state, and sends it to the other regions, until ctx is done.
 func (a *Agent) followWriteoff(ctx context.Context) {
 	for ctx.Err() == nil {
 		a.refreshWriteoff(ctx)
@@ -62,7 +62,7 @@ func (a *Agent) followWriteoff(ctx context.Context) {
 	}
 }
 
-// refreshWriteoff reads the state in Redis, and adds what other regions have told.
+// refreshWriteoff reads the state in Redis, and adds what other regions have sent.
 func (a *Agent) refreshWriteoff(ctx context.Context) {
 	reading, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
@@ -226,7 +226,7 @@ type lending struct {
 	q     *Question
 }
 
-// lendingOf returns what a question asks for.
+// lendingOf returns whose part a question asks for, and the key of the counter to charge.
 func (a *Agent) lendingOf(own *Policy, q *Question) (l lending, err error) {
 	if q.Of == "" {
 		l = lending{here: own.Here, q: q}
