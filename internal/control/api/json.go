@@ -16,7 +16,8 @@ import (
 // does.
 var jsonFormat = huma.Format{Marshal: huma.DefaultJSONFormat.Marshal, Unmarshal: readJSON}
 
-// readJSON decodes a body. The body conforms to the document, but a number may not fit.
+// readJSON decodes a body. The body conforms to the document, but a number in it may be too large
+// for its Go type.
 func readJSON(text []byte, to any) error {
 	err := json.Unmarshal(text, to)
 	wrong, ok := errors.AsType[*json.UnmarshalTypeError](err)

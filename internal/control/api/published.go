@@ -136,7 +136,7 @@ func (p *publishedTexts) read(ctx context.Context, policy string) (publishedText
 	r, mine := p.join(policy)
 	if mine {
 		defer close(r.done)
-		// The others need the text even if this caller leaves.
+		// The other callers need the text even if this one leaves.
 		reading, cancel := context.WithTimeout(context.WithoutCancel(ctx), publishedTime)
 		defer cancel()
 		r.found, r.err = p.readAll(reading, policy)

@@ -200,9 +200,9 @@ func forget(ctx context.Context, w *world, client string) error {
 	return err
 }
 
-// TestForgottenClientsAreNotInTheArchive forgets one client while a month is written, which must
-// then not be in the archive, and another one while a month is restored, which must then be removed
-// from the archive.
+// TestForgottenClientsAreNotInTheArchive forgets one client while a month is written, and another
+// one while a month is restored. The first client must then not be in the archive, and the second
+// must be removed from it.
 func TestForgottenClientsAreNotInTheArchive(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -238,8 +238,8 @@ func TestForgottenClientsAreNotInTheArchive(t *testing.T) {
 	}
 }
 
-// TestForgettingWhileAMonthBegins tests that a client that is being forgotten when the archive
-// begins to write a month, for the first time or again, is not in its archive.
+// TestForgettingWhileAMonthBegins forgets a client while the archive begins to write a month, for
+// the first time or again. It tests that the client is not in the archive of the month.
 func TestForgettingWhileAMonthBegins(t *testing.T) {
 	t.Parallel()
 	for _, begin := range []string{"begin", "anew"} {

@@ -70,9 +70,9 @@ func TestTheFirstStartWithAnArchive(t *testing.T) {
 }
 
 // TestAFullerArchiveIsNotReplaced tests a process that keeps months longer than the archiver does:
-// it creates no empty partition of a month that is only in the archive. It also tests a database
-// that is older than the archive and has only some rows of a month: it does not replace the archive
-// of that month.
+// it creates no empty partition of a month that is only in the archive. It also tests that a
+// database that is older than the archive, and has only some rows of a month, does not replace the
+// archive of that month.
 func TestAFullerArchiveIsNotReplaced(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -32,7 +32,7 @@ func compareLatencies(a, b latencyName) int {
 		cmp.Compare(a.endpoint, b.endpoint), cmp.Compare(a.region, b.region), cmp.Compare(a.bucket, b.bucket))
 }
 
-// levels returns when the minute, the hour and the day begin that contain an instant.
+// levels returns the beginnings of the minute, the hour and the day that contain an instant.
 func levels(at time.Time) map[string]time.Time {
 	return map[string]time.Time{"minute": at.Truncate(time.Minute), "hour": at.Truncate(time.Hour), "day": at.Truncate(24 * time.Hour)}
 }
@@ -56,7 +56,7 @@ var (
 	addLatencyRows = "INSERT INTO rate_limit_latencies AS t (granularity, at, policy, rule, endpoint, region, bucket, admitted, denied) " +
 		"SELECT * FROM unnest($1::text[], $2::timestamptz[], $3::text[], $4::text[], $5::text[], $6::text[], $7::smallint[], $8::bigint[], $9::bigint[]) " +
 		"ON CONFLICT (granularity, at, policy, rule, endpoint, region, bucket) DO UPDATE SET " + plus("admitted") + ", " + plus("denied")
-	// The row of a changed minute is locked before the minute's other rows, as Fold does.
+	// The row of a changed minute is locked before the minute's other rows, as in Fold.
 	addMinutesChanged = "INSERT INTO minutes_changed AS t (at) SELECT DISTINCT at FROM unnest($1::timestamptz[]) AS n (at) ORDER BY at " +
 		"ON CONFLICT (at) DO UPDATE SET at = excluded.at"
 	addClientMinutes = "INSERT INTO client_minutes AS t (at, client, policy, rule, admitted, denied, units) " +

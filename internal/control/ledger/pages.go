@@ -46,8 +46,8 @@ func clientsOnly(ctx context.Context, tx pgx.Tx, after policy.ClientName, n int)
 	return clients, tx.SendBatch(ctx, batch).Close()
 }
 
-// addParts adds to clients what tables other than the table clients have of them. The parameter
-// clients must contain all clients that follow the name in the parameter after, up to its last one.
+// addParts completes clients with what the other tables have about them. No client may be missing
+// between the name in the parameter after and the last of clients.
 func addParts(ctx context.Context, tx pgx.Tx, after policy.ClientName, clients []Client) error {
 	batch := new(pgx.Batch)
 	for from := 0; from < len(clients); {

@@ -102,7 +102,7 @@ func (s *Server) Done() <-chan struct{} { return s.done }
 func (s *Server) data() string { return filepath.Join(s.folder, "data") }
 
 // Server.create makes the data directory if it is missing. The directory gets its final name when
-// it is complete, so an interrupted call leaves no half of one.
+// it is complete, so an interrupted call leaves no incomplete data directory.
 func (s *Server) create(ctx context.Context) error {
 	if _, err := os.Stat(filepath.Join(s.data(), "PG_VERSION")); err == nil {
 		return nil

@@ -17,9 +17,9 @@ import (
 const (
 	// lock is the key of the advisory lock that a process holds while it sends notices.
 	lock = 0x70656e73_0005
-	// every is the shortest pause between two rounds. The pause is also at least pauseTimes as long
-	// as it took to make the notices of the last round. So adding up usage occupies a connection
-	// for at most a tenth of the time.
+	// every is the shortest pause between two rounds. If it takes long to make the notices of a
+	// round, the next pause is longer: that time multiplied by pauseTimes. So adding up usage
+	// occupies a connection for at most a tenth of the time.
 	every      = 10 * time.Second
 	pauseTimes = 10
 	roundTime  = 10 * time.Minute
@@ -231,7 +231,7 @@ func (n *Notifier) send(ctx context.Context, now time.Time) error {
 	return errors.Join(problems...)
 }
 
-// pauseAfter returns how long to wait before a notice is sent again that has failed the given
+// pauseAfter returns the pause before the next attempt to send a notice that has failed the given
 // number of times.
 func pauseAfter(attempts int) time.Duration {
 	return min(firstPause<<min(attempts-1, 20), pauseMax)

@@ -5,12 +5,12 @@
 //
 // # Promise
 //
-// Each table has a partition for every month, from the month before the oldest batch that is
-// accepted to [Ahead] months ahead. One process at a time changes partitions. A partition is
-// dropped when all of its rows are older than the retention time of its table. There is no default
-// partition: a row without a partition is rejected, and package ingest calls [Keeper.Grow] and
-// writes its batch again. While an archive is in use, package archive drops the partitions instead,
-// after copying them.
+// Each table has a partition for the present month, for each of the [Ahead] months after it, and
+// for the two months before it, because batches come up to 30 days late. One process at a time
+// changes partitions. A partition is dropped when all of its rows are older than the retention time
+// of its table. There is no default partition: a row without a partition is rejected, and package
+// ingest calls [Keeper.Grow] and writes its batch again. While an archive is in use, package
+// archive drops the partitions instead, after copying them.
 //
 // # When not to use it
 //

@@ -37,7 +37,7 @@ type trial struct {
 // Share returns the fraction of requests that were denied on the nodes of a candidate. The requests
 // of a node count from the node's first report of the candidate. The number of requests is the sum
 // of the denials of all rules and the admissions of the rule that admitted the most. Nodes do not
-// report how many requests no rule applied to, so the true share may be smaller than the result.
+// report the requests that matched no rule, so the true share may be smaller than the result.
 func Share(denied, admitted uint64) ledger.Parts {
 	return ledger.ShareOf(denied, admitted)
 }
