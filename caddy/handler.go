@@ -20,7 +20,7 @@ import (
 func init() { caddy.RegisterModule(new(Handler)) }
 
 // Handler limits requests. A Handler enforces the policy of the `penstock` app and its own rules in
-// a single step, together with the rules of further `penstock` handlers to which the request comes
+// a single step. The step includes the rules of the `penstock` handlers that the request reaches
 // next, if there is no other handler in between. A Handler charges each rule once per request, even
 // if the request passes several handlers, or the same handler several times.
 //

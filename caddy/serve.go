@@ -127,8 +127,9 @@ func (h *Handler) decide(r *http.Request, s *scratchSpace) (d core.Decision, gon
 	return d, gone
 }
 
-// askStore asks the store and decides. askStore reports whether the store answered. If not,
-// on_error decides, or the request is denied because too many requests wait for the store.
+// askStore asks the store and decides. askStore reports whether the store answered. If the store
+// did not answer, on_error decides, or the request is denied because too many requests wait for the
+// store.
 func (h *Handler) askStore(s *scratchSpace, checks []counter.Check) (d core.Decision, answered bool) {
 	d, s.failure = h.app.store.enforcer.Ask(&s.plan, checks)
 	return d, s.failure == nil

@@ -29,9 +29,9 @@ func startShadows(store counter.Store) *shadow.Runner {
 	}})
 }
 
-// tryOut starts a trial of each candidate once per request, in the background. tryOut adds to
-// waiting the settlements of candidates that charge by the response; their trials start when the
-// response is known.
+// tryOut starts a trial of each candidate once per request, in the background. The trial of a
+// candidate that charges by the response starts when the response is known: tryOut adds the
+// candidate's settlement to waiting.
 func (h *Handler) tryOut(rec *record, r *http.Request, denied bool, waiting *settlement) *settlement {
 	for _, candidate := range h.tried {
 		if isDisabled(candidate) || !rec.begin(candidate) {

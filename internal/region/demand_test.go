@@ -8,9 +8,9 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// demandEvery and demandWeight are the interval at which limiters estimate the rate at which
-// requests arrive, and the weight of the last interval in that estimate. With these values, an
-// estimate follows the true rate within half a second.
+// demandEvery is the interval at which limiters estimate the rate of arriving requests.
+// demandWeight is the weight of the last interval in that estimate. With these values, an estimate
+// follows the true rate within half a second.
 const (
 	demandEvery  = 50 * counter.Millisecond
 	demandWeight = 0.1

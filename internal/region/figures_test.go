@@ -142,8 +142,8 @@ func hot(t *testing.T, algorithm counter.Algorithm, regions int, tr regiontest.T
 		traffic: tr, lasts: 2 * counter.Minute}
 }
 
-// TestTheWholeLimitIsUsable tests that three regions with 50, 30 and 20 requests under a limit of
-// 100 an hour admit all of them, and that of the next 300 requests none is admitted in any region.
+// TestTheWholeLimitIsUsable tests a limit of 100 an hour in three regions. The regions must admit
+// their first 50, 30 and 20 requests, and none of the next 300 requests.
 func TestTheWholeLimitIsUsable(t *testing.T) {
 	limit, err := counter.NewLimit(counter.FixedWindow, 100, counter.Hour, 0)
 	if err != nil {

@@ -10,8 +10,9 @@ import (
 	"github.com/penstock/penstock/internal/control/ledger"
 )
 
-// TestANamedClientCompilesItsPolicyOnce tests that an explanation of a named client allocates about
-// as much as one of a request with a header: a policy of 1,000 rules is compiled once for both.
+// TestANamedClientCompilesItsPolicyOnce tests that a policy of 1,000 rules is compiled only once
+// for an explanation of a named client. That explanation must allocate about as much as the
+// explanation of a request with a header.
 func TestANamedClientCompilesItsPolicyOnce(t *testing.T) { // not in parallel, because it counts allocations
 	s, _, _ := serveWithCounters(t)
 	rules := make([]string, 1000)

@@ -135,7 +135,8 @@ func (s *served) askAsPerson(token, method, path, body string) answer {
 }
 
 // TestPeopleHaveTheRoleOfTheirGroups tests that a person may do what a token of the control plane
-// with the same role may do, and that the history has names that no token can have.
+// with the same role may do, and that the history names people in a way in which no token can be
+// named.
 func TestPeopleHaveTheRoleOfTheirGroups(t *testing.T) {
 	t.Parallel()
 	key := signer.EC(t, "one", elliptic.P256())
@@ -283,8 +284,9 @@ func TestAnIssuerThatIsAway(t *testing.T) {
 	s.checkAnswer(s.askAsPerson(old, "GET", "/v1/tiers", ""), 401)
 }
 
-// TestGarbageTokensTakeNoTurnsOfPeople tests that the tokens of an address that sends many with
-// wrong signatures are soon not verified any more, and that everyone else is answered meanwhile.
+// TestGarbageTokensTakeNoTurnsOfPeople sends many tokens with wrong signatures from one address. It
+// tests that the tokens of this address are soon not verified any more, and that everyone else is
+// answered meanwhile.
 func TestGarbageTokensTakeNoTurnsOfPeople(t *testing.T) {
 	t.Parallel()
 	key := signer.RSA(t, "one", 4096, "RS256")

@@ -83,8 +83,8 @@ func (s *served) walkPublished() {
 }
 
 // TestThePublishedPolicyIsThatOfRedis tests that the answer is byte for byte the text in Redis, and
-// that with several regions it is the text of the latest publication, unless that is forged. It
-// also tests the answers while a Redis is away.
+// that with several regions it is the text of the latest publication, unless that text is forged.
+// It also tests the answers while a Redis is away.
 func TestThePublishedPolicyIsThatOfRedis(t *testing.T) {
 	t.Parallel()
 	us, eu := new(redisText), new(redisText)
@@ -146,8 +146,8 @@ func TestThePublishedPolicyIsThatOfRedis(t *testing.T) {
 	}
 }
 
-// TestAPanicOfAReadIsItsError tests that a read that panics fails, and that the other region's text
-// is given.
+// TestAPanicOfAReadIsItsError tests that a panic while the text of one region is read makes only
+// this read fail, and that the other region's text is returned.
 func TestAPanicOfAReadIsItsError(t *testing.T) {
 	t.Parallel()
 	other := new(redisText)

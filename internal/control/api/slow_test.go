@@ -38,7 +38,8 @@ func (s *served) exec(statements ...string) *pgx.Conn {
 }
 
 // TestASlowDatabase tests that people get a 503 that names the database while PostgreSQL answers
-// too late, and that no usage is lost: afterwards the sums are those of the node.
+// too late. It also tests that no usage is lost: when PostgreSQL answers in time again, the sums
+// equal those of the node.
 func TestASlowDatabase(t *testing.T) {
 	t.Parallel()
 	s := serve(t)

@@ -148,8 +148,9 @@ func send(t testing.TB, i *Ingester, b *Batch) {
 	}
 }
 
-// TestTimesBeyondTheBoundsAreMoved tests that a line whose time is out of bounds, because the clock
-// of its node is wrong, is counted at the nearest bound, so that it needs no partition of its own.
+// TestTimesBeyondTheBoundsAreMoved tests lines whose times are out of bounds, because the clock of
+// their node is wrong. They are counted at the nearest bound, so they need no partitions of their
+// own.
 func TestTimesBeyondTheBoundsAreMoved(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

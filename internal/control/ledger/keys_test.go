@@ -131,8 +131,8 @@ func TestKeysThatAreNotValidChangeNothing(t *testing.T) {
 	}
 }
 
-// TestForgettingAClientRemovesItsKeys tests that the keys that identify a forgotten client, and
-// those that belong to it, are removed with a change each, and no others.
+// TestForgettingAClientRemovesItsKeys tests that forgetting a client removes the keys that identify
+// the client and the keys that belong to it, each with a change of its own, and no other keys.
 func TestForgettingAClientRemovesItsKeys(t *testing.T) {
 	t.Parallel()
 	l := open(t)

@@ -57,7 +57,7 @@ func (p *plane) awaitsKeys(what, name, keys string) {
 const noKeys = `there is no API key of the name %q in the directory`
 
 // TestKeysReachRedis tests that edits of keys are published with their names and their history,
-// that an editor over Redis is rejected, and that an emptied Redis gets them again.
+// that an editor over Redis is rejected, and that a Redis that was emptied gets the keys again.
 func TestKeysReachRedis(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t)

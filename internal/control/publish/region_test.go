@@ -50,8 +50,9 @@ func (p *plane) awaitsCurrent(region string) {
 	})
 }
 
-// TestARegionThatIsCutOff tests a region whose Redis does not answer. It delays no other region,
-// the status reports it, and it has all changes when its Redis answers again.
+// TestARegionThatIsCutOff tests a region whose Redis does not answer. The region delays no other
+// region, and the status reports the outage. When its Redis answers again, the region gets all
+// changes.
 func TestARegionThatIsCutOff(t *testing.T) {
 	t.Parallel()
 	us := newPlane(t)

@@ -94,8 +94,8 @@ func TestEventsReadTheirRowsOnly(t *testing.T) {
 }
 
 // TestUsageOfAClientReadsItsRowsOnly tests that the usage of one client is found by an index,
-// whatever else is asked, even when PostgreSQL no longer plans the query for the values of its
-// parameters.
+// whatever other filters the query has, even when PostgreSQL no longer plans the query for the
+// values of its parameters.
 func TestUsageOfAClientReadsItsRowsOnly(t *testing.T) {
 	t.Parallel()
 	pool := openOne(t)

@@ -324,8 +324,8 @@ func TestAPromotionNeedsRequests(t *testing.T) {
 	c.stands(2, 0)
 }
 
-// TestPromotedOnce tests that two processes that see the end of the time at the same moment publish
-// the candidate only once, with a real Redis and a node that reports to it.
+// TestPromotedOnce uses a real Redis, to which a node reports. It tests that two processes that see
+// the end of the time at the same moment publish the candidate only once.
 func TestPromotedOnce(t *testing.T) {
 	t.Parallel()
 	c := newCandidacy(t, false)

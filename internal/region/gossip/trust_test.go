@@ -21,8 +21,8 @@ import (
 )
 
 // TestWhatIsToldIsBounded tests that units which another region reports are charged only to
-// counters of rules with across: gossip, to each counter up to its limit, and under the name of
-// that region.
+// counters of rules with across: gossip, to each counter up to its limit, and under the name of the
+// region that reports.
 func TestWhatIsToldIsBounded(t *testing.T) {
 	w := newWorld(t, seed.Random(t), "20/10s fixed_window", 2)
 	p := w.places[0]

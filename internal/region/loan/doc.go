@@ -17,13 +17,13 @@
 //     in that window only. If the clocks of the regions differ, a loan may be lost, but it never
 //     counts in another window.
 //
-// A region that hardly uses a counter lends in advance what its own requests will probably not use
-// until the window ends, and the borrower's agent holds what its counter cannot take yet. In a
-// sliding window of at most a minute, most of these units become available only while the weight of
-// the previous window decreases. The lender charges them at once, beyond what is available, so its
-// counter then admits nothing. The borrower restores each of them no earlier than the lender's
-// counter could have admitted a request for it. If the lender needs units after all, it recalls
-// what is still held.
+// A region that hardly uses a counter lends at once all units that its own requests will probably
+// not use until the window ends. The borrower's agent holds the units that the borrower's counter
+// cannot take yet. In a sliding window of at most a minute, most of these units become available
+// only while the weight of the previous window decreases. The lender charges them at once, beyond
+// what is available, so its counter then admits nothing. The borrower restores each of them no
+// earlier than the lender's counter could have admitted a request for it. If the lender needs units
+// after all, it recalls what is still held.
 //
 // Regions whose policies divide limits differently lend each other nothing. So while the shares
 // change, no region admits more than the larger of its old part and its new part.
@@ -47,11 +47,11 @@
 //
 // If the units of a region have run out, its requests wait for a loan where the front allows it.
 // Elsewhere they are denied, although other regions have units. After the other regions had too few
-// units, requests are denied at once, for a twentieth of the window but at most two seconds, while
-// the agent asks in the background. A loan costs one call of the lender's Redis, one of the
-// borrower's, and a round trip between the regions. While requests wait for it, it is restored in
-// parts, because a counter takes no more units than it has counted: each part costs a call, and a
-// message to the proxies.
+// units, requests do not wait: they are denied at once for a twentieth of the window, but at most
+// for two seconds. Meanwhile the agent asks in the background. A loan costs one call of the
+// lender's Redis, one of the borrower's, and a round trip between the regions. While requests wait
+// for a loan, the loan is restored in parts, because a counter takes no more units than it has
+// counted. Each part costs a call, and a message to the proxies.
 //
 // # When not to use it
 //

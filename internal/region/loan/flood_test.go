@@ -69,8 +69,8 @@ func TestAFloodLeavesPlaces(t *testing.T) {
 	}
 }
 
-// TestOthersCauseNoPause: a client whose requests have thousands of counters, about which the other
-// regions were asked in vain, does not delay a question about another client's counter.
+// TestOthersCauseNoPause: the other regions were asked in vain about thousands of counters of one
+// client. This does not delay a question about another client's counter.
 func TestOthersCauseNoPause(t *testing.T) {
 	l := newLender(t, "100/1h", equalShares, 0)
 	for i := range l.pauses {

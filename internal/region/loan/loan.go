@@ -34,8 +34,8 @@ type Loan struct {
 	Units   int64          `json:"units"`
 	Receipt counter.Micros `json:"receipt"` // names the window
 	// At is the reading of the lender's clock. The borrower restores the units from the same
-	// reading of its own clock on: before that, its requests might give the previous window more
-	// weight than the lender's did.
+	// reading of its own clock on: before that, the borrower's requests might give the previous
+	// window more weight than the lender's requests did.
 	At counter.Micros `json:"at"`
 	// Later is the number of units that the borrower may use only later in the window. They become
 	// usable evenly, from From until Full on the borrower's clock: see [Loan.usable]. A lender adds
@@ -67,11 +67,12 @@ var errNothing = errors.New("the region has no unit of the limit")
 var errShares = errors.New("the regions divide limits differently: their policies differ")
 
 // Lend charges the counter of this region with the units for which requests wait, and with a part
-// of what it has left beyond them, and returns that as a loan. The argument namespace is the
-// beginning of the keys whose units may be lent. If the region hardly uses the counter, and the
-// borrower can hold units, the region lends what it will probably not use until the window ends.
-// The argument named lent is what it has lent already. Lend returns an error if the question is not
-// valid or the store does not answer; in the second case, what was charged is lost.
+// of the units that are left after that. It returns the charged units as a loan. The argument
+// namespace is the beginning of the keys whose units may be lent. If the region hardly uses the
+// counter, and the borrower can hold units, the region lends what it will probably not use until
+// the window ends. The argument named lent is what it has lent already. Lend returns an error if
+// the question is not valid or the store does not answer; in the second case, what was charged is
+// lost.
 func Lend(ctx context.Context, store counter.Store, here policy.Division, namespace string, q *Question, lent tally) (Loan, error) {
 	whole, err := check(q, namespace)
 	if err != nil {

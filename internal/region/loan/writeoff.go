@@ -163,8 +163,8 @@ func (a *Agent) answerTold(text []byte) (message, error) {
 	return message{a.entries()}, nil
 }
 
-// Agent.lenders returns the regions that can lend units: those that are not written off, and for
-// each region that is, its steward, which lends its part.
+// Agent.lenders returns the regions that can lend units: those that are not written off, and the
+// steward of each region that is written off, which lends that region's part.
 func (a *Agent) lenders() []*Peer {
 	entries, names := a.entries(), a.o.Policy().Names
 	all := make([]*Peer, 0, len(a.o.Peers)+len(entries))

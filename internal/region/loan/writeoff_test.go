@@ -37,10 +37,10 @@ func (h *held) Take(ctx context.Context, checks []counter.Check, results []count
 // noRedis is a Redis for agents that do not run.
 type noRedis struct{ writeoff.Redis }
 
-// TestAStewardLendsByWhatItHasRead: a steward lends the part of a region that is written off if it
-// has read the state a short time ago, both before and after it charges the counter. It lends no
-// part that another region lends or uses, and nothing if a question has the key of a part's
-// counter.
+// TestAStewardLendsByWhatItHasRead: a steward lends the part of a region that is written off only
+// if it has read the state a short time ago. This must be so both before and after it charges the
+// counter. It lends no part that another region lends or uses, and nothing if a question has the
+// key of a part's counter.
 func TestAStewardLendsByWhatItHasRead(t *testing.T) {
 	for _, c := range []struct {
 		name        string

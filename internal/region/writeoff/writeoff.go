@@ -17,7 +17,7 @@
 //
 //   - When a region is written off, the operator states that the region uses nothing from Since on.
 //     If that is wrong, the regions together exceed a limit by at most the region's part and the
-//     parts that it lends as a steward, until the region hears of it.
+//     parts that it lends as a steward, until the region learns that it is written off.
 //   - When a region is taken back, Since is at least [Margin] later than the clocks of all regions
 //     when the steward is informed. An agent lends the part of another region only if it has read
 //     its own Redis within [FreshTime], so it stops before Since. If the operator's write arrives

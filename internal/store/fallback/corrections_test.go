@@ -42,8 +42,9 @@ func (w *world) correct(c counter.Check, charge counter.Result, cost int64) (cou
 	return results[0], w.Corrections().Take(context.Background(), []counter.Check{c}, results)
 }
 
-// TestTheRealCostIsOwed: a request that this process admitted is charged its real cost, whether the
-// response arrives before or after the store is back, and before or after the debt is charged.
+// TestTheRealCostIsOwed: a request that this process admitted is charged its real cost. It does not
+// matter whether the response arrives before or after the store is back, or before or after the
+// debt is charged.
 func TestTheRealCostIsOwed(t *testing.T) {
 	for _, cost := range []int64{1, 10, 70} {
 		for when, before := range map[string]func(*world, counter.Check){

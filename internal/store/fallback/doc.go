@@ -29,9 +29,9 @@
 // The package remembers the uncharged units of at most 65,536 counters; a further counter displaces
 // one with few units.
 //
-// Stores of one process over the same counters have the same [Counts], so together they admit no
-// more than the limit, and each store charges what the other stores owe. A process has several such
-// stores because a front opens another store when its settings change.
+// Stores of one process over the same counters have the same [Counts]. So together they admit no
+// more than the limit, and each store can charge a debt that another store has recorded. A process
+// has several such stores because a front opens another store when its settings change.
 //
 // A store that has no memory for a call's new counters can still count the known ones. Its error
 // has a method NewCounter, and this process then counts only the new counters.

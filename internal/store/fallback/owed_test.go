@@ -109,8 +109,8 @@ func TestEndedWindowsAreNotCharged(t *testing.T) {
 }
 
 // TestOwedIsBounded: beyond OwedMax counters, a new debt displaces a debt whose window has ended,
-// or else a small debt. Debts of made-up clients displace each other. They displace neither the
-// debt of a client with many units nor that of a client that sends requests meanwhile.
+// or else a small debt. Debts of made-up clients displace each other. They do not displace the debt
+// of a client that owes many units, or that sends requests meanwhile.
 func TestOwedIsBounded(t *testing.T) {
 	w := newWorld(t, 1)
 	o, now := &w.owed, time.Now()

@@ -11,9 +11,9 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// TestAnotherStoresChargeDelaysForAWhile: while a store with a later deadline charges a debt, a
-// request of another store with the same Counts waits only as long as its own store's deadline
-// permits. The request is then decided by its own store, and the limit is not exceeded.
+// TestAnotherStoresChargeDelaysForAWhile: two stores have the same Counts. While the one with the
+// later deadline charges a debt, a request of the other waits only as long as the deadline of its
+// own store permits. The request is then decided by its own store, and the limit is not exceeded.
 func TestAnotherStoresChargeDelaysForAWhile(t *testing.T) {
 	for _, algorithm := range []counter.Algorithm{counter.FixedWindow, counter.TokenBucket} {
 		synctest.Test(t, func(t *testing.T) {

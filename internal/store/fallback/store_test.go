@@ -155,9 +155,9 @@ func TestSharesOfSomeShards(t *testing.T) {
 	}
 }
 
-// TestStoreComesFirst: while the store answers, nothing is counted in memory. When it answers again
-// after an outage, the units that were admitted in the meantime are charged in it before it
-// decides.
+// TestStoreComesFirst: while the store answers, nothing is counted in memory. When the store
+// answers again after an outage, the units that were admitted during the outage are charged to it
+// before it decides.
 func TestStoreComesFirst(t *testing.T) {
 	w := newWorld(t, 1)
 	check := limited(t, "x", 10, 1, counter.OnErrorLocal)

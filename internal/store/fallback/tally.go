@@ -80,8 +80,8 @@ func (t *localCall) addTally(i int, c *counter.Check) {
 }
 
 // startTallies starts the tallies of a call that this process decides. The caller must read the
-// store's last report only after startTallies, so that an admission by the store is in the tally or
-// in the report. The units are in doubt until [Store.settleDoubt] is called.
+// store's last report only after startTallies, so that each admission by the store is in the tally,
+// in the report, or in both. The units are in doubt until [Store.settleDoubt] is called.
 func (s *Store) startTallies(checks []counter.Check) {
 	now := s.options.Now()
 	for i := range checks {
@@ -123,8 +123,8 @@ func (s *Store) ended(t *tally, l *counter.Limit, now time.Time) bool {
 
 // dropTally makes room in a full shard. It examines a few tallies and drops those whose time is
 // over. If there are none, it drops the tally with the fewest units in doubt. So made-up clients,
-// with a unit each, do not displace the tally of a client that would otherwise get its limit again.
-// The caller holds the lock.
+// with a unit each, do not displace a tally with many units. Without that tally, its client would
+// get the limit again. The caller holds the lock.
 func (s *Store) dropTally(sh *tallyShard, now time.Time) {
 	const glances = 16
 	before, least, looked := len(sh.byKey), "", 0

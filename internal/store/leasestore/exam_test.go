@@ -64,8 +64,8 @@ func (l leaseAll) Take(ctx context.Context, checks []counter.Check, results []co
 	return l.Store.Take(ctx, leased, results)
 }
 
-// TestPassesTheExamOverLeases covers only counters without units leased in advance, because no such
-// units are leased while the clock is stopped.
+// TestPassesTheExamOverLeases covers no units that are leased in advance, because none are leased
+// while the clock stands still.
 func TestPassesTheExamOverLeases(t *testing.T) {
 	for name, o := range map[string]Options{"alone": {DenialsMax: -1}, "with memory": {}} {
 		t.Run(name, func(t *testing.T) {

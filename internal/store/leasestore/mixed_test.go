@@ -41,8 +41,9 @@ func readCalls(s *Store, t testing.TB, checks ...counter.Check) (asked []string,
 	return asked, results
 }
 
-// TestOnlyUnheldLimitsCallTheStore: if a request has held limits, an exact one, a log_only one and
-// a penalty, in any order, the store is called only for those that are not held.
+// TestOnlyUnheldLimitsCallTheStore: a request has limits with held units, an exact limit, a
+// log_only limit and a penalty, in any order. The store is called only for those without held
+// units.
 func TestOnlyUnheldLimitsCallTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, l, books := newFar(t, time.Millisecond), limittest.New(t, "100000/1h"), &ledger{}

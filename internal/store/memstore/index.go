@@ -147,8 +147,8 @@ func (x *index) remove(hash uint64, r ref) {
 	}
 }
 
-// table.makeRoom makes room for one more record of the hash, by rebuilding or splitting its segment
-// if that is full. makeRoom fails if splitting does not separate the hashes.
+// table.makeRoom makes room for one more record with the hash. If the segment of the hash is full,
+// makeRoom rebuilds or splits the segment. It fails if splitting does not separate the hashes.
 func (t *table) makeRoom(hash uint64) bool {
 	for {
 		s := t.at(hash)

@@ -41,8 +41,9 @@ type meaning struct {
 	window counter.Micros // 0 for a penalty
 }
 
-// meaningOf returns the meaning of a key. The result named ok is false for a key that is not that
-// of a counter, and for the sum of a sliding log, which can be computed from the log.
+// meaningOf returns the meaning of a key. The result ok is false if the key is not one of a counter
+// or a penalty. It is also false for the key of a sliding log's sum, because the sum can be
+// computed from the log.
 func meaningOf(key string) (m meaning, ok bool) {
 	rest, ours := strings.CutPrefix(key, keyPrefix)
 	space, rest, ok1 := strings.Cut(rest, ":")

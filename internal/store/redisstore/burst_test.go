@@ -53,8 +53,9 @@ func callAtOnce(s *Store, callers int, key func(i int) string, limit *counter.Li
 	return granted, kinds, longest
 }
 
-// TestNoCallOfABurstFails: if 10,000 concurrent calls wait for longer than the timeout, and Redis
-// is healthy, each is answered, because time in the queue is not evidence against Redis.
+// TestNoCallOfABurstFails: 10,000 concurrent calls wait in the queue for longer than the timeout,
+// and Redis is healthy. Each call is answered, because time in the queue is not evidence against
+// Redis.
 func TestNoCallOfABurstFails(t *testing.T) {
 	const callers = 10_000
 	server := redistest.Start(t)

@@ -20,7 +20,7 @@ import (
 // lazyConn is a connection that is dialed by its first Write, under the deadline of that Write.
 //
 // The pool of go-redis dials in its own goroutine, which outlives both the caller and Close. After
-// some failed dials it tries only once a second in yet another goroutine, so that a recovered Redis
+// some failed dials, the pool tries only once a second, in yet another goroutine. A recovered Redis
 // would go unnoticed for a second. With lazyConn the pool's dial succeeds at once, the real dial
 // happens where the deadline is known, and Close ends it.
 //

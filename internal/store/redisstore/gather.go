@@ -82,9 +82,9 @@ func (t *splitCall) collect() {
 	}
 }
 
-// stricter changes a result so that it allows only what another result for the same check allows
-// too. The receipt is unchanged. The receipt may name a charge that only one of the two servers
-// has; a refund restores nothing on the other server.
+// stricter restricts a result to what another result for the same check allows as well. The receipt
+// is unchanged. The receipt may name a charge that only one of the two servers has; a refund
+// restores nothing on the other server.
 func stricter(r, other *counter.Result) {
 	r.Denied = r.Denied || other.Denied
 	r.Overflow = r.Overflow || other.Overflow

@@ -61,9 +61,9 @@ func readExpiry(t testing.TB, s *redistest.Server, key string) counter.Micros {
 	return max(0, counter.Micros(at.Microseconds()))
 }
 
-// checkExpiry compares an expiry with the expected instant. The expiry can be earlier by Redis'
-// resolution of a millisecond, and later by up to a second, because Redis reads its clock again for
-// each expiry, and might be descheduled in the meantime.
+// checkExpiry compares an expiry with the expected instant. The expiry may be early by a
+// millisecond, which is Redis' resolution. It may be late by up to a second, because Redis reads
+// its clock again for each expiry, and might be descheduled before that.
 func checkExpiry(t testing.TB, what string, got, want counter.Micros) {
 	t.Helper()
 	if d := got - want; d < -counter.Millisecond || d > counter.Second {

@@ -138,8 +138,8 @@ func TestReadDeadline(t *testing.T) {
 	}
 }
 
-// TestLateWrites: if this process writes a batch after the deadline of the batch, it writes it
-// once, and the reply may take the whole timeout.
+// TestLateWrites: a batch that this process writes after the deadline of the batch is written once,
+// and its reply may take the whole timeout.
 func TestLateWrites(t *testing.T) {
 	c, under := newLateConn(t, readTurns)
 	_ = c.SetDeadline(time.Now().Add(-time.Second))

@@ -77,9 +77,9 @@ func (s *Store) askSentinels(ctx context.Context) error {
 }
 
 // behindRoundsMin is the number of consecutive rounds, about two seconds, in which most sentinels
-// must report fewer failovers before the store adopts their answer. Fewer rounds would not do:
-// several sentinels can share one host name, and the answer under that name can be that of a
-// sentinel that is cut off.
+// must report fewer failovers before the store adopts their answer. The number is large because
+// several sentinels can share one host name. One of them that is cut off can answer in several
+// rounds in a row.
 const behindRoundsMin = 20
 
 // switchToLatest adopts an answer with the highest failover count. Sentinels that have lost their

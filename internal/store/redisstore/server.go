@@ -118,8 +118,8 @@ func clientOptions(a address, d *dialer, lanes int) *redis.Options {
 		ContextTimeoutEnabled: true,
 		ReadTimeout:           TimeoutMax, // the batch's own deadline always comes first
 		WriteTimeout:          TimeoutMax,
-		// One per lane, one more per lane for the watch's warm-up, one for Check, one to count
-		// nodes and one for metrics, so that a lane never waits for a connection.
+		// A lane must never wait for a connection. So there are two for each lane, one of them for
+		// the watch's warm-up, and one each for Check, for counting nodes and for metrics.
 		PoolSize:         2*lanes + 3,
 		MaxIdleConns:     lanes,
 		PipelinePoolSize: -1, // lanes use the pool's warm connections
@@ -319,8 +319,8 @@ func (n *node) answered(sent time.Duration) {
 }
 
 // noteTimeout records that a batch timed out after the given time. noteTimeout reports whether the
-// server works: it has answered a batch that was sent after this one, or it has answered a PING in
-// the meantime and some batch recently. For starvedMax a late answer to a PING, or the lateness of
+// server works: it has answered a batch that was sent after this one, or it has answered a PING
+// since then, and some batch recently. For starvedMax a late answer to a PING, or the lateness of
 // this process itself, is an excuse as well.
 func (n *node) noteTimeout(sent, took time.Duration) (healthy bool) {
 	lastAnswered := n.lastAnswered.Load()
@@ -342,9 +342,9 @@ func (n *node) noteTimeout(sent, took time.Duration) (healthy bool) {
 }
 
 // node.hung reports whether the server has answered nothing, not even a PING, for 1.5 times the
-// timeout while the call waited, so that one batch and its successor timed out. A single late
-// answer makes only one batch fail. If this process itself is late, a timeout takes longer (see
-// readDeadline), so the duration of the latest timeout is used.
+// timeout while the call waited. That is long enough for one batch and its successor to time out. A
+// single late answer makes only one batch fail. If this process itself is late, a timeout takes
+// longer (see readDeadline), so the duration of the latest timeout is used.
 func (n *node) hung(c *call) bool {
 	firstTimeout := n.firstTimeout.Load()
 	if firstTimeout == 0 || c.queued == 0 || n.pinger.verdict.Load() != pingUnanswered {

@@ -21,8 +21,8 @@
 // then no part of a loan can arrive any more.
 //
 // Requests under limits with a [counter.Check.WholeLimit] are denied while the region is written
-// off, and, after it was taken back, until it may use its parts of limits again: see package
-// writeoff. The state is read before the first such request, and then every second.
+// off. After the region was taken back, they are denied until it may use its parts of limits again:
+// see package writeoff. The state is read before the first such request, and then every second.
 //
 // A counter with [counter.Check.Gossip] whose units were charged is noted, and its name is written
 // to a set in Redis within [MarkEvery], for the region's agent. The set is bounded, as are the

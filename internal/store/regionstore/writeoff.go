@@ -56,8 +56,8 @@ func (s *Store) writeoff(ctx context.Context, checks []counter.Check) (*writeoff
 	return nil, nil
 }
 
-// longAgo reports whether a region was taken back so long ago that no window of a limit counts what
-// was used before, whatever the difference between the clocks of this machine and of Redis.
+// longAgo reports whether a region was taken back so long ago that no window of a limit counts
+// units that were used before that. The clocks of this machine and of Redis may differ by a day.
 func longAgo(e *writeoff.Entry, l *counter.Limit) bool {
 	return counter.Micros(time.Now().UnixMicro())-e.Since > 3*l.Window()+counter.Day
 }

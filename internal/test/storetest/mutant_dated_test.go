@@ -159,8 +159,8 @@ func unstale(change func(error) error) takeFunc {
 	}
 }
 
-// chargeTheRest implements a store that does not reject a stale call as a whole, but executes those
-// of its checks that are not stale themselves.
+// chargeTheRest implements a store that does not reject a whole call if some of its checks are
+// stale, but executes the other checks.
 func chargeTheRest(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
 	err := m.Take(ctx, checks, results)
 	if errors.Is(err, corecounter.ErrStale) {
