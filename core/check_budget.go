@@ -45,8 +45,8 @@ func (rs *Ruleset) findTooManyChecks(p *policy.Policy) (found policy.Problems) {
 // Busiest searches for the request that needs the most checks under the policy p, from which the
 // ruleset was compiled. Busiest returns the number of checks, and the request as text: `GET /x of a
 // client of tier "gold"`. A request that needs more than [counter.ChecksMax] checks is denied, and
-// [Compile] rejects a policy if it finds such a request. Some request might need even more checks,
-// because Busiest does not try all combinations of headers.
+// [Compile] rejects a policy if it finds such a request. Busiest does not try all combinations of
+// headers, so some request might need more checks than it returns.
 func (rs *Ruleset) Busiest(p *policy.Policy) (checks int, request string) {
 	rs.tryRequests(p, func(_ int, w sampleRequest, tier string, plan *Plan) bool {
 		if n := len(plan.checks); n > checks {

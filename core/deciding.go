@@ -35,10 +35,10 @@ func (p *Plan) decidingUse(d *Decision) int {
 	return same
 }
 
-// Reported returns two properties of a decision for reports. The limit is the one that is shown. If
-// none is shown, it is the limit that denies the request, even one that is hidden from clients;
-// otherwise nil. The endpoint is the path pattern of the deciding rule that the path matches, or
-// "". The limit and the endpoint remain valid after Reset.
+// Reported returns two properties of a decision for reports. The limit is the shown limit. If none
+// is shown and the request is denied, it is the limit that denies, even if hidden from clients;
+// otherwise it is nil. The endpoint is the path pattern of the deciding rule that the path matches,
+// or "". The limit and the endpoint remain valid after Reset.
 func (p *Plan) Reported(d *Decision) (limit *counter.Limit, endpoint string) {
 	if limit = d.Limit; limit == nil && d.Outcome == OutcomeDenied {
 		if check := p.longestDenial(false); check >= 0 {

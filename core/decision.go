@@ -82,8 +82,8 @@ type Decision struct {
 	Remaining, Used int64
 	// RetryAfter is how long the client should wait. After that time, the same request would pass
 	// every limit. If a rule that denies has retry_after or retry_jitter, RetryAfter can be longer
-	// than that. It is 0 if the request is admitted, and also if the time is unknown. It is Never
-	// if the cost of the request exceeds a limit.
+	// than the limits require. RetryAfter is 0 if the request is admitted or the time is unknown.
+	// It is Never if the request's cost exceeds a limit.
 	RetryAfter counter.Micros
 	// Delay, if not 0, is how long the request may wait before the same checks should be tried
 	// again. Delay is set if only throttle rules deny. After the delay, the front sends the checks
@@ -128,7 +128,7 @@ func (p *Plan) Decide() Decision {
 }
 
 // denyByStore decides a request that the store denies. If a penalty is in force, denyByStore
-// reports it instead of the limits, which might have room again by now. RetryAfter covers both.
+// reports it, because the limits might have room again by now. RetryAfter covers limits, too.
 func (p *Plan) denyByStore() Decision {
 	d := Decision{Outcome: OutcomeDenied, Status: statusDenied, Client: p.client, RetryAfter: p.retryAfter()}
 	denying := p.longestDenial(false)

@@ -51,8 +51,8 @@ func (p *Plan) Abandon() { p.releaseShardTurns() }
 
 // Plan.delay returns how long a denied request must wait until all checks pass. The result is 0 if
 // the denial is final: a rule without throttle denies, or the wait exceeds the max_delay of any
-// throttle rule that applies, also of one that has room. It would be useless to wait for one limit
-// only to be denied by another.
+// throttle rule that applies, even of a rule that has room. It would be useless to wait for one
+// limit only to be denied by another.
 func (p *Plan) delay() counter.Micros {
 	longest, shortest := counter.Micros(0), policy.DelayMax
 	for i := range p.results {

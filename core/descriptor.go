@@ -224,7 +224,7 @@ func appendReport(dst []counter.Check, first int, c counter.Check) []counter.Che
 type DescriptorStatus struct {
 	// Denied reports whether the request is denied for this descriptor, or would be if the other
 	// descriptors with a quota had no room either. A descriptor that is not Denied would have
-	// passed alone. If the request is denied, that descriptor is not charged either.
+	// passed alone, but if the request is denied, it is not charged either.
 	Denied    bool
 	Unlimited bool // because of action allow, a tier without limits, or an exempt client
 	// Policy, Limit, Remaining and Reset describe one limit of the descriptor: the one with the

@@ -18,7 +18,7 @@ import (
 // raised limit.
 //
 // The front's clock determines the window. If the store's clock differs from it, the raised limit
-// begins and ends that much earlier or later.
+// begins and ends earlier or later by that difference.
 //
 // A rule with shards has no grants, because its limits are divided. If a rule has regions, the
 // units of a grant are divided in the same way as its limits.

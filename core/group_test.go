@@ -52,7 +52,7 @@ func TestGroupHasOneWinner(t *testing.T) {
 	}
 }
 
-// TestEnforceFirst: all rules form one group.
+// TestEnforceFirst: under enforce: first, all rules together form one group.
 func TestEnforceFirst(t *testing.T) {
 	rs := mustCompile(t, policy.Policy{Name: "n", Enforce: policy.EnforceFirst, Rules: []policy.Rule{
 		{Name: "all", Limits: limittest.All(t, "1/1m"), Priority: 1},
@@ -70,7 +70,7 @@ func TestEnforceFirst(t *testing.T) {
 	}
 }
 
-// TestAllowExemptsFromItsGroupOnly: rules outside the group still count.
+// TestAllowExemptsFromItsGroupOnly: rules outside the group of an allow rule still count.
 func TestAllowExemptsFromItsGroupOnly(t *testing.T) {
 	rs := mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{
 		{Name: "limited", Group: "g", Limits: limittest.All(t, "1/1m")},

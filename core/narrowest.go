@@ -9,8 +9,8 @@ import "github.com/penstock/penstock/core/counter"
 // is true, a denial also applies to other requests with the same cost and the same counters.
 //
 // The result check is -1 if no check can deny. It is also -1 if requests must not wait for each
-// other: each request has its own delay under a throttle rule, and can have its own counter under a
-// rule with shards.
+// other: under a throttle rule, each request has its own delay, and under a rule with shards, it
+// can have its own counter.
 func (p *Plan) Narrowest() (check int, alike bool) {
 	if p.denial != denialNone {
 		return -1, false

@@ -129,8 +129,8 @@ func (p *Plan) AcceptExpired() { p.who.Asker.Past = true }
 
 // Add identifies the client, matches the policy's rules and appends their checks. Adding the same
 // policy again does nothing. A request that needs more than ChecksMax checks for all policies is
-// denied (503). If Compile finds a request that needs more for one policy alone, it rejects the
-// policy. Once the plan's buffers have grown, Add does not allocate.
+// denied (503). Compile rejects a policy if it finds that some request needs more than that under
+// this policy alone. Once the plan's buffers have grown, Add does not allocate.
 func (p *Plan) Add(rs *Ruleset, a policy.Attributes) {
 	if slices.Contains(p.rulesets, rs) {
 		return

@@ -64,9 +64,9 @@ func (t *shardRotation) own(o *ownLimits, r *rule, holdsClient bool) *limitSet {
 
 // shardRotation.distribute spreads the limits of a set, all of them over the same number of shards,
 // so that one request's counters are in one slot. Validation ensures that the policy's limits can
-// be divided. A client's own limits might not divide evenly. Such limits are spread over fewer
-// shards. With this number, each limit loses at most one hundredth, and the rule's costs fit into
-// one shard, even as a debt.
+// be divided. A client's own limits might not divide evenly. Such limits are spread over so few
+// shards that each limit loses at most one hundredth, and that the rule's costs fit into one shard,
+// even as a debt.
 func (t *shardRotation) distribute(how shardSpec, limits []ruleLimit) {
 	if how.shared {
 		how.overShared(limits)

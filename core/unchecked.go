@@ -55,8 +55,8 @@ func namesClient(m *policy.Match) bool {
 // isUnchecked reports whether the client of the request could not be determined for lack of time.
 // Either its records are required but not read, or a verifier had no time for a credential under a
 // policy that depends on the client. The request is then denied as in an overload, because its
-// rules are unknown. It is not decided like one without a credential: a client could use up the
-// time with invalid tokens from its address, and its own valid token would be ignored.
+// rules are unknown. If it were decided like one without a credential, a client could use up the
+// time with invalid tokens from its address, so that its own valid token is ignored.
 func (p *Plan) isUnchecked(rs *Ruleset) bool {
 	if p.records.required && len(p.records.unresolved) > 0 {
 		return true

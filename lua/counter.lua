@@ -12,11 +12,11 @@
 local call, try, format, match = redis.call, redis.pcall, string.format, string.match
 
 -- A Redis whose memory is full (maxmemory with noeviction) rejects the first write of a script if
--- that write may need memory, and accepts all writes after any other write. So invented names could
--- fill the memory, and then nothing would be counted. A call whose counters all exist is therefore
--- executed even then: its first write is repeated after one that needs no memory. A call that
--- charges a new counter fails, and its error names that counter. The memory grows no further, apart
--- from a few bytes for longer numbers.
+-- that write may need memory. After a first write that needs none, it accepts all others. So
+-- invented names could fill the memory, and then nothing would be counted. A call whose counters
+-- all exist is therefore executed even then: its first write is repeated after one that needs no
+-- memory. A call that charges a new counter fails, and its error names that counter. The memory
+-- grows no further, apart from a few bytes for longer numbers.
 local new_counters = 0 -- counters that the call might charge and that do not exist
 local full = false     -- the memory is full, new_counters is 0, and a counter was written
 

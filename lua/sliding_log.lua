@@ -19,8 +19,8 @@ local function sliding_log()
     return at + 0, units + 0
   end
 
-  -- The function total parses each number of units only once, because thousands of marks can have
-  -- the same. Today's instants have 16 digits.
+  -- The function total parses each distinct number of units once, because thousands of marks can
+  -- have the same number. Today's instants have 16 digits.
   local function total(s, members)
     local sum, parsed = 0, {}
     for i = 1, #members do

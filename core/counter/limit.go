@@ -142,7 +142,7 @@ const lossMax = 1000
 
 // Limit.coarsen returns the finest tick, of 1, 2 or 5 times a power of ten, for which the bucket's
 // numbers fit. It also returns the parts of a token and the parts that a tick adds. Counts and
-// bursts are bounded, so a tick that divides the window into more than 1,600 always fits.
+// bursts are bounded, so some tick of less than a 1,600th of the window always fits.
 func (l *Limit) coarsen() (tick Micros, unit, refill int64) {
 	for decade := Micros(1); ; decade *= 10 {
 		for _, tick = range [...]Micros{decade, 2 * decade, 5 * decade} {

@@ -142,9 +142,9 @@ type Rule struct {
 	// Region is set if Limits and Tiers are the parts of one region. Filters do not use it.
 	Region InRegion
 	Expose bool // whether to show limits that are hidden by default (PerNone, log_only)
-	// Quota makes the rule's limits an alternative for a request with descriptors: it passes if at
-	// least one rule with Quota has room. For a request without descriptors, each of these rules
-	// denies on its own.
+	// Quota makes the rule's limits an alternative for a request with descriptors: the request
+	// passes if at least one rule with Quota has room. For a request without descriptors, each of
+	// these rules denies on its own.
 	Quota bool
 	// Tiers holds the limits of tiers, which replace Limits for the clients of these tiers. Clients
 	// of other tiers have Limits.

@@ -5,7 +5,7 @@ package match
 // globSet finds out whether a value matches one of many globs. A globSet searches for the pieces of
 // all globs in one pass over the value, with an Aho-Corasick automaton. So the work is at most
 // proportional to the bytes of the value plus those of the globs, except that each occurrence of a
-// piece in which n other pieces end takes n further steps. A globSet is immutable.
+// piece that ends in n other pieces takes n further steps. A globSet is immutable.
 type globSet struct {
 	globs []glob
 	// nodes is a hash table by globNode.key. The automaton has at most one node for each byte of
@@ -40,8 +40,8 @@ type globState struct {
 // globSet.matches reports whether one of the globs matches the value, which is not too long. The
 // argument states is working memory, reused between requests. For each glob, globSet.matches uses
 // the first occurrence of each piece, which leaves the most text for the other pieces. So each glob
-// moves on at most once for each of its pieces. It is passed over if the piece for which it waits
-// occurs too early, at most once for each byte of its pieces.
+// moves on at most once for each of its pieces. A glob is passed over if the piece for which it
+// waits occurs too early, at most once for each byte of its pieces.
 func (s *globSet) matches(states *[]globState, value string) bool {
 	if len(*states) < len(s.start) {
 		*states = make([]globState, len(s.start))
@@ -145,9 +145,9 @@ func newGlobSet(globs []glob) *globSet {
 	return s
 }
 
-// addNodes adds the nodes of a length, after those that are shorter, and the states of the pieces
-// that end there. Until the end of a piece, its step is the node of its beginning. The result next
-// is the next length, 0 if all pieces are shorter.
+// addNodes adds the nodes for beginnings of pieces of a length, after those of shorter ones, and
+// the states of the pieces of that length. Until a piece has its state, its step is the node of its
+// beginning. The result next is the next length, 0 if no piece is longer.
 func (s *globSet) addNodes(length, states int) (next, after int) {
 	step := 0
 	for at, g := range s.globs {

@@ -31,8 +31,8 @@ func checkGlobSet(t testing.TB, states *[]globState, s *globSet, value string) (
 	return want
 }
 
-// TestGlobSetAgreesWithGlobs: a set finds exactly the globs that match, and of each the first
-// occurrence of each piece.
+// TestGlobSetAgreesWithGlobs: a set finds exactly the globs that match, and for each of them the
+// first occurrence of each piece.
 func TestGlobSetAgreesWithGlobs(t *testing.T) {
 	rnd := request.NewRandom(t)
 	var states []globState // shared by all sets, as in a request
@@ -78,7 +78,7 @@ func FuzzGlobSet(f *testing.F) {
 	})
 }
 
-// manyGlobs returns n values for robots, of which none matches a value of the letters of bot.
+// manyGlobs returns n globs, of which none matches a value that has only the letters b, o and t.
 func manyGlobs(n int, format string) []string {
 	texts := make([]string, n)
 	for i := range texts {

@@ -13,12 +13,12 @@ import (
 // concurrent use.
 //
 // The index lists each condition under only one of its parts, the one that it shares with the
-// fewest conditions. A part is its paths, hosts, address ranges, methods, the values of one header
-// or attribute, or the values of one client field. A Matcher looks up a request's path, host,
-// address, method, client, and indexed headers. It then compares the other parts of each condition
-// that was found. So the work grows with the number of conditions found, not with the number of
-// all conditions. Two costs remain: each indexed header name takes one lookup, and conditions that
-// share all their parts with many others are compared one by one.
+// fewest conditions. The paths are one part, and so are the hosts, the address ranges, the methods,
+// the values of one header or attribute, and those of one client field. A Matcher looks up a
+// request's path, host, address, method, client, and indexed headers. It then compares the other
+// parts of each condition that was found. So the work grows with the number of conditions found,
+// not with the number of all conditions. Two costs remain: each indexed header name takes one
+// lookup, and conditions that share all their parts with many others are compared one by one.
 type Matcher struct {
 	conditions []Condition
 	compare    []partSet // for each condition, the parts to compare after it was found

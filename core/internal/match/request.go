@@ -120,7 +120,7 @@ func (r *Request) readUnusual(p string, traits *pathTraits) {
 //
 //go:noinline
 func (r *Request) readShortened(sent string) (ok bool) {
-	// Equal readings were stored once, and only the stored ones are looked up.
+	// Only stored readings are looked up, and equal ones were stored once, so count those.
 	r.size = pathSize{readings: len(r.Readings)}
 	for i := range r.Readings {
 		r.size.pieces += strings.Count(r.Readings[i].path, "/")
