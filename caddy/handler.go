@@ -193,7 +193,7 @@ func (h *Handler) place() string {
 	return fmt.Sprintf("site %q", h.Site)
 }
 
-// Handler.name sets the namespace of a policy of the handler that has none.
+// Handler.name sets the namespace of d, a policy of the handler, if it has none.
 func (h *Handler) name(d *policyfile.Document) error {
 	d.Name = cmp.Or(d.Name, h.Name)
 	if d.Name == "" && h.app.shared {

@@ -39,8 +39,8 @@ func gzipOf(t *testing.T, text string, level int) string {
 	return compressed.String()
 }
 
-// inflatingTest is a handler whose upstream responds with a cost of 3 in a compressed body. Its
-// queue does nothing until start is closed, and is used by no other test.
+// inflatingTest is a handler whose upstream responds with a cost of 3 in a compressed body. The
+// handler's queue of bodies starts when the channel start is closed. No other test uses the queue.
 type inflatingTest struct {
 	*testing.T
 	h     *Handler
@@ -146,8 +146,8 @@ func TestAProcessExitsAfterItsBodies(t *testing.T) {
 }
 
 // TestBodiesDoNotWaitForAStoreThatCloses removes a store, as a reload does. The store closes when
-// the last compressed body of its requests has been read. The queue of bodies, which other stores
-// also use, does not wait until the store is closed.
+// the last compressed body of its requests has been read. Closing may take a while. Other stores
+// use the same queue of bodies, and the queue does not wait until this store is closed.
 func TestBodiesDoNotWaitForAStoreThatCloses(t *testing.T) {
 	runInflating(t, func(i *inflatingTest) {
 		store := i.h.app.store

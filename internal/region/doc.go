@@ -28,9 +28,9 @@
 // differ by a second, a window of one region ends a second later than that of the other.
 //
 // A [Share] must be durable: a region that loses it, or that restores an older one, breaks the
-// promise. A region may forget a share that is like a new one, after the other regions have
-// confirmed what was applied. An [Agent] consists of a share and of data that may be lost: rates,
-// what it has learned of other regions, and waiting requests.
+// promise. A region may forget a share that equals a new one, after the other regions have
+// confirmed the transfers that were applied to it. An [Agent] consists of a share and of data that
+// may be lost: rates, what it has learned of other regions, and waiting requests.
 //
 // # How shares move
 //

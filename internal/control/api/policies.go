@@ -20,7 +20,7 @@ import (
 	"github.com/penstock/penstock/internal/policyfile/syntax"
 )
 
-// policyBodyBytesMax bounds a body with a policy, whose text may be escaped.
+// policyBodyBytesMax bounds a body with a policy. In JSON, the text of the policy may be escaped.
 const policyBodyBytesMax = 2*syntax.SizeMax + 4<<10
 
 // PolicyPath is the parameter of each path that names a policy.

@@ -76,7 +76,7 @@ func (a *API) getPublished(ctx context.Context, in *struct {
 	return &publishedAnswer{Status: http.StatusOK, ContentType: octets, ETag: found.tag, Body: found.text}, nil
 }
 
-// matches reports whether a value of If-None-Match has an ETag.
+// matches reports whether list, a value of If-None-Match, contains the ETag tag.
 func matches(list, tag string) bool {
 	for one := range strings.SplitSeq(list, ",") {
 		if one = strings.TrimSpace(one); one == "*" || strings.TrimPrefix(one, "W/") == tag {

@@ -45,8 +45,8 @@ func (l *lockedPublisher) writePages(ctx context.Context, read func(context.Cont
 	return cmp.Or(<-written, err)
 }
 
-// page.parts returns the parts of a page, which are written one at a time. Between two of them,
-// Redis and its machine answer checks.
+// page.parts returns the parts of a page, which are written one at a time. Redis answers checks
+// between two parts.
 func (p *page) parts() iter.Seq[*page] {
 	return func(yield func(*page) bool) {
 		for from := 0; from < len(p.names); from += partMax {

@@ -95,10 +95,10 @@ func (l *lockedPublisher) isComplete(ctx context.Context, s *state) (bool, error
 	return generation != "" && generation == s.generation, nil
 }
 
-// lockedPublisher.resume continues a publication to the same Redis that was made under another name
-// of its region, such as before the control plane had regions. Changes since then may be published
-// twice, which changes nothing. lockedPublisher.resume returns an error if there is no such
-// publication.
+// lockedPublisher.resume continues a publication to the same Redis that was made when its region
+// had another name, for example before the control plane had regions. Changes since then may be
+// published twice, which changes nothing. lockedPublisher.resume returns an error if there is no
+// such publication.
 func (l *lockedPublisher) resume(ctx context.Context, s *state, generation string) error {
 	err := l.c.QueryRow(ctx, "UPDATE region_publications AS new SET change = old.change, generation = old.generation, position = old.position, imported = true "+
 		"FROM (SELECT change, generation, position FROM region_publications WHERE generation = $2 AND region <> $1 ORDER BY change LIMIT 1) AS old "+

@@ -14,8 +14,8 @@ import (
 
 func policies(of ...fleet.Policy) []fleet.Policy { return of }
 
-// TestNodesThatCannotDecideByTheClientAreNamed tests which nodes keep a share of the clients from
-// being published, and that made-up names are bounded.
+// TestNodesThatCannotDecideByTheClientAreNamed tests which nodes prevent the publication of a
+// candidate to a share of the clients, and that made-up names are bounded.
 func TestNodesThatCannotDecideByTheClientAreNamed(t *testing.T) {
 	able := policies(fleet.Policy{Name: "shop", Published: "v", ByClient: true}, fleet.Policy{Name: "other", Published: "v"}, fleet.Policy{Name: "shop"})
 	unable := policies(fleet.Policy{Name: "shop", Published: "v"})

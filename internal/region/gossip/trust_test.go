@@ -20,9 +20,9 @@ import (
 	"github.com/penstock/penstock/internal/test/seed"
 )
 
-// TestWhatIsToldIsBounded tests that units which another region reports are charged only to
-// counters of rules with across: gossip, to each counter up to its limit, and under the name of the
-// region that reports.
+// TestWhatIsToldIsBounded tests how units that another region reports are charged: only to counters
+// of rules with across: gossip, to each counter at most its limit, and under the name of the region
+// that reports them.
 func TestWhatIsToldIsBounded(t *testing.T) {
 	w := newWorld(t, seed.Random(t), "20/10s fixed_window", 2)
 	p := w.places[0]

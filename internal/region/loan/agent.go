@@ -405,7 +405,8 @@ func (a *Agent) lend(ctx context.Context, q *Question) (Loan, error) {
 	defer cancel()
 	var l Loan
 	from, err := a.lendingOf(&own, q)
-	lentBefore := time.Since(a.tallies.of(a.hash(q.Key)).at) < lentRecently // to another agent of the region, perhaps
+	// The recent loan may have gone to another agent of that region.
+	lentBefore := time.Since(a.tallies.of(a.hash(q.Key)).at) < lentRecently
 	if err == nil {
 		var allowed bool
 		if allowed, err = a.allowed(ctx, &own, &from); err == nil && allowed {

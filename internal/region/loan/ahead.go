@@ -187,10 +187,10 @@ func lendAhead(ctx context.Context, store counter.Store, part *counter.Limit, q 
 // them become available in a span, at most n + 1 do in any other span of that length. A single look
 // must show this, because a charge between two looks would make the speed seem lower. The look is
 // made under a larger limit, so it also shows how many units the counter lacks. After the charge,
-// another look shows when all charged units, and one more, will have become available. Refunds can
-// only advance that instant, and charges between the two looks have delayed it. So if the borrower
-// uses the units no earlier than at that speed until that instant, it uses none before a request of
-// this region could have used it.
+// another look shows the instant at which all charged units, and one more, will be available.
+// Refunds can only advance that instant, and charges between the two looks have delayed it. Until
+// that instant, the borrower uses the units no faster than at that speed. So it uses no unit before
+// a request of this region could have used it.
 func lendLater(ctx context.Context, store counter.Store, part *counter.Limit, q *Question, l Loan, later int64) (Loan, error) {
 	lack := 2 * part.Count() // more than the counter can lack
 	larger, err := part.Resized(part.Count()+lack, 0)

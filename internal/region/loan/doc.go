@@ -40,8 +40,8 @@
 //
 // In a sliding window, lent units still count in the next window, at the lender, although requests
 // of the borrower used them. Each region on its own rounds down what it counts of the previous
-// window. So the weighted sum over all regions can exceed the limit by less than one unit for each
-// region but one. What is admitted in an aligned window cannot exceed the limit.
+// window. So with n regions, the weighted sum over all regions can exceed the limit by less than
+// n-1 units. What is admitted in an aligned window cannot exceed the limit.
 //
 // # Price
 //

@@ -283,8 +283,8 @@ func (w *losses) lose(lost *site, unaware bool) {
 
 // TestALostRegionIsNeverOver simulates random schedules in which a region is lost and written off,
 // comes back, and is taken back. The same may happen to the steward meanwhile. No limit is exceeded
-// in an aligned window, and the weighted sum of sliding windows exceeds it by less than a unit for
-// each counter. A region that was written off has two counters.
+// in an aligned window. In a sliding window, the weighted sum exceeds the limit by less than a unit
+// for each counter. A region that was written off has two counters.
 func TestALostRegionIsNeverOver(t *testing.T) {
 	rng := seed.Random(t)
 	lent := 0

@@ -115,9 +115,9 @@ func TestManyLoansCanBeReturned(t *testing.T) {
 	}
 }
 
-// TestAFloodLeavesRoomToHold: a client whose requests have thousands of counters occupies half of
-// the places for counters of which an agent holds units, and half of the places for counters whose
-// loans it can recall.
+// TestAFloodLeavesRoomToHold: an agent has places for counters of which it holds units, and places
+// for counters whose loans it can recall. A client whose requests have thousands of counters
+// occupies half of the places of each kind.
 func TestAFloodLeavesRoomToHold(t *testing.T) {
 	l := newLender(t, "100/24h", equalShares, 0)
 	other := l.flood(0, 9, 1)

@@ -10,9 +10,9 @@ import (
 )
 
 // TestLaterUnitsWhileOthersCharge: two agents of a region ask a lender in another region for units
-// at the same moment, and the lender admits requests meanwhile. At whatever step of a loan this
-// happens, the borrowers never use a unit that was lent for later before the lender's counter could
-// have admitted a request for it.
+// at the same moment, and the lender admits requests meanwhile. The second question and the
+// requests may come at any step of the first loan. The borrowers never use a unit that was lent for
+// later before the lender's counter could have admitted a request for it.
 func TestLaterUnitsWhileOthersCharge(t *testing.T) {
 	for _, step := range []int{1, 2, 3, 4, 5, 6, 51, 52, 53, 54, 55, 56} {
 		for name, what := range map[string]func(idle *lender, q *Question) (l Loan, admitted int64){

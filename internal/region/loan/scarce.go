@@ -34,8 +34,8 @@ const (
 )
 
 // pause.farEnds reports whether other regions may be asked now and, if not, whether the last
-// question to them was in vain. A region that denies requests waits only for the end of a pause
-// after a question in vain, and not even for that if it has just begun to deny them.
+// question to them was in vain. A region that denies requests waits for the end of the pause only
+// if the last question was in vain and the region denied requests even then.
 func (p *pause) farEnds(key uint64, now time.Time, short bool) (ask, vain bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -208,7 +208,8 @@ func (a *Agent) metrics() string {
 }
 
 // Agent.ages writes, as metrics, how long ago each region answered. Every agent asks the other
-// regions each second which regions are written off, so a region whose age grows is cut off.
+// regions each second which regions are written off. So a region that last answered some seconds
+// ago is cut off.
 func (a *Agent) ages(b *strings.Builder, now time.Time) {
 	b.WriteString("# HELP penstock_region_peer_age_seconds Time since another region answered this one.\n" +
 		"# TYPE penstock_region_peer_age_seconds gauge\n")

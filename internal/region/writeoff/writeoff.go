@@ -11,9 +11,9 @@
 // are merged by taking the greater generation, so copies may arrive late, repeatedly and in any
 // order.
 //
-// Since separates the windows of two generations. Nobody uses the part in a window that began
-// before Since of its generation, and in a sliding window, nobody uses it while the window counts
-// what was used before Since.
+// The Since of a generation separates its windows from those of the previous generation. Nobody
+// uses the part in a window that began before Since. If windows slide, nobody uses it in a window
+// whose previous window began before Since.
 //
 //   - When a region is written off, the operator states that the region uses nothing from Since on.
 //     If that is wrong, the regions together exceed a limit by at most the region's part and the

@@ -78,9 +78,10 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// TestTwoOperators: two operators write two regions off at the same time, and each makes the
-// other's region a steward. When one of them repeats the change, a third region becomes the
-// steward of both, and lends their parts only in windows that begin after both were lost.
+// TestTwoOperators: two operators write off one region each at the same time. Each operator makes
+// the region that the other one writes off the steward. When one of them repeats the change, a
+// third region becomes the steward of both, and lends their parts only in windows that begin after
+// both were lost.
 func TestTwoOperators(t *testing.T) {
 	names := []string{"ap", "eu", "us", "za"}
 	a, b := State{Here: "us", Names: names}, State{Here: "us", Names: names}

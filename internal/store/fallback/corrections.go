@@ -125,8 +125,8 @@ func (s *Store) refundInMemory(t *localCall, c *counter.Check, at counter.Micros
 }
 
 // oweForced completes a call of corrections. If the call failed, oweForced counts the call's
-// further charges in memory. Those that the shared store has certainly not executed become debts.
-// It returns nil if the call succeeded, or if all its checks became debts.
+// further charges in memory. The charges that the shared store has certainly not executed become
+// debts. oweForced returns nil if the call succeeded, or if all its checks became debts.
 func (s *Store) oweForced(err error, checks []counter.Check, results []counter.Result) error {
 	if err == nil {
 		s.tally(checks, results)

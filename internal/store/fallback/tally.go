@@ -40,8 +40,8 @@ type tallyShard struct {
 type tally struct {
 	until time.Time // when the units of the last request that this process decided expire
 	// doubt is the number of units that the store might not have charged. These are the units that
-	// this process admitted for calls with an unknown outcome, and the units of calls that it is
-	// deciding at the moment.
+	// this process admitted for calls with an unknown outcome, and the units of calls that this
+	// process is deciding at the moment.
 	doubt int64
 }
 

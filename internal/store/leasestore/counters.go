@@ -37,9 +37,9 @@ type heldCounter struct {
 	counter lease.Counter
 
 	first, last *waiter        // requests that wait for the call under way, in order of arrival
-	asked       counter.Micros // when that call was sent
+	asked       counter.Micros // when the call under way was sent
 	failed      counter.Micros // when the store last failed to answer a call; 0 if it never did
-	tries       uint8          // the number of consecutive overdue calls before that call
+	tries       uint8          // how many calls in a row were overdue before the call under way
 	pins        int            // the number of calls under way; the counter must not be evicted before they end
 	used        bool           // used since the last search for room
 	ticking     bool           // whether the ticker visits the counter

@@ -28,8 +28,8 @@ const (
 	gateCallsMax = 256
 	// gateWaitingMax bounds the requests that wait at one gate. Further requests are denied.
 	gateWaitingMax = 1 << 15
-	// sourcePlaces is twice the number of requests that one source may have waiting at all gates
-	// together. That number is half of gateWaitingMax, so one client does not fill a gate that it
+	// sourcePlaces is twice the number of requests of one source that may wait at all gates
+	// together. So half of gateWaitingMax may wait, and one client does not fill a gate that it
 	// shares with others.
 	sourcePlaces = gateWaitingMax
 	// gatesWaitingMax bounds the requests that wait at all gates together. Further requests are

@@ -24,8 +24,8 @@ const overdueAfter = 4
 // A shorter delay is often caused by this process itself.
 const overduePart = 10
 
-// triesMax bounds how often the time is doubled. After that many doublings, the time exceeds the
-// timeout.
+// triesMax bounds how many times the time after which a call is overdue is doubled. After that many
+// doublings, this time exceeds the timeout.
 const triesMax = 8
 
 // heldCounter.ask prepares a call of the store for the counter. It returns false if no such call

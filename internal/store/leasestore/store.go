@@ -68,8 +68,9 @@ var _ counter.Batcher = (*Store)(nil)
 
 // pools holds the pools of a store. It is allocated apart from the store, and nothing in the pools
 // refers to the store. The runtime refers to a pool for two garbage collections after its last use.
-// So pools that are fields of the store would keep its tables for that time. The heap would then
-// grow with each replacement of a store, and each time the next collection would begin later.
+// If the pools were fields of the store, the store's tables would stay in memory for that time. The
+// heap would then grow with each replacement of a store, and each time the next collection would
+// begin later.
 type pools struct {
 	batches  sync.Pool // of *batch
 	attempts sync.Pool // of *attempt

@@ -88,8 +88,8 @@ func (c *call) answer(places []place, slots []counter.Slot) error {
 		}
 	}()
 	// The clock is read after the locks are taken and after the flag live is read. So any call that
-	// removed a fresh counter read the clock earlier. An overflow counter that was fresh at that
-	// time is still fresh.
+	// removed a fresh counter has read the clock before. An overflow counter that was fresh at the
+	// time of that call is still fresh.
 	live := s.overflow.live.Load()
 	c.now = s.now()
 	if newcomers := c.locate(places); newcomers {

@@ -193,8 +193,8 @@ func (n *Node) number(name string) int64 {
 	return number
 }
 
-// Deployment.behind describes how far a replica is behind its master. If only one server was named,
-// behind describes that server's replicas.
+// Deployment.behind describes how far a replica is behind its master. If the operator named only
+// one server, a master, behind describes how far each of its replicas is behind.
 func (d *Deployment) behind(n *Node) string {
 	if n.Master || n.info == nil || n.info["redis_mode"] == "sentinel" {
 		if d.alone() {

@@ -19,13 +19,13 @@ import (
 const (
 	// scanCount is the number of keys that a server examines in one call.
 	scanCount = 500
-	// stringBytesMax is the greatest number of bytes that are read of a string. No counter has as
-	// many bytes.
+	// stringBytesMax is the greatest number of bytes that are read of a string. The value of a
+	// counter is shorter.
 	stringBytesMax = 1024
 	// membersPerRecord is the number of members of a set in one record.
 	membersPerRecord = 256
 	// violationsMax bounds how many violations of a client are read. The limiter keeps at most half
-	// as many.
+	// of this number.
 	violationsMax = 2000
 	// answerTimeout is how long a server may take to answer a pipeline.
 	answerTimeout = 30 * time.Second

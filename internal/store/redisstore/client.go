@@ -9,11 +9,11 @@ import (
 )
 
 // Client has the methods of *[redis.Client] that Penstock uses: it is a client of one server. It is
-// an interface to save compile time. A redis.Client contains a weak.Pointer[redis.Client]. The
-// compiler compiles the 500 methods of this instance of weak.Pointer again in each package that
-// sees a type with such a field, even if another package declares the type. That takes 2 s for each
-// package, and adds 9 MB to its object file. The same holds for redis.Options and redis.PubSub, but
-// not for redis.Cmdable. See TestTheClientOfRedisIsCompiledInFewPackages.
+// an interface to save compile time. A redis.Client contains a weak.Pointer[redis.Client], and the
+// compiler compiles the 500 methods behind it again in each package that uses a type with a field
+// of type redis.Client. That takes 2 s for each package, and adds 9 MB to its object file. The same
+// holds for redis.Options and redis.PubSub, but not for redis.Cmdable. See
+// TestTheClientOfRedisIsCompiledInFewPackages.
 type Client interface {
 	redis.Cmdable
 	Do(ctx context.Context, args ...any) *redis.Cmd

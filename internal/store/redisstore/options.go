@@ -72,7 +72,7 @@ type Options struct {
 	// is never exceeded while some nodes have only the old ring and others have both. Nor is it
 	// exceeded later, while some nodes have both rings and others only the new one, provided that
 	// all nodes had both for as long as the longest window. AddrsBefore is valid only with
-	// ModeRing. A single address names the only server before there was a ring.
+	// ModeRing. If a single server became a ring, AddrsBefore is the address of that server.
 	AddrsBefore []string
 	// Master is the name of the master at the sentinels. Master is required with ModeSentinel.
 	// Master and the sentinel credentials below are valid only in that mode.

@@ -11,12 +11,12 @@ import (
 )
 
 const (
-	// recentMax is the number of counters whose denials are remembered. The memory takes 512 KB. If
-	// two counters share a place in it, the latest denial counts.
+	// recentMax is the number of counters whose denials are remembered. Their table takes 512 KB.
+	// If two counters share a place in the table, the latest denial counts.
 	recentMax = 1 << 16
-	// recentTime is how long a denial is remembered after its wait has ended. A client may use up
-	// its limit again as soon as there is room. Its denied calls then charge no other counter,
-	// because the denial is still remembered.
+	// recentTime is how long a denial is remembered after its wait has ended. A client that was
+	// denied may use up its limit again as soon as there is room. Because the denial is still
+	// remembered, the client's denied calls then charge no other counter.
 	recentTime = time.Minute
 )
 

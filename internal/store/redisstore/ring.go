@@ -63,10 +63,10 @@ func (r *ring) homeBefore(slot int) (home int, moved bool) {
 }
 
 // homeOf returns the index of the server that holds a slot in a ring: the address for which the
-// SHA-256 of "ADDRESS SLOT" is the greatest. The order of addresses therefore does not matter, a
+// SHA-256 of "ADDRESS SLOT" is the greatest. The order of addresses therefore does not matter. A
 // new server takes only its share from the other servers, and removing a server does not move the
-// counters of the other servers. homeOf must never change, because with a different one every
-// counter would start again.
+// counters of the other servers. homeOf must never change: a counter whose home changes starts
+// again.
 func homeOf(slot int, addrs []string) (home int) {
 	var most [sha256.Size]byte
 	text := make([]byte, 0, 64)

@@ -231,9 +231,9 @@ func (s *Store) sendUntilDone(ctx context.Context, deadline time.Time, splitCall
 	}
 }
 
-// reportMoves sets the final failure of parts whose slot was still moving at the end. Otherwise the
-// last failure of such parts would be the deadline, or one of the redirects back and forth between
-// the two servers, and neither explains the cause.
+// reportMoves sets the final failure of parts whose slot was still moving at the end. Without it,
+// such a part would fail with a missed deadline, or with one of the redirects back and forth
+// between the two servers. Neither would explain the cause.
 func (s *Store) reportMoves(splitCalls []*splitCall) {
 	if s.cluster == nil {
 		return // a redirect then shows that the mode is wrong

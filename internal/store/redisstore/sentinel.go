@@ -35,9 +35,10 @@ type masterView struct {
 // askSentinels queries the sentinels in turn for the master and adopts the first credible answer.
 // askSentinels ignores a sentinel that has recorded fewer failovers than the store, because that
 // sentinel was cut off from the other sentinels. askSentinels also ignores an answer whose master
-// does not confirm its role. If no answer is left and most sentinels report fewer failovers for
-// several rounds, they have lost their state or were set up again. Then askSentinels adopts the
-// latest of their answers, and ignores older state that another sentinel still remembers.
+// does not confirm its role. If all answers are ignored for several rounds, and most sentinels
+// report fewer failovers than the store, the sentinels have lost their state or were set up again.
+// Then askSentinels adopts the latest of their answers, and ignores older state that another
+// sentinel still remembers.
 func (s *Store) askSentinels(ctx context.Context) error {
 	var problems []error
 	var behind []masterView

@@ -136,9 +136,9 @@ const (
 	valueConnsIdle = 2
 )
 
-// valueOptions are the options of the client for plain values, which decides no requests. Its
-// commands have deadlines of seconds, and all of its connections can be waiting for a server that
-// hangs.
+// valueOptions returns the options of the client for plain values. No request is decided with this
+// client. Its commands have deadlines of seconds, and all of its connections can be waiting for a
+// server that hangs.
 func valueOptions(a address, d *dialer) *redis.Options {
 	o := clientOptions(a, d, 0)
 	o.PoolSize, o.MaxIdleConns = valueConnsMax, valueConnsIdle
@@ -320,8 +320,8 @@ func (n *node) answered(sent time.Duration) {
 
 // noteTimeout records that a batch timed out after the given time. noteTimeout reports whether the
 // server works: it has answered a batch that was sent after this one, or it has answered a PING
-// since then, and some batch recently. For starvedMax a late answer to a PING, or the lateness of
-// this process itself, is an excuse as well.
+// since then, and some batch recently. For the time starvedMax, a late answer to a PING, or the
+// lateness of this process itself, also excuses the server.
 func (n *node) noteTimeout(sent, took time.Duration) (healthy bool) {
 	lastAnswered := n.lastAnswered.Load()
 	if lastAnswered > int64(sent) {

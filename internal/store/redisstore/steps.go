@@ -101,7 +101,7 @@ func (t *splitCall) release() {
 	}
 }
 
-// part.narrowest returns how many calls the narrowest of the part's counters admits, at most.
+// part.narrowest returns at most how many calls the narrowest of the part's counters can admit.
 func (p *part) narrowest() int64 {
 	fewest := int64(math.MaxInt64)
 	for i := range p.checks {

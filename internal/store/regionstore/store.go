@@ -33,9 +33,9 @@
 //
 // A check whose rule does not lend units costs one comparison. A question costs one PUBLISH, and
 // some allocations. A check with [counter.Check.Gossip] costs a look-up in a table. All such checks
-// together cost one command in [MarkEvery]. After its first question, a process keeps a
-// subscription to [AnswerChannel]. A request that waits calls the store again when units have
-// arrived, and when it stops waiting.
+// of a process together cost one command every [MarkEvery]. After its first question, a process
+// keeps a subscription to [AnswerChannel]. A request that waits calls the store again when units
+// have arrived, and when it stops waiting.
 //
 // # When not to use it
 //

@@ -25,8 +25,8 @@ type writeoffs struct {
 	state  writeoff.State
 	failed bool // a failure was logged
 
-	// The error of the first reading, and its time. Calls within firstAgain fail with the same
-	// error.
+	// The error of the first reading of the state, and when it occurred. Calls in the time
+	// firstAgain after it fail with the same error.
 	firstErr error
 	firstAt  time.Time
 }

@@ -283,8 +283,8 @@ func askPenaltyClockBack(e *examiner) {
 	w.imposed(w.offend(2), 5*corecounter.Minute, 2)
 	e.setClock(30 * corecounter.Minute) // the penalty is a little ahead of the clock, and stays in force
 	w.imposed(w.current(), 6*corecounter.Minute, 2)
-	// The end of a penalty may be ahead of the clock by more than the longest penalty. Then the
-	// penalty is shortened to this length, and its violations are moved to the present.
+	// If the end of a penalty is ahead of the clock by more than the longest penalty, the penalty
+	// is shortened to the longest penalty, and its violations are moved to the present.
 	e.setClock(-3 * corecounter.Hour)
 	w.imposed(w.current(), 20*corecounter.Minute, 2)
 	r, _ := w.guard(1)
