@@ -86,7 +86,7 @@ type StatusError struct {
 	Status int
 	// Reason is for programs; "" if the status suffices.
 	Reason string
-	Allow  string // the method that the route needs, if the request has another one
+	Allow  string // the method that the route needs, if the request has another method
 	Err    error
 }
 

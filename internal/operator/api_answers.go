@@ -31,8 +31,8 @@ func readQuery(raw string) (url.Values, error) {
 	return query, nil
 }
 
-// allowOnly rejects parameters that the route does not have. A misspelled parameter would otherwise
-// widen the selection, because an omitted policy means all policies.
+// allowOnly rejects parameters that the route does not have. Otherwise a misspelled parameter would
+// widen the selection: a request with a misspelled policy= would select all policies.
 func (r *request) allowOnly(words ...string) error {
 	for word, values := range r.query {
 		if !slices.Contains(words, word) {
@@ -71,7 +71,7 @@ func (r *request) readClient() (*Client, Selection, error) {
 	return client, Selection{Policy: r.query.Get("policy"), Rule: r.query.Get("rule")}, nil
 }
 
-// onClient returns the answer of a route that looks at the counters of a client or changes them.
+// onClient returns the answer function of a route that reads or changes the counters of a client.
 func onClient(do func(*Desk, context.Context, *Client, Selection) (*Report, error)) func(*API, *request) (any, error) {
 	return func(a *API, r *request) (any, error) {
 		client, selection, err := r.readClient()
@@ -141,8 +141,8 @@ func (a *API) reload(r *request) (any, error) {
 	return a.listRules(r)
 }
 
-// editError returns the error of an edit with its status. To name a rule or a tier that is not in
-// force is a mistake in the edit, and not in the route.
+// editError returns the error of an edit with its status. If the edit names a rule or a tier that
+// is not in force, the status is 422 and not 404, because the route itself exists.
 func editError(err error) error {
 	if errors.Is(err, ErrUnknown) {
 		return &StatusError{Status: http.StatusUnprocessableEntity, Err: err}

@@ -36,7 +36,7 @@ func PoliciesOf(policies []Policy) []fleet.Policy {
 	return all
 }
 
-// API.reading returns the reports of all nodes, with a current one of this node. If scope is
+// API.reading returns the reports of all nodes, with a current report of this node. If scope is
 // "node", it returns only this node's report.
 func (a *API) reading(ctx context.Context, scope string) (*fleet.Reading, error) {
 	if err := a.checkScope(scope); err != nil {
@@ -55,7 +55,8 @@ func (a *API) reading(ctx context.Context, scope string) (*fleet.Reading, error)
 	return r, nil
 }
 
-// checkScope returns an error for a scope that does not exist here.
+// checkScope returns an error for an unknown scope, and for the scope "node" if this process is not
+// a node.
 func (a *API) checkScope(scope string) error {
 	switch {
 	case scope != "" && scope != "node":
@@ -102,7 +103,7 @@ type eventsAnswer struct {
 	Notes []string `json:"notes,omitempty"`
 }
 
-// ruleBytesMax bounds the rule whose events are asked for.
+// ruleBytesMax bounds the name of the rule whose events are requested.
 const ruleBytesMax = 512
 
 // listEvents returns the latest events of all nodes, or of this one.
@@ -179,8 +180,9 @@ func await(ctx context.Context, most time.Duration, read func() (*fleet.EventPag
 	}
 }
 
-// notesOn returns a note if no policy has a rule of that name. Events name a block of a policy as
-// block[0], and one of the directory as directory.
+// notesOn returns a note if no policy has a rule of that name. Two names are no rules but stand in
+// the field "rule" of events: "block[0]" for a block in the policy, and "directory" for a block in
+// the directory.
 func notesOn(rule string, policies []Policy) []string {
 	if err := checkRule(rule, policies); err != nil && rule != "directory" && !strings.HasPrefix(rule, "block[") {
 		return []string{err.Error()}

@@ -16,7 +16,8 @@ import (
 )
 
 // TestAnOperatorSeesThePolicyOfTheClient tests that a look shows the counters under the policy that
-// decides the client's requests, and that a reset also resets those under the other policy.
+// decides the client's requests, and that a reset also resets the client's counters under the other
+// policy.
 func TestAnOperatorSeesThePolicyOfTheClient(t *testing.T) {
 	var documents [2]*policyfile.Document
 	for i, text := range []string{"name: shop\nrules: [{name: api, limit: 5/30d}]\n", "name: shop\nrules: [{name: api, limit: 8/30d}, {name: new, limit: 3/30d}]\n"} {

@@ -64,8 +64,8 @@ func (c *Client) String() string { return c.who.Kind + ":" + c.who.ID }
 
 var _ policy.Attributes = (*Client)(nil)
 
-// Path returns "/". Path and the methods below form a minimal request, for rules that count by
-// other properties.
+// Path returns "/". With Path and the methods below, a Client is a request that has no properties
+// except those of the client and the host.
 func (c *Client) Path() string { return "/" }
 
 // Method returns GET.

@@ -103,8 +103,8 @@ var (
 	ErrStore = errors.New("asking the store")
 )
 
-// ReasonNobody is the reason in a front's answer for [ErrNobody]. Programs recognize this error by
-// it.
+// ReasonNobody is the reason in a front's answer for [ErrNobody]. Programs recognize the error by
+// this reason.
 const ReasonNobody = "no_such_client"
 
 // Look returns the counters, penalties, last denials and record of the client without charging
@@ -133,9 +133,9 @@ func (d *Desk) Look(ctx context.Context, c *Client, s Selection) (*Report, error
 }
 
 // Reset deletes the counters of one rule, or all counters that belong to this client only. A
-// counter that clients share must be selected by its rule, because a reset gives all of them a
-// fresh allowance. If the client's tier cannot be known, its counters under every tier are reset.
-// Reset returns the counters as they are after the reset.
+// counter that several clients share must be selected by its rule, because its reset gives all
+// these clients a fresh allowance. If the client's tier cannot be known, Reset deletes the client's
+// counters under every tier. Reset returns the counters as they are after the reset.
 func (d *Desk) Reset(ctx context.Context, c *Client, s Selection) (*Report, error) {
 	return d.visit(ctx, c, s, counter.OpReset, func(ctr core.Counter, rule string) bool {
 		return ctr.Rule >= 0 && (s.Rule == rule || s.Rule == "" && ctr.Own)
@@ -303,8 +303,8 @@ func checkTier(tier string, policies []Policy) error {
 		slices.Compact(known))}
 }
 
-// visit.ask applies the operation to those counters of the plan for which wants(ctr, rule) is true,
-// unless they were visited before, and adds the results to the report.
+// visit.ask applies the operation to each counter of the plan for which wants(ctr, rule) is true
+// and which was not visited before. It adds the results to the report.
 func (v *visit) ask(ctx context.Context, plan *core.Plan, rs *core.Ruleset, wants func(core.Counter, string) bool) error {
 	var checks []counter.Check
 	var counters []core.Counter

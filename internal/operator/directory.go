@@ -190,8 +190,9 @@ func (d *Desk) List(ctx context.Context, query directory.ListQuery) (*directory.
 	return editor.List(ctx, query)
 }
 
-// WithKey returns the client together with its API key in the directory, if a policy has its keys
-// there and a key has the client's name. Of several keys, it takes a valid one if there is one.
+// WithKey returns the client together with its API key in the directory, if a policy looks up keys
+// in the directory and a key has the client's name. Of several keys with this name, WithKey takes a
+// valid key if there is one.
 func (d *Desk) WithKey(ctx context.Context, c *Client, policies []Policy) *Client {
 	editor, err := d.editor()
 	if err != nil || c.who.Kind != "api_key" ||

@@ -66,7 +66,7 @@ func ownWindows(rule string, r *directory.Record) (windows []string) {
 	for _, name := range []string{rule, policy.EveryRule} {
 		set, err := policy.ParseLimitSet(r.Limits[name].Limits)
 		if err != nil {
-			continue // there are none
+			continue // the record has no limits of this name
 		}
 		for i := range set.Limits {
 			if l := &set.Limits[i]; l.Algorithm() == counter.FixedWindow {

@@ -18,8 +18,8 @@ type Policy struct {
 	Ruleset *core.Ruleset
 	// Document is the text of the ruleset. Document has the same rules in the same order.
 	Document *policyfile.Document
-	// Verifiers belong to Document.Identify, in its order. Only verifiers of package credential
-	// contribute to a client's profile.
+	// Verifiers[i] belongs to Document.Identify[i]. Only verifiers of package credential contribute
+	// to a client's profile.
 	Verifiers []policy.Verifier
 	// Place is where the policy is in force, such as a site; "" if the process has one policy only.
 	Place string
@@ -93,8 +93,8 @@ func (p *Policy) countsBy(kind string) bool {
 	})
 }
 
-// valueKind returns the kind under which the values of a dimension stand in counter keys:
-// "header.x-user" for "header:X-User".
+// valueKind returns the kind that the values of a dimension have in counter keys: "header.x-user"
+// for "header:X-User".
 func valueKind(dimension string) string {
 	if name, ok := strings.CutPrefix(dimension, "header:"); ok {
 		return "header." + strings.ToLower(name)

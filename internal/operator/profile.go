@@ -140,7 +140,8 @@ type knownKey struct {
 	from     string // the name of the file, or "the directory"
 }
 
-// Client.describe sets the known properties of an API key. The words must not contradict them.
+// Client.describe sets the known properties of an API key. It returns an error if the words
+// contradict them.
 func (c *Client) describe(p *Policy, f *Profile, key *knownKey) error {
 	file := key.from
 	for _, field := range []struct {
@@ -235,7 +236,7 @@ func (c *Client) withWords(id *policy.Identity) *policy.Identity {
 	return &who
 }
 
-// claimsIn records the properties that only the client's token contains.
+// claimsIn records as unknown the properties that only the client's token contains.
 func (c *Client) claimsIn(p *Policy, f *Profile, jwt *policyfile.IdentifyJWT) {
 	const where = "of the client's token, and this process remembers none of its tokens"
 	if jwt.TierClaim != "" && c.who.Tier == "" && p.usesTiers() {
