@@ -6,8 +6,8 @@ package policyfile
 // document.
 type Candidate struct {
 	Document *Document
-	Share    int32    // of ten thousand clients
-	Salt     [16]byte // determines which clients these are
+	Share    int32    // of ten thousand clients, how many the candidate decides
+	Salt     [16]byte // determines which clients the candidate decides
 }
 
 // SetCandidate attaches a candidate, which is not a part of the document's text or version.

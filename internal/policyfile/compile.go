@@ -19,7 +19,7 @@ func (d *Document) Compile() (*core.Ruleset, error) { return d.CompileWith(nil) 
 
 // CompileWith compiles the policy. The element verifiers[i] belongs to d.Identify[i]; it is nil or
 // missing if that entry needs no verifier. The error is [policy.Problems]: the problems of single
-// values and those of the whole policy, each with its position if that is known.
+// values and the problems of the whole policy, each with its position if the position is known.
 func (d *Document) CompileWith(verifiers []policy.Verifier) (*core.Ruleset, error) {
 	found := &syntax.Report{Finish: d.NameRules}
 	for i := range d.Identify {
@@ -82,9 +82,9 @@ func (denying) Verify(string) (*policy.Identity, policy.CredentialState) {
 	return nil, policy.CredentialUnknown
 }
 
-// addFollowing adds the problems of the values in a tree to those of its structure, so that all are
-// reported at once. addFollowing does nothing for a document that decoded without problems, because
-// Compile checks the values of such a document.
+// addFollowing adds the problems of the values of a document to the problems of its structure, so
+// that all are reported at once. addFollowing does nothing for a document that was decoded without
+// problems, because Compile checks the values of such a document.
 func (d *Document) addFollowing(found *syntax.Report) {
 	if len(found.Problems) > 0 {
 		d.compile(nil, found)

@@ -31,8 +31,8 @@ func decodeDocument(n *syntax.Node, found *syntax.Report) (*Document, error) {
 	return d, nil
 }
 
-// decodeInto decodes a tree into the value of one of the document's types to which the pointer
-// refers.
+// decodeInto decodes a tree into the value to which the pointer refers, which has one of the
+// document's types.
 func decodeInto(n *syntax.Node, into any, found *syntax.Report) {
 	d := decoder{found: found}
 	d.value(n, "", reflect.ValueOf(into).Elem())
@@ -307,6 +307,6 @@ func Join(path, key string) string {
 func Index(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
 
 // DecodePart decodes a tree into the struct to which the pointer refers. The struct's fields have
-// json tags. It is a Document that is not checked as a whole, or settings that are written beside a
-// Document.
+// json tags. The struct is a Document that is not checked as a whole, or holds settings that are
+// written beside a Document.
 func DecodePart(n *syntax.Node, into any, found *syntax.Report) { decodeInto(n, into, found) }

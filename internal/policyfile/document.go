@@ -43,7 +43,7 @@ type Document struct {
 	// in order.
 	Tier Sources `json:"tier,omitempty"`
 
-	// The rules. Every enabled rule that matches a request is enforced, together with the others.
+	// The rules. All enabled rules that match a request are enforced together.
 	Rules []Rule `json:"rules,omitempty"`
 
 	// Clients that this policy never limits: one block of fields, or a list of them.
@@ -59,7 +59,8 @@ type Document struct {
 	// The time zone of calendar windows, such as `Europe/Berlin`. Default: UTC.
 	Timezone string `json:"timezone,omitempty"`
 
-	// Whether every matching rule counts (`all`, the default) or only the first one (`first`).
+	// Whether every matching rule counts (`all`, the default), or only one of them, as in a group
+	// (`first`).
 	Enforce string `json:"enforce,omitempty"`
 
 	// What happens when the store cannot answer: `allow` (the default) counts in the memory of
@@ -72,9 +73,9 @@ type Document struct {
 	// override this setting.
 	Lease string `json:"lease,omitempty"`
 
-	// The regions that the policy is enforced in, each with its share of the limits, in proportion
-	// to the shares of the others: `{us: 50, eu: 30, ap: 20}`. Each process names its own region in
-	// its configuration. Default: none.
+	// The regions in which the policy is enforced, each with its share of the limits. Shares are
+	// proportions: `{us: 50, eu: 30, ap: 20}`. Each process names its own region in its
+	// configuration. Default: none.
 	Regions Regions `json:"regions,omitempty"`
 
 	// How limits hold over all regions: `share` gives each region its part of a limit, and with
@@ -145,8 +146,8 @@ type Rule struct {
 	// requests without it share one counter), `skip` (the rule does not apply) or `deny`.
 	Missing string `json:"missing,omitempty"`
 
-	// Must be true when `per` names a request header. Unverified confirms that clients can forge
-	// the header.
+	// Must be true when `per` names a request header. Unverified confirms that the author knows
+	// that clients can forge the header.
 	Unverified bool `json:"unverified,omitempty"`
 
 	// How many units a request costs: a number, or a list of entries with `match` and `n`, of which
@@ -198,9 +199,9 @@ type Rule struct {
 	// and those that are only logged. Default: false.
 	Expose bool `json:"expose,omitempty"`
 
-	// Whether the rule's limits are a quota. If several descriptors of a request have a quota, in
-	// Envoy's rate limit protocol, it is enough if one of them has room. In other fronts the rule
-	// denies like any other. Default: false.
+	// Whether the rule's limits are a quota. In Envoy's rate limit protocol, if several descriptors
+	// of a request have a quota, the request passes if one of the quotas has room. In other fronts,
+	// the rule denies like any other rule. Default: false.
 	Quota bool `json:"quota,omitempty"`
 
 	// The answer to a denied client. Default: a problem document with the limit and the time to

@@ -70,8 +70,8 @@ type IdentifyJWT struct {
 	// Default: `30s`.
 	Leeway string `json:"leeway,omitempty"`
 
-	// The interval at which the key set is read again, between 1s and 1d. A token with an unknown
-	// key causes an earlier read. Default: `5m`.
+	// The interval at which the key set is read again, between 1s and 1d. If a token names an
+	// unknown key, the key set is read earlier. Default: `5m`.
 	Refresh string `json:"refresh,omitempty"`
 
 	// A request header that holds the token. If several places are set, the first with a value
@@ -130,8 +130,8 @@ type IdentifyCookie struct {
 	// The name of the cookie.
 	Name string `json:"name,omitempty"`
 
-	// Must be true. Unverified confirms that any client can set the cookie, and so pose as any
-	// other.
+	// Must be true. Unverified confirms that the author knows that any client can set the cookie,
+	// and so pose as any other client.
 	Unverified bool `json:"unverified,omitempty"`
 }
 
@@ -140,8 +140,8 @@ type IdentifyHeader struct {
 	// The name of the header.
 	Name string `json:"name,omitempty"`
 
-	// Must be true. Unverified confirms that any client can set the request header, and so pose as
-	// any other.
+	// Must be true. Unverified confirms that the author knows that any client can set the request
+	// header, and so pose as any other client.
 	Unverified bool `json:"unverified,omitempty"`
 }
 

@@ -38,8 +38,8 @@ var acrossLater = map[string]string{
 
 // InRegion makes the document one for a process in a region: Policy and Compile return the region's
 // parts of the limits. InRegion has no effect on a policy without regions. Without InRegion, Policy
-// and Compile return the whole limits, which a process with its own store must not enforce. The
-// error is [policy.Problems].
+// and Compile return the whole limits. A process of one region must not enforce these, because
+// every region would then admit the whole limit. The error is [policy.Problems].
 func (d *Document) InRegion(name string) error {
 	if len(d.Regions) == 0 {
 		return nil
@@ -203,8 +203,8 @@ func GossipInterval(p *policy.Policy) (interval counter.Micros, rules []string) 
 	return interval, rules
 }
 
-// regionSet.lend keeps the limits over all regions, from which regions compute what they can lend.
-// It reports limits that cannot be lent.
+// regionSet.lend stores in the rule the whole limits, from which a region computes how many units
+// it can lend. It reports limits whose units cannot be lent.
 func (s *regionSet) lend(path string, r *policy.Rule) {
 	if r.Shards != 0 {
 		s.problem(path+".shards", "", "does not go with across: lease", "leave it out, or write across: share")

@@ -56,9 +56,9 @@ type Watcher struct {
 // Watch calls onChange with the policy, or with an error, whenever the content of the file changes.
 // The calls come from a separate goroutine, never concurrently, and not for the current content. To
 // miss no change, call Watch first and load the file afterwards. A file that is missing briefly is
-// not an error; one that remains missing is reported once. If reading the file or onChange panics,
-// onChange is called with a [*PanicError]. Watch returns an error if the file's extension is
-// unknown or the file cannot be read.
+// not an error; a file that remains missing is reported once. If reading the file or onChange
+// panics, onChange is called with a [*PanicError]. Watch returns an error if the file's extension
+// is unknown or the file cannot be read.
 func Watch(path string, onChange func(*Document, error)) (*Watcher, error) {
 	return watch(path, paceDefault, onChange)
 }
@@ -81,8 +81,9 @@ func watch(path string, pace pace, onChange func(*Document, error)) (*Watcher, e
 }
 
 // Watcher.listen subscribes to the kernel's file events. Linux grants 128 such subscriptions to all
-// processes of a user, which on a Kubernetes node means all containers. If none is left, the file
-// is polled instead: an edit takes effect later, but the proxy starts.
+// processes of a user together, which on a Kubernetes node means to all containers. If no
+// subscription is left, the file is polled instead: an edit takes effect later, but the proxy
+// starts.
 func (w *Watcher) listen() {
 	if !w.pace.deaf {
 		if notify, err := fsnotify.NewWatcher(); err == nil {
@@ -233,8 +234,9 @@ func (e *PanicError) Error() string {
 	return fmt.Sprintf("a panic, which is an error of this program and not of the file; please report it with the stack: %v", e.Reason)
 }
 
-// Watcher.guard runs a step of the watcher. It reports a panic to onChange and returns it as an
-// error. If onChange panics again, it is not called again for this panic.
+// Watcher.guard runs a step of the watcher. If the step panics, guard reports the panic to onChange
+// and returns it as an error. If onChange panics, too, guard does not report that panic to
+// onChange.
 func (w *Watcher) guard(step func() error) (err error) {
 	defer func() {
 		if reason := recover(); reason != nil {

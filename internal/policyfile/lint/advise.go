@@ -272,9 +272,9 @@ func (a *adviser) unnamedCosts(at string, c *policy.CostAfter) {
 // lowEstimateFactor is the smallest ratio of max to estimate that causes a warning.
 const lowEstimateFactor = 100
 
-// lowEstimate warns of an estimate so low that a burst uses far more than the limit. The requests
-// of a burst are admitted by their estimates, and the debt that their costs leave is bounded by one
-// window's count.
+// lowEstimate warns of an estimate so low that a burst uses far more than the limit. All requests
+// of a burst are admitted by their estimates. The debt that their costs then cause is at most the
+// count of one window, so the counter forgets the rest of these costs.
 func (a *adviser) lowEstimate(at string, c *policy.CostAfter) {
 	if c.Max/lowEstimateFactor >= c.Estimate {
 		a.problem(at, strconv.FormatInt(c.Estimate, 10), fmt.Sprintf("is charged before a request that may cost %d, so requests sent "+

@@ -26,9 +26,9 @@ func (a *adviser) leases() {
 	}
 }
 
-// adviser.shards warns of rules with shards that count per client. The many counters of such a rule
-// are already spread over all servers, and with shards some requests of each client are denied
-// early.
+// adviser.shards warns of rules with shards that count per client. Even without shards, the many
+// counters of such a rule are spread over all servers. With shards, some requests of a client are
+// denied although the client has units left.
 func (a *adviser) shards() {
 	for i := range a.policy.Rules {
 		r := &a.policy.Rules[i]
@@ -43,8 +43,8 @@ func (a *adviser) shards() {
 	}
 }
 
-// adviser.checkLeasing warns of each limit of a rule that cannot be leased, or once if no limit
-// can.
+// adviser.checkLeasing warns of each limit of a rule that cannot be leased. If none of the limits
+// can be leased, it warns only once.
 func (a *adviser) checkLeasing(at string, d *policyfile.Rule, r *policy.Rule) {
 	if r.Action == policy.ActionLogOnly {
 		a.problem(at+".lease", "auto", "has no effect: only the store knows what a log_only rule would deny", "leave it out")

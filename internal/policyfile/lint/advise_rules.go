@@ -60,7 +60,7 @@ func (a *adviser) winnerOver(i int) int {
 // goesFirst reports whether the first rule always wins against the second if both match.
 func (a *adviser) goesFirst(first, second int) bool {
 	one, two := &a.policy.Rules[first], &a.policy.Rules[second]
-	if one.Action == policy.ActionBlock { // a block rule applies regardless of its group; two block rules do not compete
+	if one.Action == policy.ActionBlock { // a block rule applies regardless of its group, and does not compete with other block rules
 		return two.Action != policy.ActionBlock
 	}
 	compete := a.policy.Enforce == policy.EnforceFirst || one.Group != "" && one.Group == two.Group

@@ -49,9 +49,8 @@ func tenThousandRules() [3]string {
 	return [3]string{y.String(), o.String(), j.String()}
 }
 
-// TestAdviceOnTenThousandRulesIsSoon: advice is computed on each load of a policy, so it must not
-// take longer than the rest of the load. It takes about a tenth of a second of processor
-// time.
+// TestAdviceOnTenThousandRulesIsSoon: advice is computed at each load of a policy, so computing it
+// must not take longer than the rest of the load. It takes about 0.1 s of processor time.
 func TestAdviceOnTenThousandRulesIsSoon(t *testing.T) {
 	var text strings.Builder
 	text.WriteString("rules:\n")

@@ -8,9 +8,10 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// CountedTwice returns the names of the rules whose counters differ between two policies and
-// belong to more than one client. If one policy decides some clients and the other policy the
-// rest, a client that can choose its policy may use the counters of both.
+// CountedTwice returns the names of the rules whose counters differ between two policies and belong
+// to more than one client. If one policy decides the requests of some clients and the other policy
+// those of all other clients, a client that can choose its policy may use the counters of both
+// policies.
 func CountedTwice(before, after *policyfile.Document) (rules []string) {
 	zoneMoved, was := isZoneMoved(before, after), rulesByName(before)
 	for i := range after.Rules {

@@ -70,7 +70,7 @@ func Import(into *policyfile.Document, from io.Reader, o Options) (notes []strin
 	return notes, nil
 }
 
-// order adds the rules to the policy, by priority.
+// order adds the rules to the policy in the order of their priorities.
 func order(into *policyfile.Document, rules []*rule, greatest, first bool) {
 	most := int64(0)
 	for _, r := range rules {
@@ -173,7 +173,7 @@ func window(seconds int64) string {
 	return fmt.Sprint(seconds, "s")
 }
 
-// row.burst returns the burst of a row, which only a token bucket has.
+// row.burst returns the burst of a row. Only a token bucket has a burst.
 func (r *row) burst(column, algorithm string) int64 {
 	n, ok := r.number(column)
 	if ok && algorithm != "token_bucket" {
@@ -256,8 +256,8 @@ func (r *row) countedBy() policyfile.Words {
 }
 
 // row.rate returns the rate of a token bucket whose refill_rate, in units a second, differs from
-// its limit; "" if it does not. Rates are decimals that were rounded, so 16.67 is 1000 in 60
-// seconds.
+// the rate of its limit; "" if the rates are equal. Rates are decimals that were rounded, so 16.67
+// is 1000 in 60 seconds.
 func (r *row) rate(units, seconds int64) string {
 	text := r.text("refill_rate")
 	if text == "" {
@@ -284,8 +284,8 @@ func (r *row) rate(units, seconds int64) string {
 
 var placeholder = regexp.MustCompile(`\{([^{}]*)\}`)
 
-// row.placeholders returns what a key like tenant:{api_key} counts by; nil if it has no
-// placeholder.
+// row.placeholders returns the dimensions that the placeholders of a key pattern name, such as
+// api_key in tenant:{api_key}; nil if the pattern has no placeholder.
 func (r *row) placeholders(column string) (per policyfile.Words) {
 	for _, found := range placeholder.FindAllStringSubmatch(r.text(column), -1) {
 		name := strings.TrimSuffix(strings.ToLower(found[1]), "_id")

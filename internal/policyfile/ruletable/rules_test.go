@@ -61,7 +61,7 @@ func TestTablesBecomeRules(t *testing.T) {
 				`{"name":"free_tier_limit","match":{"method":"POST","ip":"192.0.2.0/24","tier":"free"},"limit":["1000/1h burst 20 token_bucket","5000/1d token_bucket"],` +
 				`"priority":200,"action":"throttle","throttle":{"max_delay":"2s"},"response":{"status":503,"message":"Upgrade."},"retry_after":"30s"},` +
 				`{"name":"api_v1_limit","match":{"path":"/api/v1/*"},"limit":"100/1s sliding_window","priority":300,"action":"throttle","throttle":{"max_delay":"2s"}}`,
-			notes: 1, // scrapers are blocked, also those of the office
+			notes: 1, // scrapers are blocked even if they are in the office
 		},
 		"limit and window": {
 			table: "rule_id,name,resource,subject_type,limit,window,algorithm,tier,action,response_code,response_message,priority,enabled\n" +
