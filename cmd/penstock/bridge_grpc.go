@@ -31,9 +31,9 @@ const (
 	// grpcStreamsMax is how many requests of one connection may run at once. If Envoy has more
 	// requests, it opens another connection.
 	grpcStreamsMax = 1024
-	// grpcBytesMax bounds the size of a message. If a message is larger, Envoy admits the request.
-	// A client could exploit that, because it controls part of the size. So the bound allows for 64
-	// descriptors, each with the 60 KiB of headers that Envoy accepts.
+	// grpcBytesMax bounds the size of a message. If a message is larger, its call fails, and Envoy
+	// admits the request. A client could exploit this, because it controls a part of the message.
+	// So the bound allows for 64 descriptors, each with the 60 KiB of headers that Envoy accepts.
 	grpcBytesMax = 4 << 20
 	// keepaliveMin is the shortest interval at which Envoy may ping the bridge.
 	keepaliveMin = time.Second

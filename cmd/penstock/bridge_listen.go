@@ -14,7 +14,7 @@ import (
 
 // entrances are the addresses that the bridge will listen on, with their certificates.
 type entrances struct {
-	http, rls, xds listen.Address // the zero value if it is not used
+	http, rls, xds listen.Address // zero for an address that is not used
 	admin          listen.Address
 	tls            *tls.Config
 	mode           fs.FileMode // the mode of Unix sockets

@@ -31,7 +31,7 @@ type publishedFlags struct {
 	folder string
 	node   string
 	url    string
-	token  string // a file
+	token  string // the file with the token
 }
 
 func (f *publishedFlags) register(flags *pflag.FlagSet) {

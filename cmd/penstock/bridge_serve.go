@@ -33,11 +33,11 @@ const (
 	// idleTime is longer than the hour after which Envoy closes an idle connection. If the server
 	// closed it first, a request that Envoy sends at that moment would be lost.
 	idleTime = 90 * time.Minute
-	// headerBytesMax bounds a call's header. Envoy copies header fields of a client into it: all
-	// fields, and the path twice, into a request for limits, and tracestate into a call over gRPC.
-	// If a header is longer, the server closes its connection, which over HTTP/2 also ends the
-	// calls of other clients. By default, Envoy accepts headers of 60 KiB from a client, and the
-	// server counts 32 bytes more for each field.
+	// headerBytesMax bounds a call's header. Envoy copies header fields of a client into it: into a
+	// request for limits, all fields, and the path twice; into a call over gRPC, the field
+	// tracestate. If a header is longer, the server closes the connection, which over HTTP/2 also
+	// ends the calls for other clients. By default, Envoy accepts headers of 60 KiB from a client,
+	// and the server counts 32 bytes more for each field.
 	headerBytesMax = 160 << 10
 	// streamsMax is how many calls of one connection may run at once, including those that wait
 	// under throttle rules.
@@ -91,8 +91,8 @@ func (f *bridgeFlags) serve(ctx context.Context, b *bridge.Bridge, s *serveArgs,
 		return errors.Join(err, server.Close())
 	case <-ctx.Done():
 	}
-	// A second signal ends the drain. The sockets are still removed, because Ctrl-C and the parent
-	// process may both signal the bridge. A third signal ends the process.
+	// A second signal ends the drain, but not the process, which must still remove its sockets:
+	// Ctrl-C and the parent process may both signal the bridge. A third signal ends the process.
 	hurry, calm := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer calm()
 	context.AfterFunc(hurry, calm)

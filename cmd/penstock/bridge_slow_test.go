@@ -25,11 +25,11 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// TestHalfSentCallsDelayNoOthers keeps 700 calls incomplete over each version of HTTP, and on as
-// many other connections a header that does not end. The bridge answers at most 8 calls at once.
-// The test checks that complete calls are answered throughout, and that the bridge ends each
-// incomplete call at its time limit. If the machine is so busy that the time limit of a reply
-// passes too, such a call ends without an answer.
+// TestHalfSentCallsDelayNoOthers keeps 700 calls incomplete over each version of HTTP. On as many
+// other connections, it keeps a header incomplete. The bridge answers at most 8 calls at once. The
+// test checks that complete calls are answered throughout, and that the bridge ends each incomplete
+// call at the call's time limit. On a very busy machine, an incomplete call may end without an
+// answer, because the time limit of its reply has passed, too.
 func TestHalfSentCallsDelayNoOthers(t *testing.T) {
 	const half = 700
 	t.Setenv("BUCKET_SIZE", "1000000")
@@ -162,8 +162,8 @@ func runInBubble(t *testing.T, text string, story func(t *testing.T, p *pipes)) 
 	})
 }
 
-// TestLongWaitsAreAnswered tests that a request that waits under a throttle rule is not subject to
-// the time limits of calls and replies.
+// TestLongWaitsAreAnswered tests that the time limits of calls and replies do not apply while a
+// request waits under a throttle rule.
 func TestLongWaitsAreAnswered(t *testing.T) {
 	const slow = "rules: [{name: slow, limit: 1/1m fixed_window, action: throttle, throttle: {max_delay: 1m, max_waiting: 9}}]"
 	for _, two := range []bool{false, true} {

@@ -84,7 +84,8 @@ func (r *running) do(client *http.Client, method, path, body string) (int, strin
 	return response.StatusCode, response.Proto + " " + string(text)
 }
 
-// newHTTPClient returns a client that uses HTTP/2 only if two is true, and HTTP/1 only otherwise.
+// newHTTPClient returns a client for one version of HTTP: for HTTP/2 if two is true, otherwise for
+// HTTP/1.
 func newHTTPClient(two bool) *http.Client {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(!two)

@@ -66,8 +66,8 @@ func (c *counterFlags) query() url.Values {
 	return query
 }
 
-// clientCommand returns a command about the counters of one client. It calls the function people to
-// print the answer as text, instead of as JSON.
+// clientCommand returns a command about the counters of one client. Without --json, the command
+// calls the function people to print the answer as text.
 func (a *admin) clientCommand(name, short string, people func(*usageReport, io.Writer, time.Time) error) *cobra.Command {
 	var which counterFlags
 	cmd := &cobra.Command{Use: name, Short: short, Args: noArgs, Example: "  penstock " + name + " --client user:u_42"}

@@ -140,8 +140,8 @@ func (e *exporting) clients(ctx context.Context) error {
 	}
 }
 
-// exporting.client prints the record of a client. A list may contain a client twice, and omits
-// records if there are many long ones.
+// exporting.client prints the record of a client. A listing may name a client twice. If it has many
+// long records, it names clients without their records, and the method requests the record.
 func (e *exporting) client(ctx context.Context, one *directory.Listed) error {
 	record := one.Record
 	if record == nil {

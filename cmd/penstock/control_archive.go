@@ -77,7 +77,8 @@ type archiving struct {
 	asJSON bool
 }
 
-// newArchiving returns a command with the default times, for commands without flags for them.
+// newArchiving returns a command with the default retention times, for commands that have no flags
+// for these times.
 func newArchiving() *archiving {
 	c := new(archiving)
 	c.archive.events, c.archive.usage = keepEventsDefault, keepUsageDefault

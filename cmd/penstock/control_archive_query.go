@@ -61,7 +61,7 @@ func newArchiveQuery() *cobra.Command {
 	return cmd
 }
 
-// fieldOf maps the columns whose names differ in the API to those names.
+// fieldOf maps a column to its name in the API, if the two names differ.
 var fieldOf = map[string]string{"limited": "limit", "events": "count"}
 
 // printRow prints the values of a row that are not empty, under the names of the API.

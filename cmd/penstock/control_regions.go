@@ -76,8 +76,8 @@ func parseRegions(flag string, values []string) (regions []namedRegion, err erro
 	return regions, nil
 }
 
-// hideAddress returns the beginning of NAME=ADDRESS, or of an address without a name, that cannot
-// contain a part of a password.
+// hideAddress returns the beginning of a text NAME=ADDRESS, or of an address without a name. The
+// result ends where a password could begin.
 func hideAddress(text string) string {
 	if end := strings.IndexAny(text, "=:/@?"); end >= 0 {
 		return text[:end]

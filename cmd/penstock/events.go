@@ -90,7 +90,8 @@ func (a *admin) eventsCommand() *cobra.Command {
 	return cmd
 }
 
-// follower.run prints events until it is interrupted, or only those that nodes remember.
+// follower.run prints the latest events that nodes remember. With --follow, it then prints new
+// events until it is interrupted.
 func (f *follower) run(ctx context.Context) error {
 	done, err := f.admin.keepOpen(ctx)
 	if err != nil {
@@ -175,7 +176,7 @@ func (f *follower) print(page *eventsReply) error {
 	return f.printEvent(&events.Event{Time: time.Now(), Kind: "missed", Reason: "this reader was too slow", Count: page.Missed})
 }
 
-// printNotes prints who sends events, and each note once, to the standard error.
+// printNotes prints to the standard error which nodes send events, and each note once.
 func (f *follower) printNotes(page *eventsReply) {
 	var names []string
 	for _, n := range page.Nodes {

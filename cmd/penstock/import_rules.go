@@ -81,7 +81,7 @@ func policyToFill(path, name string) (*policyfile.Document, error) {
 		if err != nil {
 			return nil, err
 		}
-		text, err := json.Marshal(loaded) // drops the positions in the file, which rules that are added later do not have either
+		text, err := json.Marshal(loaded) // drops the positions in the file, because the rules that are added later have none
 		if err == nil {
 			err = json.Unmarshal(text, d)
 		}

@@ -101,7 +101,7 @@ func orDash(n int64) string {
 // linesOf returns the lines to print for an error: one for each problem of a list of problems, and
 // otherwise the error itself.
 func linesOf(err error) []string {
-	if problems, ok := err.(policy.Problems); ok { //nolint:errorlint // a wrapped list: the text around it matters more than the list
+	if problems, ok := err.(policy.Problems); ok { //nolint:errorlint // an error that wraps a list is printed as a whole
 		lines := make([]string, len(problems))
 		for i, p := range problems {
 			lines[i] = p.String()

@@ -105,7 +105,7 @@ func (f *backupFlags) write(ctx context.Context, cmd *cobra.Command, servers *re
 	if err != nil {
 		return err
 	}
-	defer os.Remove(file.Name()) //nolint:errcheck // it has another name by then
+	defer os.Remove(file.Name()) //nolint:errcheck // a complete backup has another name by then
 	defer file.Close()           //nolint:errcheck // keep has closed it
 	written, err := redisbackup.Write(ctx, servers, file)
 	if err == nil {

@@ -87,7 +87,7 @@ func redisVariables(o *redisstore.Options, getenv func(string) string) (said boo
 	switch mode = cmp.Or(o.Mode, mode); {
 	case !said:
 		return said, nil
-	// --redis-mode cluster needs only one server.
+	// With --redis-mode cluster, one server in REDIS_ADDR is enough (below).
 	case slices.Contains(several, mode) && !(flagged && addr != "" && addrs == ""):
 		o.Mode = mode
 		by := "REDIS_MODE"

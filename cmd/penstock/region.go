@@ -321,7 +321,8 @@ func (f *regionFlags) follow(logger *slog.Logger) (*followedRegions, error) {
 	return followed, nil
 }
 
-// toldOf returns what the agent must know of a policy to tell other regions what this one counts.
+// toldOf returns what the agent must know of a policy to tell other regions what this region
+// counts.
 func toldOf(p *policy.Policy) *gossip.Policy {
 	interval, rules := policyfile.GossipInterval(p)
 	told := &gossip.Policy{Namespace: regionstore.KeyPrefix + p.Name + ":", Rules: make(map[string]bool),

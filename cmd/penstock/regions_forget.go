@@ -21,9 +21,8 @@ import (
 	"github.com/penstock/penstock/internal/store/redisstore"
 )
 
-// changeTime bounds how long a change of the regions may take. Within this time, all agents receive
-// the change or, if they cannot, stop lending, before the change takes effect: see package
-// writeoff.
+// changeTime bounds how long a change of the regions may take. An agent that does not receive the
+// change in this time stops lending before the change takes effect: see package writeoff.
 const changeTime = 20 * time.Second
 
 const forgetHelp = `Write off a region that is lost, so that the others can use its part of each limit with across: lease.
@@ -96,8 +95,8 @@ func (f *regionsChange) register(cmd *cobra.Command) {
 	flags.StringVar(&f.redis.KeyFile, "redis-key", "", "a PEM `FILE` with its key")
 }
 
-// sinceWhen returns the time at which the region has stopped, as --since says. The default is the
-// present time plus writeoff.Margin.
+// sinceWhen returns the time since which the region has admitted nothing, as --since states. The
+// default is the present time plus writeoff.Margin.
 func (f *regionsChange) sinceWhen(now counter.Micros) (counter.Micros, error) {
 	if f.since == "" {
 		return now + writeoff.Margin, nil
