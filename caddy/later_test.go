@@ -15,7 +15,8 @@ import (
 )
 
 // sharedAndOwn holds sites in which a limit of 10 that all clients share comes before a client's
-// own limit of 3. The option GLOBAL, which shares 10, comes before all directives of a site.
+// own limit of 3. GLOBAL stands for a global option with the limit of 10, which comes before all
+// directives of a site.
 var sharedAndOwn = map[string]string{
 	"lines":                                  "penstock 10/30d {\n per []\n}\n penstock 3/30d",
 	"blocks":                                 "penstock {\n name one\n rule everyone 10/30d {\n per []\n}\n}\n penstock {\n name two\n rule own 3/30d\n}",

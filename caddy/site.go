@@ -16,8 +16,9 @@ import (
 // siteOf returns the addresses of the site block that contains a directive, as written, or "".
 //
 // The addresses are needed to recognize a second penstock directive in the same site, and the same
-// site after a reload. Caddy gives directives no public access to them, so siteOf uses reflection.
-// If Caddy renames the field, sites of one server share a namespace, and a test fails.
+// site after a reload. Caddy gives directives no public access to them, so siteOf reads a private
+// field by reflection. If Caddy renames that field, sites of one server share a namespace, and a
+// test fails.
 func siteOf(h httpcaddyfile.Helper) string {
 	block := reflect.ValueOf(h).FieldByName("parentBlock")
 	if !block.IsValid() || block.Kind() != reflect.Struct {

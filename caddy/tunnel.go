@@ -9,7 +9,8 @@ import (
 
 // opensTunnel reports whether a request is a CONNECT that opens no WebSocket. The reverse proxy
 // sends the body of such a request as it is. If the body has no length, as over HTTP/2, a server
-// such as Go's reads further requests from it. These are neither counted nor matched by rules.
+// such as Go's reads further requests from it. Such requests are neither counted nor matched by
+// rules.
 func opensTunnel(r *http.Request) bool { return r.Method == http.MethodConnect && !opensWebSocket(r) }
 
 // keepHTTP removes the header field Upgrade if it asks the upstream for another version of HTTP, or

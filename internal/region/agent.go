@@ -123,8 +123,8 @@ func (a *Agent) horizon(now counter.Micros) int64 {
 	return int64(units + 2*math.Sqrt(units))
 }
 
-// Agent.others returns the regions to ask: the home, and those that are known to have units. A home
-// that does not know where all units are asks every region.
+// Agent.others returns the regions to ask: the home, and those that are known to have units. The
+// home itself asks every region if it does not know where all units are.
 func (a *Agent) others() uint8 {
 	set := a.known | 1<<a.Home
 	if a.Self == a.Home {

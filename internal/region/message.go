@@ -18,8 +18,8 @@ const (
 	Ack
 	// Stale answers a Gift that may belong to a share that was forgotten.
 	Stale
-	// Close asks a region to confirm that it knows that its transfer with a serial number was
-	// applied.
+	// Close tells a region that its transfer with a serial number was applied, and asks it to
+	// confirm this.
 	Close
 	// Closed answers a Close: the region knows that its transfer was applied.
 	Closed

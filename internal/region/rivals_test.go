@@ -14,9 +14,9 @@ type rival struct {
 	// decide decides a request in a region, and reports whether the request would have to wait for
 	// another region.
 	decide func(now counter.Micros, region int, cost int64) (admitted, waited bool)
-	// exchange is called once per interval every, or never if every is 0. It returns the number of
-	// messages that the regions send, and a function to call when these messages arrive, half a
-	// round trip later.
+	// exchange is called once in each interval of length every, or never if every is 0. It returns
+	// the number of messages that the regions send, and a function to call when these messages
+	// arrive, half a round trip later.
 	every    counter.Micros
 	exchange func() (messages int64, arrive func())
 }

@@ -219,8 +219,9 @@ func originOf(r *http.Request) netip.Prefix {
 	return listen.Origin(addr)
 }
 
-// everyone is the network for which failures count while [addressesMax] others are remembered.
-// Callers over a Unix socket have another network, so they do not share this bound.
+// everyone is the network to which failures of further addresses count while [addressesMax] others
+// are remembered. Callers over a Unix socket have another network, so they do not share this
+// budget.
 var everyone = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 
 // gate.wait notes a caller that waits for a check, and returns the value that counts the caller's

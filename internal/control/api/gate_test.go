@@ -319,7 +319,7 @@ func TestALookThatPanicsIsOver(t *testing.T) {
 }
 
 // TestFailuresOfManyAddressesStopNoSocket tests that callers over a Unix socket do not share the
-// bound of addresses that are not remembered.
+// budget of the addresses that are not remembered.
 func TestFailuresOfManyAddressesStopNoSocket(t *testing.T) {
 	t.Parallel()
 	g := newTested() // its clock stands still

@@ -71,7 +71,7 @@ func Open(ctx context.Context, url string) (*pgxpool.Pool, error) {
 }
 
 // Newest returns the version of the schema that this program needs: the greatest number of a step.
-// Numbers may be left out.
+// The numbers of the steps may have gaps.
 func Newest() (version int64) {
 	files, err := fs.Glob(migrations, "migrations/*.sql")
 	if err != nil {

@@ -104,8 +104,9 @@ func newWorld(t *testing.T, rng *rand.Rand, m mistake) *world {
 	return w
 }
 
-// world.change gives each region the policy before or after one of the two steps in which shares
-// change: a share and the limit are lowered, or another share and the limit are raised.
+// world.change makes one of the two steps in which shares change: a share and the limit are
+// lowered, or another share and the limit are raised. Each region gets the policy before or after
+// this step, at random.
 func (w *world) change() {
 	before := w.places[0].here
 	after, unit := before, w.whole.Count()/sharesOf(before)

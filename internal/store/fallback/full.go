@@ -10,7 +10,7 @@ import (
 )
 
 // fullError is the error of a call that the store did not execute because it has no memory for the
-// call's new counters. The store would execute the call without them.
+// call's new counters. The store would execute the call without these counters.
 type fullError interface {
 	error
 	Unsent() bool

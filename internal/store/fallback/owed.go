@@ -162,7 +162,8 @@ func (o *owed) displace(sh *owedShard, now time.Time) (key string, units int64, 
 // another request is charging the debt, begin waits for that request. If the request takes longer
 // than patience, because it belongs to another store with a later deadline, begin returns 0. If
 // patience is 0, there is no such bound. If ctx ends first, begin returns an error that wraps
-// [counter.ErrOverloaded], because the store works: it was about to charge the debt.
+// [counter.ErrOverloaded] and does not count as an outage, because the store was about to charge
+// the debt.
 func (o *owed) begin(ctx context.Context, key []byte, now time.Time, patience time.Duration) (units int64, err error) {
 	sh := o.shard(key)
 	sh.mu.Lock()

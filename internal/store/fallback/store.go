@@ -90,7 +90,8 @@ type localCall struct {
 }
 
 // localCalls holds calls for reuse. It is not part of a Store, because the runtime refers to a pool
-// until two garbage collections after its last use, and would keep the Store as long.
+// until two garbage collections after the pool's last use. For that time, the Store would stay in
+// memory.
 var localCalls = sync.Pool{New: func() any { return new(localCall) }}
 
 // New returns a store over inner, which the caller closes.

@@ -257,8 +257,8 @@ func tallyCheck(c *counter.Check, r *counter.Result, admitted bool) (local count
 		local.Cost = r.Granted
 		return local, r.Granted > 0
 	case counter.OpRefund:
-		// In a sliding log the receipt is an instant of the shared store, which the local store
-		// does not have.
+		// In a sliding log, the receipt is the instant of a charge in the shared store. The local
+		// store has no charge at that instant.
 		local.Cost, local.Receipt = r.Granted, c.Receipt
 		return local, r.Granted > 0 && c.Limit.Algorithm() != counter.SlidingLog
 	case counter.OpReset:
@@ -323,9 +323,9 @@ func (s *Store) insist(t *localCall, checks []counter.Check, results []counter.R
 // units: those that the store has charged, those that are owed and those in doubt. The count in
 // memory can be too high after a reset or a refund by another process.
 //
-// Units can move from one of the three to another while fits reads them. So the order of reading
-// matters: units can be counted twice, but none is missed. If the store reports that no units
-// remain, it might have charged more than the limit, so there is no room.
+// Units can move from one of these three numbers to another while fits reads them. So the order of
+// reading matters: units can be counted twice, but none is missed. If the store reports that no
+// units remain, it might have charged more than the limit, so there is no room.
 func (s *Store) fits(c *counter.Check, r *counter.Result) bool {
 	if c.Limit.Algorithm() == counter.TokenBucket {
 		return false // debts of a bucket are dropped before the bucket is full

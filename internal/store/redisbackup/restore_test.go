@@ -217,8 +217,8 @@ func newBackup(t *testing.T, records ...record) *bytes.Reader {
 }
 
 // TestABucketIsNeverFullerThanItsRate merges random states of buckets, including buckets whose
-// limit was different when the backup was made. The merged bucket never has more than either of the
-// two would.
+// limit was different when the backup was made. The merged bucket never has more tokens than either
+// of the two buckets would have.
 func TestABucketIsNeverFullerThanItsRate(t *testing.T) {
 	rng := seed.Random(t)
 	w := single(t)

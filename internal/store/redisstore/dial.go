@@ -201,7 +201,8 @@ func (c *lazyConn) connect() (*net.Conn, error) {
 	return &conn, nil
 }
 
-// dialBy dials until a deadline. The deadline is measured like that of a Read.
+// dialBy dials until a deadline. Like the deadline of a Read, it passes later if this process is
+// late: see [readDeadline].
 func (c *lazyConn) dialBy(ctx context.Context, deadline time.Time) (net.Conn, error) {
 	ctx, cancel := context.WithDeadline(ctx, deadline.Add(readLateMax))
 	defer cancel()

@@ -104,8 +104,8 @@ func mayDeny(c *counter.Check) bool { return chargesIfAllowed(c) && !c.Shadow }
 // chargesIfAllowed reports whether a check charges only if the call is allowed.
 func chargesIfAllowed(c *counter.Check) bool { return c.Op == counter.OpTake || c.Op == counter.OpUpTo }
 
-// remains reports whether the effect of a check remains if another part of its call fails, because
-// it is no charge that can be refunded.
+// remains reports whether the effect of a check remains if another part of its call fails. Only the
+// effects of refunds, forced charges and resets remain; other charges are refunded.
 func remains(c *counter.Check) bool {
 	return c.Op == counter.OpRefund || c.Op == counter.OpForce || c.Op == counter.OpReset
 }

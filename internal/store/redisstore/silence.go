@@ -17,9 +17,9 @@ const silentMax = 5 * time.Second
 // a second. A server that has answered nothing in time for longer than that is too slow to be used.
 const starvedMax = 2 * time.Second
 
-// processLateMin is a part of the tolerance for this process. If a batch exceeds its patience by
-// more than processLateMin plus a tenth of the patience, this process was late to read the reply.
-// That excuses a server without an answer.
+// processLateMin determines when this process counts as late. If a batch exceeds its patience by
+// more than processLateMin plus a tenth of the patience, this process was late to read the reply. A
+// server that has not answered such a batch is excused.
 const processLateMin = 100 * time.Millisecond
 
 // processLate reports whether this process was late itself. The argument named took is the time
@@ -28,8 +28,8 @@ func (s *settings) processLate(took time.Duration) bool {
 	return took > s.patience+s.patience/10+processLateMin
 }
 
-// lateness is the time during which all answered batches were late. The zero lateness is none. A
-// lateness is safe for concurrent use.
+// lateness is the time during which all answered batches were late. In the zero lateness, no batch
+// was late. A lateness is safe for concurrent use.
 type lateness struct {
 	first atomic.Int64 // the time at which the first late batch was sent; 0 if the last one was in time
 }

@@ -13,8 +13,9 @@ import (
 // The parts of a call are sent at the same time. So a call that one part denies is charged at the
 // other servers until its refunds arrive. A client that sends many requests above its own limit
 // could thereby fill a counter that it shares with others, whose requests would be denied.
-// Therefore a part with a counter that has denied calls recently is sent ahead of the others. They
-// are sent when it has passed. If it denies the call, they are sent too, but charge nothing.
+// Therefore a part with a counter that has denied calls recently is sent first. The other parts are
+// sent when the first one has admitted the call. If it denies the call, they are sent too, but
+// charge nothing.
 
 // sendInSteps sends the calls like [Store.sendUntilDone], and then the parts that were held back.
 func (s *Store) sendInSteps(ctx context.Context, deadline time.Time, splitCalls []*splitCall) time.Time {
@@ -29,7 +30,7 @@ func (s *Store) sendInSteps(ctx context.Context, deadline time.Time, splitCalls 
 }
 
 // nextStep is invoked when the parts of a call that were not held back are done. nextStep reports
-// whether there are more to send. After a failure there are none.
+// whether there are more parts to send. After a failure there are none.
 func (s *Store) nextStep(t *splitCall) (again bool) {
 	if len(t.parts) == 1 {
 		return false
@@ -101,7 +102,8 @@ func (t *splitCall) release() {
 	}
 }
 
-// part.narrowest returns at most how many calls the narrowest of the part's counters can admit.
+// part.narrowest returns the greatest number of calls that the narrowest of the part's counters can
+// admit.
 func (p *part) narrowest() int64 {
 	fewest := int64(math.MaxInt64)
 	for i := range p.checks {

@@ -14,8 +14,9 @@ import (
 )
 
 // TestAKnownDenialChargesNothingElsewhere: a client is over its own limit. When that is known, its
-// requests do not charge the counter that it shares with others, not even until a refund. So others
-// are not denied because of them. The answers are the same as with a single server.
+// requests do not charge the counter that it shares with others, not even until a refund. So other
+// clients are not denied because of these requests. The answers are the same as with a single
+// server.
 func TestAKnownDenialChargesNothingElsewhere(t *testing.T) {
 	t.Parallel()
 	servers := startRing(t, 3)
