@@ -217,6 +217,22 @@ func TestAnotherLimitDeniesAtOnce(t *testing.T) {
 	})
 }
 
+// TestAUsedUpTierDelaysNoOther: clients of two tiers share a counter. While a request waits for the
+// lower limit, requests under the higher one have room.
+func TestAUsedUpTierDelaysNoOther(t *testing.T) {
+	config := `{"name":"queue","tier":[{"attr":"http.request.uri.query.tier"}],"rules":[{"name":"slow","per":[],
+		"limit":"1/1s fixed_window","tiers":{"gold":"3/1s fixed_window"},"action":"throttle","throttle":{"max_delay":"10s"}}]}`
+	runQueued(t, config, func(q *queueTest) {
+		q.ask("a", "/")
+		q.ask("b", "/")
+		for _, name := range []string{"c", "d", "e"} {
+			q.ask(name, "/?tier=gold")
+		}
+		q.wantAnswers(500*time.Millisecond, "0s a 200", "0s c 200", "0s d 200")
+		q.wantAnswers(1500*time.Millisecond, "0s a 200", "0s c 200", "0s d 200", "1s b 200", "1s e 200")
+	})
+}
+
 func TestALimitThatIsReachedMeanwhileDenies(t *testing.T) {
 	more := `,{"name":"hard","match":{"path":"/hard"},"limit":"2/1h fixed_window"}`
 	runQueued(t, throttleConfig("10s", 10, more), func(q *queueTest) {

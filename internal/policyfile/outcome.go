@@ -40,7 +40,8 @@ type Throttle struct {
 	// How long a request may wait, between 1ms and 1m. Required.
 	MaxDelay string `json:"max_delay,omitempty"`
 
-	// How many requests may wait for one counter on one proxy: 1 to 100000. Default: 1000.
+	// How many requests may wait for one limit of a counter on one proxy: 1 to 100000. Default:
+	// 1000.
 	MaxWaiting *int `json:"max_waiting,omitempty"`
 }
 

@@ -68,7 +68,7 @@ func TestReferenceBounds(t *testing.T) {
 			rule("count_if: {status: [" + repeatFormat(65, "4%02d") + "]}")},
 		{"How long a request may wait, 1ms to 1m", rule("action: throttle, throttle: {max_delay: 1m}"),
 			rule("action: throttle, throttle: {max_delay: 61s}")},
-		{"may wait for one counter on one proxy, 1 to 100000", rule("action: throttle, throttle: {max_delay: 1s, max_waiting: 100000}"),
+		{"may wait for one limit of a counter on one proxy, 1 to 100000", rule("action: throttle, throttle: {max_delay: 1s, max_waiting: 100000}"),
 			rule("action: throttle, throttle: {max_delay: 1s, max_waiting: 100001}")},
 		{"The sentence in the problem document, at most 1,024 bytes", rule("response: {message: " + x(1024) + "}"), rule("response: {message: " + x(1025) + "}")},
 		{"The whole body, at most 64 KiB", rule("response: {body: " + x(64<<10) + "}"), rule("response: {body: " + x(64<<10+1) + "}")},

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package throttle queues requests that wait for a limit, in order of arrival, with one queue for
-// each counter.
+// each counter and limit.
 //
 // # Promise
 //
@@ -20,6 +20,9 @@
 // suffice for all of them. A ticket that the store denies nevertheless, because another node took
 // its units, returns to its place, and no younger ticket begins to ask before it. So requests
 // overtake each other only while their calls are under way together.
+//
+// Clients of several tiers can share a counter, each with the limit of its tier. Each limit has its
+// own queue, because a used-up limit must not delay requests whose limit has room.
 //
 // A request under several rules is in the queue of the counter for which it has to wait longest, so
 // the requests behind it wait for that counter too. At its turn it takes its units. But if an older

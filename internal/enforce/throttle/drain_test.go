@@ -110,7 +110,7 @@ func TestKnownUnitsLetTicketsAsk(t *testing.T) {
 	want(t, "b asks", listSignaled(c, d, e), "x..")
 	c.Ask(answer(0))
 	want(t, "b and c ask", listSignaled(d, e), "..")
-	if l.Join(in) == nil || l.Join(in) != nil || !l.Busy(in.Key, 1) {
+	if l.Join(in) == nil || l.Join(in) != nil || !l.Busy(in.Key, &counter.Limit{}, 1) {
 		t.Error("tickets that ask do not count")
 	}
 	b.Answered(answer(0))
@@ -128,11 +128,11 @@ func TestKnownUnitsLetTicketsAsk(t *testing.T) {
 func TestAskingTicketsLeaveSpareUnits(t *testing.T) {
 	l, in := New(Options{}), Place{Key: []byte("k"), Max: 5, Cost: 2, Left: 5}
 	a := l.Join(in)
-	if !l.Busy(in.Key, 1) {
+	if !l.Busy(in.Key, &counter.Limit{}, 1) {
 		t.Error("a has not asked yet")
 	}
 	a.Ask([]Place{in})
-	if l.Busy(in.Key, 1) || l.Busy(in.Key, 2) || !l.Busy(in.Key, 1) {
+	if l.Busy(in.Key, &counter.Limit{}, 1) || l.Busy(in.Key, &counter.Limit{}, 2) || !l.Busy(in.Key, &counter.Limit{}, 1) {
 		t.Error("of 5 units, 2 are for a, and 3 for others")
 	}
 	b := l.Join(in)
@@ -175,8 +175,8 @@ func TestFarStoresLoseNoTurn(t *testing.T) {
 		for range len(admissions) {
 			admitted[(<-admissions)/time.Second]++
 		}
-		if admitted[0] != limit || admitted[1] != limit || admitted[2] > limit || len(f.lines.byKey) != 0 {
-			t.Errorf("admitted in each second: %d, with %d queues left, want %d", admitted, len(f.lines.byKey), limit)
+		if admitted[0] != limit || admitted[1] != limit || admitted[2] > limit || len(f.lines.queues) != 0 {
+			t.Errorf("admitted in each second: %d, with %d queues left, want %d", admitted, len(f.lines.queues), limit)
 		}
 	}, sharedRule(t, "100/1s fixed_window"))
 }

@@ -35,8 +35,8 @@ func withClients(t *testing.T, own, all policy.Rule, story func(*clients)) {
 		c := &clients{front: f, start: time.Now()}
 		story(c)
 		synctest.Wait()
-		if f.lines.Waiting() != 0 || len(f.lines.byKey) != 0 {
-			f.t.Errorf("%d still wait in %d queues", f.lines.Waiting(), len(f.lines.byKey))
+		if f.lines.Waiting() != 0 || len(f.lines.queues) != 0 {
+			f.t.Errorf("%d still wait in %d queues", f.lines.Waiting(), len(f.lines.queues))
 		}
 	}, own, all)
 }
@@ -158,7 +158,8 @@ func TestAdmissibleRequestsQueueBehindOlderOnes(t *testing.T) {
 	own, all := throttleRule(t, "own", "9/10s fixed_window", 30*counter.Second, 9), throttleRule(t, "all", "9/1s fixed_window", 30*counter.Second, 2)
 	withClients(t, own, all, func(c *clients) {
 		checks := c.requestOf("192.0.2.1", "/").plan.Checks()
-		ticket := c.lines.Join(Place{Key: checks[len(checks)-1].Key, Max: 2}) // the limit for all clients
+		all := &checks[len(checks)-1] // the limit for all clients
+		ticket := c.lines.Join(Place{Key: all.Key, Limit: *all.Limit, Max: 2})
 		c.ask("x1", "x2")
 		c.want(time.Second, "0s x2 full")
 		ticket.Leave()

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/internal/sources"
 )
 
@@ -42,16 +43,24 @@ type Queues struct {
 	waiting atomic.Int64 // the number of queued tickets, so that Busy takes no lock while there are none
 
 	mu      sync.Mutex
-	byKey   map[string]*queue
+	queues  map[queueName]*queue
 	came    uint64              // number of tickets so far
 	sources [sourceCounts]int32 // tickets by source
 }
 
-// queue holds the tickets that wait for one counter. The tickets that do not ask the store are a
-// heap, because a ticket that moves from another queue is placed by its arrival, and queues can be
-// long.
+// queueName identifies a queue. Clients of several tiers can share a counter and have different
+// limits. If they shared a queue, a request whose limit is used up would delay requests that have
+// room.
+type queueName struct {
+	key   string // the key of the counter
+	limit counter.Limit
+}
+
+// queue holds the tickets that wait for one limit of one counter. The tickets that do not ask the
+// store are a heap, because a ticket that moves from another queue is placed by its arrival, and
+// queues can be long.
 type queue struct {
-	key     string
+	name    queueName
 	tickets []*Ticket
 	asking  []*Ticket // the tickets whose calls to the store are under way, in any order
 	asked   int64     // the units that the tickets in asking ask for
@@ -73,8 +82,9 @@ type Ticket struct {
 
 // Place names a queue and its bound.
 type Place struct {
-	Key []byte // the key of the counter; it is not retained
-	Max int    // the greatest number of tickets in the queue, including this one
+	Key   []byte        // the key of the counter; it is not retained
+	Limit counter.Limit // the limit that the ticket waits for
+	Max   int           // the greatest number of tickets in the queue, including this one
 	// Cost is the number of units that the ticket needs of the counter.
 	Cost int64
 	// Left is the number of units that the counter has left according to the ticket's last answer.
@@ -88,22 +98,22 @@ func New(o Options) *Queues {
 	if o.WaitersMax <= 0 {
 		o.WaitersMax = waitersMaxDefault
 	}
-	return &Queues{options: o, byKey: make(map[string]*queue)}
+	return &Queues{options: o, queues: make(map[queueName]*queue)}
 }
 
 // Waiting returns the number of tickets in all queues.
 func (l *Queues) Waiting() int { return int(l.waiting.Load()) }
 
-// Busy reports whether a request has to queue for a counter. A request does not have to if every
-// ticket of the queue asks the store and the known units suffice for all of them and the request.
-// These units are then set aside until the next answer. Busy does not allocate.
-func (l *Queues) Busy(key []byte, cost int64) bool {
+// Busy reports whether a request has to queue for a limit of a counter. A request does not have to
+// if every ticket of the queue asks the store and the known units suffice for all of them and the
+// request. These units are then set aside until the next answer. Busy does not allocate.
+func (l *Queues) Busy(key []byte, limit *counter.Limit, cost int64) bool {
 	if l.waiting.Load() == 0 {
 		return false
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	in := l.byKey[string(key)]
+	in := l.queues[queueName{string(key), *limit}]
 	if in == nil {
 		return false
 	}
@@ -130,10 +140,14 @@ func (l *Queues) Join(p Place) *Ticket {
 	return t
 }
 
+// Queues.queueAt returns the queue of a place, or nil if no ticket waits there. The caller holds
+// the lock.
+func (l *Queues) queueAt(p *Place) *queue { return l.queues[queueName{string(p.Key), p.Limit}] }
+
 // Queues.hasRoom reports whether the queue has room for another ticket.
 func (l *Queues) hasRoom(p Place) bool {
 	length := 0
-	if known := l.byKey[string(p.Key)]; known != nil {
+	if known := l.queueAt(&p); known != nil {
 		length = known.length()
 	}
 	return length < p.Max
@@ -168,7 +182,7 @@ func (t *Ticket) Ask(places []Place) int {
 		return next
 	}
 	for i := range places {
-		in := t.queues.byKey[string(places[i].Key)]
+		in := t.queues.queueAt(&places[i])
 		if in != nil && !in.covers(places[i].Cost) && (in == t.queue || in.olderAsks(t)) {
 			return i
 		}
@@ -185,7 +199,7 @@ func (t *Ticket) Answered(places []Place) {
 	t.queues.mu.Lock()
 	defer t.queues.mu.Unlock()
 	for i := range places {
-		if in := t.queues.byKey[string(places[i].Key)]; in != nil {
+		if in := t.queues.queueAt(&places[i]); in != nil {
 			in.left = places[i].Left
 			in.signal()
 		}
@@ -196,7 +210,7 @@ func (t *Ticket) Answered(places []Place) {
 // that does not ask the store, or -1. The caller holds the lock.
 func (t *Ticket) behind(places []Place) int {
 	for i := range places {
-		in := t.queues.byKey[string(places[i].Key)]
+		in := t.queues.queueAt(&places[i])
 		if in != nil && len(in.tickets) > 0 && in.tickets[0].came < t.came {
 			return i
 		}
@@ -210,13 +224,14 @@ func (t *Ticket) behind(places []Place) int {
 func (t *Ticket) Move(p Place) bool {
 	t.queues.mu.Lock()
 	defer t.queues.mu.Unlock()
+	there := t.queues.queueAt(&p)
 	switch {
-	case t.queue.key == string(p.Key) && !t.asks:
+	case t.queue == there && !t.asks:
 		if t.at == 0 {
 			t.queue.signal()
 		}
 		return true
-	case t.queue.key != string(p.Key) && !t.queues.hasRoom(p):
+	case t.queue != there && !t.queues.hasRoom(p):
 		return false
 	}
 	t.exit()
@@ -235,12 +250,12 @@ func (t *Ticket) Leave() {
 	}
 }
 
-// Ticket.enter puts the ticket into a queue, which is created if no ticket waits for that counter.
+// Ticket.enter puts the ticket into a queue, which is created if no ticket waits there.
 func (t *Ticket) enter(p Place) {
-	t.queue, t.cost = t.queues.byKey[string(p.Key)], p.Cost
+	t.queue, t.cost = t.queues.queueAt(&p), p.Cost
 	if t.queue == nil {
-		t.queue = &queue{key: string(p.Key), left: p.Left}
-		t.queues.byKey[t.queue.key] = t.queue
+		t.queue = &queue{name: queueName{string(p.Key), p.Limit}, left: p.Left}
+		t.queues.queues[t.queue.name] = t.queue
 	}
 	heap.Push(t.queue, t)
 	if t.at == 0 {
@@ -258,7 +273,7 @@ func (t *Ticket) exit() {
 	}
 	t.queue = nil
 	if in.length() == 0 {
-		delete(t.queues.byKey, in.key)
+		delete(t.queues.queues, in.name)
 	} else if first {
 		in.signal()
 	}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/internal/test/seed"
 )
 
@@ -104,13 +105,29 @@ func TestFirstComeFirstServed(t *testing.T) {
 	want(t, "a leaves again", listSignaled(b, c), "..")
 	b.Leave()
 	want(t, "b has left", listSignaled(c), "x")
-	if !l.Busy([]byte("k"), 1) || l.Busy([]byte("x"), 1) {
+	if !l.Busy([]byte("k"), &counter.Limit{}, 1) || l.Busy([]byte("x"), &counter.Limit{}, 1) {
 		t.Error("k has a line and x has none")
 	}
 	c.Leave()
 	other.Leave()
-	if l.Waiting() != 0 || len(l.byKey) != 0 || l.Busy([]byte("k"), 1) {
-		t.Errorf("%d wait in %d queues after all have left", l.Waiting(), len(l.byKey))
+	if l.Waiting() != 0 || len(l.queues) != 0 || l.Busy([]byte("k"), &counter.Limit{}, 1) {
+		t.Errorf("%d wait in %d queues after all have left", l.Waiting(), len(l.queues))
+	}
+}
+
+// TestEachLimitHasAQueue: tickets that wait for one limit of a counter do not delay those that wait
+// for another limit of it.
+func TestEachLimitHasAQueue(t *testing.T) {
+	l, low, high := New(Options{}), place("k", 1), place("k", 1)
+	low.Limit, high.Limit = limits(t, "1/1s")[0], limits(t, "9/1s")[0]
+	a := l.Join(low)
+	if l.Join(low) != nil || !l.Busy(low.Key, &low.Limit, 1) || l.Busy(high.Key, &high.Limit, 1) {
+		t.Error("a does not wait for the low limit only")
+	}
+	b := l.Join(high)
+	want(t, "at first", listSignaled(a, b), "xx")
+	if b.Ask([]Place{high}) != -1 {
+		t.Error("b waits behind a")
 	}
 }
 
@@ -157,18 +174,18 @@ func TestFull(t *testing.T) {
 	if l.Join(place("k", 2)) != nil {
 		t.Error("a third one in a line of two")
 	}
-	if l.Join(place("z", 0)) != nil || l.Busy([]byte("z"), 1) {
+	if l.Join(place("z", 0)) != nil || l.Busy([]byte("z"), &counter.Limit{}, 1) {
 		t.Error("a line that nobody may stand in")
 	}
 	c := l.Join(place("c", 2))
-	if c.Move(place("k", 2)) || !l.Busy([]byte("c"), 1) {
+	if c.Move(place("k", 2)) || !l.Busy([]byte("c"), &counter.Limit{}, 1) {
 		t.Error("who finds the other line full stays")
 	}
 	if !b.Move(place("k", 2)) {
 		t.Error("who stays needs no place")
 	}
 	a.Leave()
-	if !c.Move(place("k", 2)) || l.Busy([]byte("c"), 1) {
+	if !c.Move(place("k", 2)) || l.Busy([]byte("c"), &counter.Limit{}, 1) {
 		t.Error("a place that was freed")
 	}
 	l.Join(place("b", 2))
@@ -224,8 +241,8 @@ func TestTheOldestAlwaysHasItsTurn(t *testing.T) {
 				t.Fatalf("step %d: ticket %d is behind an older one in queue %d, want %d", step, i, got, before)
 			}
 		}
-		if len(l.byKey) != len(lines) || l.Waiting() != len(s.tickets) {
-			t.Fatalf("step %d: %d queues and %d waiters, want %d and %d", step, len(l.byKey), l.Waiting(), len(lines), len(s.tickets))
+		if len(l.queues) != len(lines) || l.Waiting() != len(s.tickets) {
+			t.Fatalf("step %d: %d queues and %d waiters, want %d and %d", step, len(l.queues), l.Waiting(), len(lines), len(s.tickets))
 		}
 	}
 }
@@ -256,8 +273,8 @@ func TestManyAtOnce(t *testing.T) {
 	}
 	group.Wait()
 	want(t, "served", fmt.Sprint(served), "1600")
-	if l.Waiting() != 0 || len(l.byKey) != 0 {
-		t.Errorf("%d wait in %d queues", l.Waiting(), len(l.byKey))
+	if l.Waiting() != 0 || len(l.queues) != 0 {
+		t.Errorf("%d wait in %d queues", l.Waiting(), len(l.queues))
 	}
 }
 
@@ -265,7 +282,7 @@ func TestAskingAllocatesNothing(t *testing.T) {
 	l := New(Options{})
 	key := []byte("rl1:shop:api:{192.0.2.7}:60s:sw")
 	for _, what := range []string{"nobody waits", "somebody waits"} {
-		if got := testing.AllocsPerRun(100, func() { l.Busy(key, 1) }); got != 0 {
+		if got := testing.AllocsPerRun(100, func() { l.Busy(key, &counter.Limit{}, 1) }); got != 0 {
 			t.Errorf("%s: %v allocations", what, got)
 		}
 		l.Join(Place{Key: key, Max: 1})
@@ -283,7 +300,7 @@ func BenchmarkBusy(b *testing.B) {
 			b.ReportAllocs()
 			b.RunParallel(func(pb *testing.PB) {
 				for pb.Next() {
-					l.Busy(key, 1)
+					l.Busy(key, &counter.Limit{}, 1)
 				}
 			})
 		})

@@ -241,7 +241,7 @@ func (w *Wait) longest() (longest int) {
 func (w *Wait) busy() bool {
 	checks := w.plan.Checks()
 	for _, t := range w.throttled {
-		if c := &checks[t.Check]; w.queues.Busy(c.Key, c.Cost) {
+		if c := &checks[t.Check]; w.queues.Busy(c.Key, c.Limit, c.Cost) {
 			return true
 		}
 	}
@@ -262,7 +262,7 @@ func (w *Wait) places() []Place {
 	places := make([]Place, len(w.throttled))
 	for i, t := range w.throttled {
 		c := &checks[t.Check]
-		places[i] = Place{Key: c.Key, Max: t.Throttle.MaxWaiting, Cost: c.Cost, Source: c.Source}
+		places[i] = Place{Key: c.Key, Limit: *c.Limit, Max: t.Throttle.MaxWaiting, Cost: c.Cost, Source: c.Source}
 	}
 	return places
 }

@@ -232,7 +232,8 @@ func TestTheTurnsOfShardsAreNotLost(t *testing.T) {
 		withFrontOf(t, func(f *front) {
 			for n := range 20 {
 				r := f.request("/")
-				slow := Place{Key: r.plan.Checks()[r.plan.Throttled()[0].Check].Key, Max: 2}
+				check := &r.plan.Checks()[r.plan.Throttled()[0].Check]
+				slow := Place{Key: check.Key, Limit: *check.Limit, Max: 2}
 				ahead := []*Ticket{f.lines.Join(slow)}
 				if end == EndFull {
 					ahead = append(ahead, f.lines.Join(slow))
