@@ -1,12 +1,12 @@
--- merge writes counters of a backup into Redis. Each is merged with the counter that Redis has: the
--- greater use wins. take.lua documents what counters hold.
+-- merge writes counters of a backup into Redis. If Redis has the counter already, the two are
+-- merged, and the greater use wins. take.lua documents what counters hold.
 --
 --  KEYS     for each record its key; a sliding log has two: the log and its sum
 -- ARGV[1]   1 if nothing shall be written
 -- ARGV[…]   for each record its kind, the window in microseconds, when the key expires, in
 --           milliseconds since 1970 (0: never), and the value
---  reply    for each record 0: kept as it was, 1: added, 2: raised, 3: its time is over, 4: the
---           counter that is there cannot be read, and was left alone
+--  reply    for each record 0: Redis's counter was kept, 1: added, 2: raised, 3: the record has
+--           expired, 4: Redis's counter cannot be read, and was left alone
 --
 -- mul_div comes from intmath.lua.
 
@@ -29,8 +29,8 @@ local function parse(text)
   end
 end
 
--- later returns a time to live that is at least ttl and at least what the key has left. Both are in
--- milliseconds; nil means that the key never expires.
+-- later returns the greater of ttl and the time that the key has left, both in milliseconds; nil
+-- means that the key never expires.
 local function later(key, ttl)
   local left = call('PTTL', key)
   if left == -1 then
@@ -58,14 +58,14 @@ local function expire(key, ttl)
   end
 end
 
--- moved returns, from the state of a window, the units of the window that begins at the instant at,
--- and those of the window before it.
+-- moved returns how many units the state s has in the window that begins at the instant at, and in
+-- the window before it.
 local function moved(s, at, kind, length)
   if s.at == at then
     return s.used, s.aux
   elseif kind == 's' and s.at == at - length then
     return 0, s.used
-  elseif kind == 'c' and 2 * (at - s.at) < length then -- one period by two time zones
+  elseif kind == 'c' and 2 * (at - s.at) < length then -- the same period in two time zones
     return s.used, s.aux
   end
   return 0, 0
@@ -80,7 +80,8 @@ end
 
 -- merge_buckets does not know the rate of the bucket. The merged bucket lacks the greater number of
 -- units at the later instant, so at no rate is it fuller than either bucket. Charges before that
--- instant can no longer be refunded. gap is by how many milliseconds the backup's instant is later.
+-- instant can no longer be refunded. The second result, gap, is the number of milliseconds from the
+-- backup's instant to that of the merged bucket.
 local function merge_buckets(old, new)
   local used = new.used
   if new.aux ~= old.aux then

@@ -9,8 +9,8 @@ CREATE TABLE penstock.tiers (
 	updated_at timestamptz NOT NULL
 );
 
--- What operators say of single clients. A client has a row as long as they say anything. The
--- revision is the number of the latest change.
+-- The settings that operators have made for single clients. A client without settings has no row.
+-- The revision is the number of the client's latest change.
 CREATE TABLE penstock.clients (
 	kind       text NOT NULL CHECK (octet_length(kind) BETWEEN 1 AND 300 AND position(':' IN kind) = 0),
 	id         text NOT NULL CHECK (octet_length(id) BETWEEN 1 AND 255),
@@ -53,8 +53,8 @@ CREATE TABLE penstock.exemptions (
 	FOREIGN KEY (kind, id) REFERENCES penstock.clients ON DELETE CASCADE
 );
 
--- The audit trail, and what is to be published. Numbers have no gaps and rise in the order of the
--- commits. Each hash is over the hash before and the fields.
+-- The audit trail, from which changes are published. Numbers have no gaps and rise in the order of
+-- the commits. Each hash covers the previous hash and the fields.
 CREATE TABLE penstock.changes (
 	change  bigint PRIMARY KEY CHECK (change > 0),
 	at      timestamptz NOT NULL,
@@ -70,7 +70,7 @@ CREATE TABLE penstock.changes (
 );
 CREATE INDEX ON penstock.changes (what, subject, change DESC);
 
--- The end of the chain. A transaction that changes anything locks this row first.
+-- The latest entry of the audit trail. A transaction that changes anything locks this row first.
 CREATE TABLE penstock.chain (
 	one    boolean PRIMARY KEY DEFAULT true CHECK (one),
 	change bigint NOT NULL,
@@ -78,13 +78,14 @@ CREATE TABLE penstock.chain (
 );
 INSERT INTO penstock.chain (change, hash) VALUES (0, decode(repeat('00', 32), 'hex'));
 
--- How far Redis has what the clients say. Whoever holds the lock of the publisher changes this row.
+-- The changes that are published in Redis. Only the process that holds the lock of the publisher
+-- changes this row.
 CREATE TABLE penstock.publication (
 	one        boolean PRIMARY KEY DEFAULT true CHECK (one),
 	change     bigint NOT NULL DEFAULT 0,     -- the latest change that Redis has
-	generation text NOT NULL DEFAULT '',      -- that Redis had then; '' if it never had all
-	position   text NOT NULL DEFAULT '',      -- of the history in Redis
-	imported   boolean NOT NULL DEFAULT false -- what Redis had before is in the tables
+	generation text NOT NULL DEFAULT '',      -- of Redis then; '' if it never had all records
+	position   text NOT NULL DEFAULT '',      -- up to which the history in Redis was read
+	imported   boolean NOT NULL DEFAULT false -- the tables have what Redis had before
 );
 INSERT INTO penstock.publication DEFAULT VALUES;
 

@@ -1,7 +1,8 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- +goose Up
 
--- Policies, and what proxies are to enforce of each. The generation rises with each publication.
+-- Policies, and the revisions of each that proxies enforce. The generation rises with each
+-- publication.
 CREATE TABLE penstock.policies (
 	policy      text PRIMARY KEY CHECK (policy ~ '^[A-Za-z0-9._-]{1,64}$'),
 	head        bigint NOT NULL CHECK (head > 0),   -- the latest revision
@@ -30,8 +31,8 @@ ALTER TABLE penstock.policies
 	ADD FOREIGN KEY (policy, revision) REFERENCES penstock.policy_revisions,
 	ADD FOREIGN KEY (policy, candidate) REFERENCES penstock.policy_revisions;
 
--- The rules of each revision. NULL is a field that the document does not have, and more has all
--- fields without a column.
+-- The rules of each revision. A column is NULL if the document does not have that field. The column
+-- more has all fields without a column of their own.
 CREATE TABLE penstock.rate_limit_rules (
 	policy           text NOT NULL,
 	revision         bigint NOT NULL,

@@ -1,12 +1,13 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- +goose Up
 
--- A node may only send what happened.
+-- The role of nodes, which send events and usage.
 ALTER TABLE penstock.tokens DROP CONSTRAINT tokens_role_check,
 	ADD CONSTRAINT tokens_role_check CHECK (role IN ('viewer', 'support', 'editor', 'admin', 'node'));
 
--- How far the batches of each feed are in the tables. A process of a node is a feed. The batch and
--- this row are written in one transaction, so a batch is counted once, however often it is sent.
+-- The last batch of each feed that is in the tables. Each process of a node has a feed. A batch and
+-- its feed's row are written in one transaction, so a batch is counted once, however often it is
+-- sent.
 CREATE TABLE penstock.feeds (
 	feed     text PRIMARY KEY CHECK (feed ~ '^[0-9a-f]{32}$'),
 	node     text NOT NULL CHECK (octet_length(node) <= 255),
@@ -39,15 +40,16 @@ CREATE TABLE penstock.rate_limit_events (
 	reason   text NOT NULL,
 	node     text NOT NULL,
 	seconds  double precision NOT NULL,
-	share    real NOT NULL,            -- of the decisions that are reported; 1 without sampling
-	events   bigint NOT NULL,          -- how many decisions
+	share    real NOT NULL,            -- the reported share of decisions; 1 if all are
+	events   bigint NOT NULL,          -- the number of decisions
 	PRIMARY KEY (at, event)
 ) PARTITION BY RANGE (at);
 CREATE INDEX ON penstock.rate_limit_events (client, at DESC);
 CREATE INDEX ON penstock.rate_limit_events (rule, at DESC);
 CREATE INDEX ON penstock.rate_limit_events (decision, at DESC);
 
--- What clients used, exactly, for billing. The client '' stands for those beyond a node's bound.
+-- The exact usage of clients, for billing. The client '' stands for all clients beyond a node's
+-- bound.
 CREATE TABLE penstock.client_usage (
 	day      date NOT NULL,
 	client   text NOT NULL,
@@ -85,7 +87,8 @@ CREATE TABLE penstock.rate_limit_metrics (
 	PRIMARY KEY (granularity, at, policy, rule, tier)
 ) PARTITION BY RANGE (at);
 
--- For people with psql: what each client used this month, and who was denied most in a day.
+-- Views for psql: the usage of each client in this month, and the clients with most denials in a
+-- day.
 CREATE VIEW penstock.usage_this_month AS
 	SELECT client, policy, rule, tier, sum(admitted)::bigint AS admitted, sum(denied)::bigint AS denied, sum(units)::bigint AS units
 	FROM penstock.client_usage

@@ -1,7 +1,8 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- +goose Up
 
--- Thresholds of usage: who is told when a client has used a share of a quota in a calendar month.
+-- Thresholds of usage: each names the receiver that is called when a client has used a share of a
+-- quota in a calendar month.
 CREATE TABLE penstock.thresholds (
 	threshold  text PRIMARY KEY CHECK (threshold ~ '^[A-Za-z0-9._-]{1,64}$'),
 	policy     text NOT NULL CHECK (octet_length(policy) BETWEEN 1 AND 512),
@@ -15,7 +16,8 @@ CREATE TABLE penstock.thresholds (
 	updated_at timestamptz NOT NULL
 );
 
--- What was told, or is to be told. A client is in it once for each threshold, month and share.
+-- The notices that were sent, or are to be sent. There is one for each client, threshold, month and
+-- share.
 CREATE TABLE penstock.notices (
 	notice       text PRIMARY KEY,
 	threshold    text NOT NULL,
@@ -24,12 +26,12 @@ CREATE TABLE penstock.notices (
 	percent      int NOT NULL,
 	policy       text NOT NULL,
 	rule         text NOT NULL,
-	used         numeric NOT NULL,      -- when it was made
-	units        bigint NOT NULL,       -- of the threshold
+	used         numeric NOT NULL,      -- when the notice was made
+	units        bigint NOT NULL,       -- the quota of the threshold
 	url          text NOT NULL,
 	made_at      timestamptz NOT NULL,
 	attempts     int NOT NULL DEFAULT 0,
-	next_at      timestamptz,           -- NULL: delivered, or given up
+	next_at      timestamptz,           -- NULL if the notice was delivered or given up
 	delivered_at timestamptz,
 	trouble      text NOT NULL DEFAULT '',
 	UNIQUE (threshold, client, month, percent)

@@ -1,9 +1,10 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- +goose Up
 
--- For people with psql: the limits of each client that has a record, under each rule in force that is
--- for its tier, with what says so, and what it has used this month. What it may still use now is in the
--- counters in Redis: penstock usage CLIENT.
+-- A view for psql. For each client that has a record, and each rule in force that applies to the
+-- client's tier, it shows the limits, the source of these limits, and the client's usage in this
+-- month. The units that the client can still use now are in the counters in Redis: penstock usage
+-- CLIENT.
 CREATE VIEW penstock.client_quotas AS
 	SELECT c.kind, c.id, c.tier, r.policy, r.rule_name,
 		coalesce(own.limits, each.limits,

@@ -1,16 +1,17 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- +goose Up
 
--- How far the Redis of each region has what the clients say. A control plane without regions has one Redis, of the region ''.
--- Whoever holds the region's lock changes its row. The table publication is left to processes of earlier releases.
+-- The changes that are published in the Redis of each region. A control plane without regions has
+-- one Redis, of the region ''. Only the process that holds the region's lock changes its row. The
+-- table publication is kept for processes of earlier releases.
 CREATE TABLE penstock.region_publications (
 	region     text PRIMARY KEY CHECK (octet_length(region) <= 64),
 	change     bigint NOT NULL DEFAULT 0,      -- the latest change that this Redis has
-	generation text NOT NULL DEFAULT '',       -- that it had then; '' if it never had all
-	position   text NOT NULL DEFAULT '',       -- of the history in this Redis
-	imported   boolean NOT NULL DEFAULT false, -- what this Redis had before is in the tables
-	trouble    text NOT NULL DEFAULT '',       -- why nothing can be published to it; '' if it can
-	since      timestamptz NOT NULL DEFAULT now() -- of trouble, or of its end
+	generation text NOT NULL DEFAULT '',       -- of this Redis then; '' if it never had all
+	position   text NOT NULL DEFAULT '',       -- up to which the history in this Redis was read
+	imported   boolean NOT NULL DEFAULT false, -- the tables have what this Redis had before
+	trouble    text NOT NULL DEFAULT '',       -- why publishing fails; '' if it does not
+	since      timestamptz NOT NULL DEFAULT now() -- when the trouble began, or ended
 );
 INSERT INTO penstock.region_publications (region, change, generation, position, imported)
 	SELECT '', change, generation, position, imported FROM penstock.publication;

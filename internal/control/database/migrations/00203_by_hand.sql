@@ -2,8 +2,9 @@
 -- +goose Up
 
 -- Clients and API keys whose rows were changed by SQL and not by a control plane. The publisher
--- takes them from here. A key is of the kind '~key', and its id is its SHA-256. Statements only add
--- rows: one that changed a row of another would wait for the publisher, which waits for clients.
+-- removes the rows of this table when it handles them. A key has the kind '~key', and its id is its
+-- SHA-256. An operator's statement only adds rows here. If it changed existing rows, it would wait
+-- for the publisher, and the publisher can wait for rows of clients.
 CREATE TABLE penstock.touched (
 	n    bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
 	kind text NOT NULL,
@@ -12,7 +13,8 @@ CREATE TABLE penstock.touched (
 );
 CREATE INDEX touched_names ON penstock.touched (kind, id);
 
--- What is not published because its rows are not valid. A policy is of the kind '~policy'.
+-- Clients, keys and policies that are not published because their rows are not valid. A policy has
+-- the kind '~policy'.
 CREATE TABLE penstock.unpublished (
 	kind    text NOT NULL,
 	id      text NOT NULL,
@@ -21,7 +23,7 @@ CREATE TABLE penstock.unpublished (
 	PRIMARY KEY (kind, id)
 );
 
--- A control plane sets penstock.writer in its transactions.
+-- A control plane sets penstock.writer in its transactions, so these triggers ignore its changes.
 -- +goose StatementBegin
 CREATE FUNCTION penstock.touch() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN

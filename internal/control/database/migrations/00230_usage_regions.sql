@@ -4,7 +4,7 @@
 -- The region of the node that reported an event; '' if it has none.
 ALTER TABLE penstock.rate_limit_events ADD COLUMN region text NOT NULL DEFAULT '';
 
--- The part of client_usage that nodes with a region reported, by region.
+-- The part of client_usage that was reported by nodes with a region, by region.
 CREATE TABLE penstock.client_usage_regions (
 	day      date NOT NULL,
 	client   text NOT NULL,

@@ -1,13 +1,14 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- +goose Up
 
--- The candidates that the control plane publishes to all by itself. A row holds for one generation
--- of its policy: each step has another, also one that a process of an earlier release takes.
+-- The candidates that the control plane publishes to all nodes automatically. A row is valid only
+-- for its generation of the policy. Every further step has another generation, even a step by a
+-- process of an earlier release.
 CREATE TABLE penstock.promotions (
 	policy        text PRIMARY KEY REFERENCES penstock.policies ON DELETE CASCADE,
 	generation    bigint NOT NULL,
 	after_seconds bigint NOT NULL CHECK (after_seconds BETWEEN 60 AND 2678400),
-	head          bigint NOT NULL      -- the latest revision at that step
+	head          bigint NOT NULL      -- the latest revision when the candidate was published
 );
 
 -- What the nodes of each region have reported about such a candidate.
@@ -23,6 +24,6 @@ CREATE TABLE penstock.candidate_observations (
 	admitted        bigint NOT NULL,       -- requests
 	exceeded        boolean NOT NULL,      -- whether the denials ever exceeded the bound
 	looked_at       timestamptz NOT NULL,  -- when a process last read the reports
-	totals          bytea,                 -- of each node, from which its requests are counted
+	totals          bytea,                 -- the totals of each node from which its requests count
 	PRIMARY KEY (policy, generation, region)
 );

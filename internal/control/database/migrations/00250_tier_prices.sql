@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- +goose Up
 
--- What a tier is sold as: for people and bills, without effect on limits.
+-- How a tier is sold, for display and for bills. It has no effect on limits.
 ALTER TABLE penstock.tiers
 	ADD COLUMN display_name text NOT NULL DEFAULT '' CHECK (octet_length(display_name) <= 255),
 	ADD COLUMN price_cents  bigint NOT NULL DEFAULT 0 CHECK (price_cents >= 0),

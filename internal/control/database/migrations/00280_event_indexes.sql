@@ -4,11 +4,12 @@
 -- Building the indexes of 100,000,000 events takes minutes. Meanwhile, batches wait on the nodes.
 SET LOCAL statement_timeout = 0;
 
--- Events of a client, also under one rule: the index leaves out the client's other rows.
+-- For the events of a client, or of a client under one rule: with rule in the index, rows of other
+-- rules are not read.
 CREATE INDEX ON penstock.rate_limit_events (client, at DESC, rule);
 
--- Nearly all events are denials by a limit. They are found by their time, and the others by what
--- they are.
+-- Nearly all events are denials by a limit. Queries find these by their time, and other events by
+-- their decision or kind.
 CREATE INDEX ON penstock.rate_limit_events (decision, at DESC) WHERE decision <> 'denied';
 CREATE INDEX ON penstock.rate_limit_events (kind, at DESC) WHERE kind <> 'denied';
 
