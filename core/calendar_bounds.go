@@ -20,9 +20,9 @@ type calendar struct {
 
 func newCalendar(zone *time.Location) boundsFinder { return &calendar{zone: zone} }
 
-// calendar.bounds returns the boundaries for a limit; nil if its window is not a calendar window.
-// They span three periods, with the current one in the middle, so the store's clock can differ from
-// the front's by a period. calendar.bounds allocates only when a period begins.
+// calendar.bounds returns the boundaries for a limit, nil for a limit without a calendar window.
+// The boundaries span three periods, with the current one in the middle, so the store's clock can
+// differ from the front's by a period. calendar.bounds allocates only when a period begins.
 func (c *calendar) bounds(l *counter.Limit, now counter.Micros) *counter.Bounds {
 	if l.Calendar() == 0 {
 		return nil

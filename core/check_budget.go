@@ -85,7 +85,7 @@ func (rs *Ruleset) tryRequests(p *policy.Policy, tried func(index int, w sampleR
 	}
 }
 
-// longTiers returns the tiers that have, under some rule, more limits than clients without a tier.
+// longTiers returns the tiers that have more limits under some rule than the rule itself has.
 func (rs *Ruleset) longTiers() []string {
 	long := map[string]bool{}
 	for i := range rs.rules {

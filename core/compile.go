@@ -35,7 +35,7 @@ type Ruleset struct {
 	replaces bool
 	compares comparedParts
 	// precedences hold the properties by which rules compete in their groups. Decisions use only
-	// rule.rank.
+	// rule.rank, which is computed from them.
 	precedences []groupOrder
 	calendar    boundsFinder          // nil if the program calls no store
 	granting    granting              // nil if the program calls no store

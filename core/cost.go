@@ -105,7 +105,7 @@ func costNumber(text string, most int64) (n int64, ok bool) {
 			return 0, false
 		}
 		if n == 0 && i >= len(whole)+len(fraction) {
-			break // 0e99
+			break // all digits are read, and the number is 0, such as 0e99
 		}
 	}
 	for i := max(0, point); i < len(whole)+len(fraction); i++ {

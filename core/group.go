@@ -40,7 +40,7 @@ type groupOrder struct {
 	specific specificity
 }
 
-// compareGroupOrder returns a negative number if a wins against b in any order of the policy.
+// compareGroupOrder returns a negative number if a wins against b, whatever their order is.
 func compareGroupOrder(a, b groupOrder) int {
 	return cmp.Or(cmp.Compare(a.priority, b.priority), cmp.Compare(b.specific, a.specific))
 }

@@ -240,8 +240,8 @@ var escapes = func() (table [256]bool) {
 	return table
 }()
 
-// appendEscaped appends a part of a key. Different parts are written differently. Inlining is
-// disabled because it would put ten copies into the filter.
+// appendEscaped appends a part of a key. Parts that differ are still different when escaped.
+// Inlining is disabled because it would put ten copies into the filter.
 //
 //go:noinline
 func appendEscaped[T string | []byte](dst []byte, part T) []byte {

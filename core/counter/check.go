@@ -25,8 +25,8 @@ const (
 	OpLook
 	// OpRefund refunds Cost units of the charge that Receipt names. The units are credited to the
 	// window of that charge, or dropped. A refund never takes a counter below zero. The caller
-	// sends each refund once, refunds no more than the charge in all, and sends none if the outcome
-	// of the charge is unknown.
+	// sends each refund once. All refunds of a charge are together at most the charge. The caller
+	// sends none if the outcome of the charge is unknown.
 	OpRefund
 	// OpForce charges Cost even if fewer units are available, to record usage that has already
 	// happened. The counter can go into debt by at most the count of one window. Units beyond that
@@ -79,8 +79,8 @@ type Check struct {
 	Cost   int64 // units, 0 to CountMax + 1; for OpUpTo, the units needed
 	Min    int64 // OpUpTo: the smallest useful charge, 1 to Cost (1 if Cost is 0)
 	Max    int64 // OpUpTo: the greatest charge, at least Cost
-	// ShareMille is the part of the units left beyond Cost that an OpUpTo may take in addition, in
-	// thousandths from 0 to 1000.
+	// ShareMille is the part that an OpUpTo may take, in addition to Cost, of the units left beyond
+	// Cost, in thousandths from 0 to 1000.
 	ShareMille int64
 	// Receipt is used by an OpRefund: it is the receipt of the charge. A refund whose receipt is
 	// not positive has no effect in any store.

@@ -153,7 +153,7 @@ func settle(c *Check, s *Slot, r *Result, now Micros, admitted bool) {
 	case OpLook:
 		return
 	case OpRefund:
-		if s.beyondLimit { // the refund would restore units that the other limit took
+		if s.beyondLimit { // the refund would restore units that were charged under another limit
 			return
 		}
 		r.Granted = c.refund(s)
@@ -165,7 +165,7 @@ func settle(c *Check, s *Slot, r *Result, now Micros, admitted bool) {
 		c.roll(s, now)
 		return
 	case OpForce:
-		if s.beyondLimit { // the debt is at its maximum, and the other limit's debt must be kept
+		if s.beyondLimit { // the debt is this limit's maximum; another limit's greater debt must be kept
 			break
 		}
 		amount = min(c.Cost, max(0, c.Limit.debtRoom(s)))

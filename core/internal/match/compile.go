@@ -140,7 +140,7 @@ func (c *Condition) addHeaders(headers []policy.HeaderMatch) {
 			v, _, _ := ParseHeaderValue(text)
 			h.Values = append(h.Values, v)
 		}
-		// every value begins with the empty prefix
+		// every value begins with the empty prefix, so the header only has to be present
 		if slices.Contains(h.Values, headerValue{prefix: true}) {
 			h.Values = nil
 		}

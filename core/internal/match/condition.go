@@ -203,7 +203,7 @@ func (c *Condition) holdsHeaders(a policy.Attributes) bool {
 // as a list, and a client must not evade a rule by sending a header twice. Quotes are not
 // interpreted.
 func (h *headerCondition) Matches(value string) bool {
-	if TooLongList(value) { // core denies such a request under rules that are enforced
+	if TooLongList(value) { // core denies such a request if an enforced rule compares the header
 		return false
 	}
 	if h.matchesElement(value) {

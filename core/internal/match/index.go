@@ -184,7 +184,7 @@ func (m *Matcher) appendValue(dst []int32, t *valueTable, value string, mayBeLis
 	dst = m.appendList(dst, t.present, r)
 	switch {
 	case t.exact == nil && t.prefixes.entries == nil,
-		mayBeList && TooLongList(value), // core denies it under rules that are enforced
+		mayBeList && TooLongList(value), // core denies the request if an enforced rule compares the header
 		!mayBeList && r.TooLong(value):
 		return dst
 	}

@@ -44,7 +44,7 @@ func (v *Verifier) dimensions(at string, r *policy.Rule) {
 		v.problem(at+".per", "", "names a header, which clients can set to get counters of their own",
 			"write unverified: true if something in front sets or removes it")
 	}
-	// an attribute can contain a header under another name
+	// an attribute can contain a header under another name, so Unverified can have an effect
 	if r.Unverified && !header && !attr && !unknown {
 		v.problem(at+".unverified", "true", "has no effect: per names no header", "leave it out")
 	}

@@ -122,7 +122,7 @@ func ruleOf(at string) string { return at[:strings.IndexByte(at, '.')+1] }
 // checkTimezone checks that a policy with a time zone has a calendar window.
 func (v *Verifier) checkTimezone() {
 	p := v.policy
-	// a client's own limits may use calendar windows
+	// if credentials set a client's own limits, these may use calendar windows
 	if p.Timezone == nil || len(p.Rules) == 0 || v.verifiesTier() {
 		return
 	}
