@@ -304,7 +304,7 @@ type Action uint8
 const (
 	ActionReject   Action = iota // deny requests over the limit
 	ActionLogOnly                // count and report, but deny nothing
-	ActionAllow                  // exempt from the rule's group
+	ActionAllow                  // exempt the matching requests from the rule's group
 	ActionBlock                  // deny every matching request with 403
 	ActionThrottle               // let requests over the limit wait for a while, then deny them
 )
