@@ -77,7 +77,7 @@ func (p *Plan) findReplaced(rs *Ruleset) {
 	if rs.disabled || p.identify(rs) {
 		return
 	}
-	p.credentials = p.credentials[:looked] // addRuleset verifies the credentials again
+	p.credentials = p.credentials[:looked] // addRuleset will verify these credentials again
 	p.clientPart = p.identityPart(&p.who.Identity)
 	p.matchRules(rs)
 	p.chooseWinners(rs)

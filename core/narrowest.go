@@ -24,7 +24,7 @@ func (p *Plan) Narrowest() (check int, alike bool) {
 	fewest := int64(0)
 	for i := range p.checks {
 		c := &p.checks[i]
-		// the store records each denial as a violation
+		// the store must see each denial that it records as a violation
 		alike = alike && c.Penalty == nil && c.Guard == 0
 		if c.Penalty != nil || c.Shadow || c.Op != counter.OpTake || c.Cost == 0 {
 			continue

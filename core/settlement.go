@@ -150,7 +150,7 @@ func (p *Plan) keepCharges(s *Settlement, u *ruleUse, index int) {
 	for i := u.checks[0]; i < u.checks[1]; i++ {
 		c, result := &p.checks[i], &p.results[i]
 		if result.Granted <= 0 {
-			continue // one limit of a log_only rule can pass while another does not
+			continue // under a log_only rule, this limit denied and charged nothing
 		}
 		start := int32(len(s.text))
 		s.text = append(s.text, c.Key...)

@@ -101,7 +101,7 @@ local function sliding_log()
     local function visit(at, units)
       if at <= horizon then
         s.used, s.gone = s.used - units, s.gone + 1
-        return s.gone == many -- the first two chunks of walk
+        return s.gone == many -- many is the number of marks in walk's first two chunks
       end
       if s.oldest == 0 then
         s.oldest = math.min(at, s.now)

@@ -131,7 +131,7 @@ func codeListed(c *codec.Coder, l *policy.Listed) {
 	codec.Words(c, &l.APIKey)
 	codec.Words(c, &l.Tier)
 	codec.Words(c, &l.Tenant)
-	reason := "" // the reason is for operators, and filters do not report it
+	reason := "" // left out, because filters do not report it
 	c.Text(&reason)
 	codec.Number(c, &l.Until)
 }

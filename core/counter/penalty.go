@@ -80,7 +80,7 @@ func (p *Penalty) ageViolations(s *Slot, now Micros) {
 	for over < len(s.Violations) && s.Violations[over].At <= now-p.Window {
 		over++
 	}
-	s.Violations = s.Violations[over:] // resliced, not moved: stored data must not change unless Write is set
+	s.Violations = s.Violations[over:] // do not move the elements: stored data must not change unless Write is set
 }
 
 // compareViolations orders violations the way every store keeps them.

@@ -68,7 +68,7 @@ func (l *Limit) recordDip(s *Slot, beyond int64) {
 		}
 		at = max(at, d.At)
 		if d.Missing < missing && s.now-d.At < l.fill {
-			for n > 0 && kept[n-1].Missing >= d.Missing { // a refund has lowered this dip
+			for n > 0 && kept[n-1].Missing >= d.Missing { // a refund has lowered d, so an earlier dip that is no lower is not needed
 				n--
 			}
 			kept[n] = d

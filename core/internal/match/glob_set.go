@@ -128,7 +128,7 @@ func newGlobSet(globs []glob) *globSet {
 		size *= 2
 	}
 	s := &globSet{globs, make([]globNode, size), make([]uint32, pieces), make([]globState, len(globs)+pieces)}
-	s.nodes[0].key = 1<<32 - 1 // no search finds it, because the root follows no node
+	s.nodes[0].key = 1<<32 - 1 // occupied, but no search finds the root: it follows no node
 	states := len(globs) + 1
 	for length := 1; length > 0; {
 		length, states = s.addNodes(length, states)

@@ -260,7 +260,7 @@ func (t *pathTrie) find(search *pathSearch, path string) {
 			s.hash(t)
 		}
 		next := search.next[:0]
-		for _, node := range search.open { // without the nodes that this segment activates
+		for _, node := range search.open { // not those that this segment adds to open
 			next = t.moveNode(search, next, node, &s)
 		}
 		for _, node := range search.now {
