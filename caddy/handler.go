@@ -42,6 +42,8 @@ func init() { caddy.RegisterModule(new(Handler)) }
 // If a client disconnects while its request waits in a throttle queue, the request is neither
 // admitted nor denied. The request is charged nothing, and the log records status 499. The handler
 // notices the disconnect as soon as the request body has been read, or else at the end of the wait.
+// The same applies to a request over HTTP/2 or HTTP/3 whose client resets its stream or disconnects
+// before the handler has asked the store.
 type Handler struct {
 	// The namespace of the counters of this handler's rules. If the counters are in memory, each
 	// site has its own namespace by default. With a shared store, the default is the name of the

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -215,6 +216,34 @@ func TestSecondCookieLineHidesNothing(t *testing.T) {
 	a := attributes{r: r}
 	if got, _ := a.Header("Cookie"); got != "a=1; session=s-1" {
 		t.Errorf("the lines are read as %q", got)
+	}
+}
+
+// TestResetStreamsAreNotDecided: if the client has reset the stream of a request before its
+// decision, the request is neither passed on nor charged. The context of a request over HTTP/1 ends
+// even if the client still waits for the response, so such a request is decided.
+func TestResetStreamsAreNotDecided(t *testing.T) {
+	for name, rule := range map[string]string{"deny": `"limit":"9/30d fixed_window"`,
+		"throttle": `"limit":"9/30d fixed_window","action":"throttle","throttle":{"max_delay":"1s"}`} {
+		for _, want := range []struct{ major, status, passed int }{{1, 200, 1}, {2, 499, 0}, {3, 499, 0}} {
+			synctest.Test(t, func(t *testing.T) {
+				h := newProvisioned(t, `{"name":"reset","rules":[{"name":"r",`+rule+`}]}`)
+				r, w, passed := requestFor(http.MethodGet, "/"), httptest.NewRecorder(), 0
+				ctx, reset := context.WithCancel(r.Context())
+				reset()
+				r.ProtoMajor = want.major
+				if err := h.ServeHTTP(w, r.WithContext(ctx), caddyhttp.HandlerFunc(func(http.ResponseWriter, *http.Request) error {
+					passed++
+					return nil
+				})); err != nil {
+					t.Error(err)
+				}
+				if used := usedUnits(t, h, "/"); w.Code != want.status || passed != want.passed || used != int64(want.passed) {
+					t.Errorf("%s over HTTP/%d: status %d, %d passed on, %d charged; want %d, %d, %[4]d", name, want.major, w.Code, passed, used,
+						want.status, want.passed)
+				}
+			})
+		}
 	}
 }
 

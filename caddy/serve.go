@@ -115,10 +115,13 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 }
 
 // Handler.decide decides the request. If the plan has checks, the method asks the store. The
-// result gone is true if the client disconnected while the request waited.
+// result gone is true if the client has left before that, or while the request waited.
 func (h *Handler) decide(r *http.Request, s *scratchSpace) (d core.Decision, gone bool) {
 	if len(s.plan.Checks()) == 0 {
 		return s.plan.Decide(), false
+	}
+	if hasLeft(r) {
+		return d, true
 	}
 	if throttled := s.plan.Throttled(); len(throttled) > 0 {
 		return h.decideThrottled(r, s, throttled)
@@ -126,6 +129,13 @@ func (h *Handler) decide(r *http.Request, s *scratchSpace) (d core.Decision, gon
 	d, gone, s.failure = h.app.store.enforcer.AskOrWait(r.Context(), &s.plan, s.plan.Checks())
 	return d, gone
 }
+
+// hasLeft reports whether the client has reset the stream of the request, or closed the connection
+// of the stream. Such a request is not passed on, so it is not charged. Otherwise the requests of a
+// client that resets thousands of streams at once, again and again, would wait for the store
+// together with those of the streams before. The context of a request over HTTP/1 also ends if the
+// client only sends nothing more, and still waits for the response.
+func hasLeft(r *http.Request) bool { return r.ProtoMajor > 1 && r.Context().Err() != nil }
 
 // askStore asks the store and decides. askStore reports whether the store answered. If the store
 // did not answer, on_error decides, or the request is denied because too many requests wait for the
