@@ -27,7 +27,8 @@ const (
 	waitingMax = 16384
 	// bytes of headers of requests that wait or are queued; further requests are denied too
 	heldBytesMax = 128 << 20
-	settlingMax  = 16384 // further settlements are not sent, so their reservations remain charged
+	// settlements; one that is not sent leaves its reservation charged
+	settlingMax = 16384
 )
 
 // calls holds the calls of one worker to the bridge. Apart from overdue calls, at most one
@@ -35,7 +36,8 @@ const (
 type calls struct {
 	waiting       []*Stream        // requests without a call, in the order of their turns
 	sources       sources          // the sources of the requests in the queues
-	settling      []*dueSettlement // responses to report
+	settling      []*dueSettlement // responses to report, in the order of their turns
+	settlers      turns            // the turns of the settlements
 	flight        *flight          // the call under way, or nil
 	overdue       []*flight        // calls past their deadline, whose requests still wait
 	lastAnswered  counter.Micros   // time of the last answer, on the clock of leases
@@ -93,7 +95,9 @@ func (c *calls) keepBytes(a *askingData) {
 //
 //go:noinline
 func (s *Stream) enqueueForBatch() bool {
-	s.takeTurn()
+	c := &s.f.calls
+	s.addToCount(1)
+	c.waiting = takeTurn(&c.sources.turns, c.waiting, s)
 	if !s.f.scheduleFlush() {
 		return false // fillBatch skips the request
 	}
@@ -107,17 +111,20 @@ func (f *Filter) enqueueSettlement(d *dueSettlement) {
 	f.scheduleFlush() // if this fails, the settlement is sent with the next call
 }
 
-// keepSettlement adds a settlement to the next call, or to a call in the next tick.
+// keepSettlement adds a settlement to the next call, or to a call in the next tick. If that is one
+// too many, the last settlement of the queue is not sent. It belongs to a source that has the most.
 //
 //go:noinline
 func (f *Filter) keepSettlement(d *dueSettlement) {
 	c := &f.calls
-	if len(c.settling) >= settlingMax {
+	c.settling = takeTurn(&c.settlers, c.settling, d)
+	if last := len(c.settling) - 1; last >= settlingMax {
+		d = c.settling[last]
+		c.settlers.each[d.source] = d.turn - 1
+		c.settling = c.settling[:last]
 		f.host.Count(CounterUnsettled)
 		f.forget(d)
-		return
 	}
-	c.settling = append(c.settling, d)
 }
 
 // scheduleFlush makes the host call Flush soon. While a call is under way it does nothing, because

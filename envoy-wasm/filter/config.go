@@ -64,7 +64,10 @@ func (c *Config) sameBridge(other *Config) bool {
 	return c.Cluster == other.Cluster && c.Host == other.Host && c.Token == other.Token
 }
 
-type setting struct{ name, value string }
+type setting struct {
+	_           slim.Incomparable
+	name, value string
+}
 
 func (c *Config) set(name, value string) (err error) {
 	switch name {
@@ -177,7 +180,7 @@ func settingsOf(text string) ([]setting, error) {
 		if !ok {
 			return nil, slim.NewError("line " + strconv.Itoa(i+1) + " is not \"name: value\"")
 		}
-		settings = append(settings, setting{slim.TrimSpace(name), slim.Trim(slim.TrimSpace(value), `"`)})
+		settings = append(settings, setting{name: slim.TrimSpace(name), value: slim.Trim(slim.TrimSpace(value), `"`)})
 	}
 	return settings, nil
 }

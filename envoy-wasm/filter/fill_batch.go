@@ -113,6 +113,7 @@ func (f *Filter) appendSettlements() {
 			break
 		}
 		settled++
+		c.settlers.now = d.turn
 		c.body = wire.AppendSettle(c.body, &wire.Settle{Receipt: d.receipt, Status: d.response.Status(), Headers: d.response.Known(), Numbers: d.numbers})
 		c.recordItem(&batchItem{due: d})
 	}

@@ -4,6 +4,7 @@ package filter
 
 import (
 	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/slim"
 	"github.com/penstock/penstock/internal/envoy/wire"
 	"github.com/penstock/penstock/internal/lease"
 )
@@ -64,6 +65,8 @@ type heldLease struct {
 
 // sealedReceipt is an encrypted receipt for units of one charge.
 type sealedReceipt struct {
+	_ slim.Incomparable
+
 	receipt counter.Micros
 	units   int64
 	age     counter.Micros // age of units of a token bucket, as in the store; 0 for other algorithms

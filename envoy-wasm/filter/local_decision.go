@@ -231,7 +231,7 @@ func (f *Filter) takeGranted(w *wantedUnits, r *counter.Result, own int64, lease
 	for i := range leases {
 		if l := &leases[i]; l.Check == w.check {
 			// the text is a part of the whole reply
-			h.keep(sealedReceipt{l.Receipt, l.Granted - own, w.ageOf(l.Granted), strings.Clone(l.Token)})
+			h.keep(sealedReceipt{receipt: l.Receipt, units: l.Granted - own, age: w.ageOf(l.Granted), text: strings.Clone(l.Token)})
 			all.Granted, all.Receipt = l.Granted, l.Receipt
 		}
 	}

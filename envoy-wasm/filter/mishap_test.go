@@ -266,9 +266,9 @@ func TestReceiptsOfOneInstant(t *testing.T) {
 	f := withPolicy(t, e, shopPolicy(t, "10/1m"))
 	f.leases.reads = true
 	h := &heldLease{}
-	h.keep(sealedReceipt{77, 5, 20, "greater"})
-	h.keep(sealedReceipt{77, 5, 10, "least"})
-	h.keep(sealedReceipt{78, 5, 10, "another"})
+	h.keep(sealedReceipt{receipt: 77, units: 5, age: 20, text: "greater"})
+	h.keep(sealedReceipt{receipt: 77, units: 5, age: 10, text: "least"})
+	h.keep(sealedReceipt{receipt: 78, units: 5, age: 10, text: "another"})
 	f.gather(h, []lease.Refund{{Units: 3, Receipt: 77, Age: 20}, {Units: 4, Receipt: 77, Age: 10}}, 1)
 	f.Flush()
 	_, _, items := e.check()

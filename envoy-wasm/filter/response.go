@@ -15,6 +15,7 @@ import (
 // dueSettlement holds the settlement of a response and the data known for it. A dueSettlement is
 // reused.
 type dueSettlement struct {
+	place    // in the queue of settlements
 	response exchange.Settling
 	receipt  string
 	numbers  []wire.Field
@@ -38,6 +39,7 @@ func (s *Stream) expect(d *core.Decision, receipt string) {
 		return
 	}
 	next.receipt = strings.Clone(receipt) // copied, because it is a part of the whole reply
+	next.source = s.source
 	s.due = next
 }
 

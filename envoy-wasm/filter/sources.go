@@ -2,9 +2,12 @@
 
 package filter
 
+import "github.com/penstock/penstock/core/slim"
+
 // The addresses of clients take turns in the queue for the next call, so that a client with
 // thousands of requests in the queue delays only its own requests. A request of another client is
-// part of the next call. One client also gets at most half of the places in the queues.
+// part of the next call. One client also gets at most half of the places in the queues. Settlements
+// have a queue of their own, in which the addresses take turns, too.
 
 const (
 	// sourcesMax is the number of counts of sources. Several sources can share a count.
@@ -20,20 +23,38 @@ const (
 
 // sources holds the origins of the requests in the queues of one worker.
 type sources struct {
+	_ slim.Incomparable
+
 	// key is random and odd. Without it, a client with many addresses could choose an address that
 	// shares a count with a certain other client.
 	key    uint32
-	turn   int64 // the turn of the last request that went into a call
+	turns  turns // of the requests in the queue for the next calls
 	queued int   // the number of requests in all queues, including requests that have ended there
 	each   [sourcesMax]sourceState
 }
 
 // sourceState holds the state of the requests from one client address: see core.Plan.Source.
 type sourceState struct {
-	turn   int64 // the turn of its last request
 	queued int
 	held   int // bytes of headers
 }
+
+// turns holds the turns of the sources in one queue.
+type turns struct {
+	_    slim.Incomparable
+	now  int64             // the turn of the last item that went into a call
+	each [sourcesMax]int64 // by source: the turn of its last item
+}
+
+// place is the place of an item in a queue in which the sources take turns.
+type place struct {
+	_      slim.Incomparable
+	source uint16 // index of its source in sources
+	turn   int64  // the queue is in the order of the turns
+}
+
+// placeOf returns the place itself, so that takeTurn can read the place of each kind of item.
+func (p *place) placeOf() *place { return p }
 
 // indexOf returns the index of a source: see core.Plan.Source.
 func (l *sources) indexOf(source uint32) uint16 { return uint16(source * l.key >> (32 - sourcesBits)) }
@@ -63,32 +84,34 @@ func (s *Stream) addToCount(n int) {
 	l.each[s.source].queued += n
 }
 
-// takeTurn puts the request into the queue for the next calls: behind the earlier requests of its
-// source, and behind at most as many of any other source.
-func (s *Stream) takeTurn() {
-	c := &s.f.calls
-	s.addToCount(1)
-	from := &c.sources.each[s.source]
-	from.turn = max(from.turn, c.sources.turn) + 1
-	s.turn = from.turn
-	at, end := 0, len(c.waiting)
+// takeTurn puts an item into a queue: behind the earlier items of its source, and behind at most as
+// many of any other source.
+//
+//go:noinline
+func takeTurn[Item interface{ placeOf() *place }](t *turns, queue []Item, item Item) []Item {
+	p := item.placeOf()
+	from := &t.each[p.source]
+	*from = max(*from, t.now) + 1
+	p.turn = *from
+	at, end := 0, len(queue)
 	for at < end {
-		if middle := (at + end) / 2; c.waiting[middle].turn > s.turn {
+		if middle := (at + end) / 2; queue[middle].placeOf().turn > p.turn {
 			end = middle
 		} else {
 			at = middle + 1
 		}
 	}
-	c.waiting = append(c.waiting, nil)
-	copy(c.waiting[at+1:], c.waiting[at:])
-	c.waiting[at] = s
+	queue = append(queue, item)
+	copy(queue[at+1:], queue[at:])
+	queue[at] = item
+	return queue
 }
 
 // cutWaiting removes requests from the front of the queue for the next calls.
 func (c *calls) cutWaiting(n int) {
 	for _, s := range c.waiting[:n] {
 		s.addToCount(-1)
-		c.sources.turn = s.turn
+		c.sources.turns.now = s.turn
 	}
 	rest := copy(c.waiting, c.waiting[n:])
 	clear(c.waiting[rest:])

@@ -35,7 +35,8 @@ const (
 
 // Stream is one request and its response.
 type Stream struct {
-	_ slim.Incomparable
+	_     slim.Incomparable
+	place // in the queue for the next calls
 
 	f         *Filter
 	id        uint32
@@ -43,7 +44,6 @@ type Stream struct {
 	head      bool           // the response has no body to read: see exchange.HasNoBody
 	complete  bool           // the request has ended
 	again     uint8          // number of times that the question to the bridge was repeated
-	source    uint16         // index of its source in sources, while it is in a queue
 	answered  bool           // whether the filter made the response
 	counted   bool           // whether the bridge has seen the decision
 	grpcType  string         // the content type of the filter's own response, if Envoy would omit it
@@ -53,7 +53,6 @@ type Stream struct {
 	asking    *askingData    // nil after the request was decided
 	gate      *gate          // the gate that counts the request, until the request is in a call
 	next      *Stream        // the next request in the queue of a gate
-	turn      int64          // its place in the queue for the next calls: see takeTurn
 	deadline  counter.Micros // the deadline of a request in a throttle queue
 	asked     counter.Micros // when its own call was made, on the clock of leases
 	fields    response.Fields

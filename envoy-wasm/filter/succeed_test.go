@@ -124,7 +124,7 @@ func TestAPanicLeavesNoTwoSuccessors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	heir.calls.settling = make([]*dueSettlement, settlingMax-2)
+	heir.calls.settling = slices.Repeat([]*dueSettlement{new(dueSettlement)}, settlingMax-2)
 	b.panics = "Count" // Count panics for the last of the three, for which there is no room
 	heir.Inherit(b.f)
 	other, err := New(b, nil)

@@ -38,6 +38,8 @@ type Tap struct {
 
 // result is the number found at one path.
 type result struct {
+	_ slim.Incomparable
+
 	path  string
 	value string
 	found bool
