@@ -51,7 +51,7 @@ const (
 
 // Bounds of the parts of a request.
 const (
-	// the greatest length of a query, or of all cookies together, that is searched for a value
+	// the greatest length of joined header lines, and of an Authorization field that is read
 	CarrierBytesMax = 64 << 10
 )
 
