@@ -177,8 +177,11 @@ func (s *Store) answer(checks []counter.Check, results []counter.Result) error {
 	return c.runLarge()
 }
 
-// runLarge runs a call of many checks. It has a large stack frame, and clearing the frame costs too
-// much for a call of one check.
+// runLarge runs a call of many checks. It has a large stack frame: to clear it costs too much for a
+// call of one check, and so does a larger stack for every goroutine. Inlining is therefore
+// disabled.
+//
+//go:noinline
 func (c *call) runLarge() error {
 	var places [counter.ChecksMax]place
 	var slots [counter.ChecksMax]counter.Slot
