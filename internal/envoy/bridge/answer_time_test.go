@@ -21,7 +21,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// stallingStore answers calls about one client only after ctx is done, and charges nevertheless. It
+// stallingStore answers calls about one client only after ctx is done, although it charges them. It
 // answers all other calls at once.
 type stallingStore struct {
 	counter.Store

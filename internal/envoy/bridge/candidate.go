@@ -21,7 +21,7 @@ import (
 )
 
 // A candidate is tried out on the requests that the bridge decides. A filter sends only what the
-// policy in force reads, so the filter's requests count as untried for a candidate that reads more.
+// policy in force reads. If a candidate reads more, the filter's requests count as untried.
 // Requests that a filter decides by itself are not tried out.
 
 // triedBytesMax is the greatest total length of the values of a request that is kept for a trial.
@@ -190,7 +190,7 @@ func keep(c *candidate, request policy.Attributes) *requestCopy {
 		if view.Ask != nil {
 			return &requestCopy{candidate: c, request: view, reads: from.Inputs}
 		}
-	case *described: // this is kept without a copy, because it belongs to no call
+	case *described: // not copied, because its memory belongs to no call
 		if from.size() <= triedBytesMax {
 			return &requestCopy{candidate: c, request: from}
 		}

@@ -35,9 +35,9 @@ func (r *keptResponse) covers(needs *core.Settlement) bool {
 	return !slices.ContainsFunc(needs.Headers(), among(r.headers)) && !slices.ContainsFunc(needs.Paths(), among(r.paths))
 }
 
-// candidate.responded starts the trial that waits for a response, if there is one. The argument
-// asked is the settlement of the policy in force, which determines what the filter reports.
-// candidate.responded does nothing without a candidate.
+// candidate.responded starts the trial that waits for a response, if there is such a trial. The
+// argument asked is the settlement of the policy in force, which determines what the filter
+// reports. candidate.responded does nothing without a candidate.
 func (c *candidate) responded(number uint64, response *wire.Settle, asked *core.Settlement) {
 	if c == nil {
 		return

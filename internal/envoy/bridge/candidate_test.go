@@ -78,8 +78,8 @@ func TestACandidateChargesByTheReportedResponse(t *testing.T) {
 	h.awaitTrials("admitted", "untried", 1)
 }
 
-// TestACandidateThatReadsMore: filters send only what the policy in force reads, so requests of a
-// candidate that reads more are untried. The log reports this once.
+// TestACandidateThatReadsMore: filters send only what the policy in force reads. If a candidate
+// reads more, it cannot decide their requests, which count as untried. The log reports this once.
 func TestACandidateThatReadsMore(t *testing.T) {
 	var log eventually.Journal
 	h := openWithCandidate(t, "rules: [{ name: api, match: { header: { X-Beta: \"1\" } }, limit: 1/1h }]\n", func(o *Options) { o.Logger = log.Logger() })

@@ -21,13 +21,13 @@ import (
 // sent again.
 const verifyTime = 8 * counter.Millisecond
 
-// answerTime is [wire.AnswerTime]. It bounds the call of the store. Questions that the store has
-// not answered by then fail as in an overload, and the filter denies them. The other questions of
-// the call keep their answers. What the store charges for a late question stays charged, as for a
-// caller that has left.
+// answerTime is [wire.AnswerTime]. It bounds the call of the store. The filter denies questions
+// that the store has not answered by then. The other questions of the call keep their answers. If
+// the store charges for a question after that time, the charge remains, as it does if a caller
+// leaves.
 const answerTime = time.Duration(wire.AnswerTime) * time.Microsecond
 
-// call is a call that is being decided. A call is reused.
+// call holds the state of one call of a filter or of the JSON API. It is reused for later calls.
 type call struct {
 	body      []byte
 	held      int64 // the number of bytes of the body that are counted in Bridge.bodies
@@ -293,7 +293,7 @@ func (b *Bridge) wait(w http.ResponseWriter, r *http.Request, q *question) (answ
 	defer b.under.Add(1)
 	defer b.asking.Add(1)
 	ctx, deadlines := r.Context(), http.NewResponseController(w)
-	_ = deadlines.SetWriteDeadline(time.Time{}) // a response without deadlines needs no change
+	_ = deadlines.SetWriteDeadline(time.Time{}) // a writer without deadlines needs no change
 	defer func() { _ = deadlines.SetWriteDeadline(time.Now().Add(ReplyTime)) }()
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()

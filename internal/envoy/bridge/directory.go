@@ -84,8 +84,8 @@ func (o *Observer) DirectoryOf(rs *core.Ruleset) *directory.Directory {
 	return o.b.candidate.directoryOf(rs)
 }
 
-// lookups is the directory in the form that the plan of one question uses. The type keeps the
-// records that were found.
+// lookups presents the directory to the plan of one question, and keeps the records that were
+// found.
 type lookups struct {
 	directory *directory.Directory // the directory; nil for a policy without one
 	found     []*policy.ClientRecord
@@ -207,15 +207,15 @@ func (b *Bridge) readRound(ctx context.Context, asking []*question, last bool) (
 		case unknown[i].Overload, q.request == nil, len(q.plan.Unresolved()) == 0, !d.Works():
 		case keyed && !last:
 			next = append(next, q)
-		default: // the directory has already evicted the records, because too many others were read
+		default: // too many other records were read, so the directory has already evicted these
 			q.planAgain(true)
 		}
 	}
 	return next
 }
 
-// question.planAgain plans a request again after its clients were read. If overload is set, the
-// records were not read or have been evicted already, and the request is denied.
+// question.planAgain plans a request again after its clients were read. The argument overload
+// reports that the records were not read, or have been evicted already. The request is then denied.
 func (q *question) planAgain(overload bool) {
 	defer q.rescue()
 	q.plan.Retry()

@@ -201,8 +201,8 @@ func TestRedisOfTheDirectoryAway(t *testing.T) {
 // redistestTimeout is long enough for Redis on a busy machine.
 const redistestTimeout = 10 * time.Second
 
-// TestTooManyNewClientsOfOneAddress: new clients of one address beyond the bound are denied as in
-// an overload, while a client of another address is read. A blocked client is never admitted.
+// TestTooManyNewClientsOfOneAddress: new clients of one address beyond the bound are answered with
+// StatusBusy, while a client of another address is read. A blocked client is never admitted.
 func TestTooManyNewClientsOfOneAddress(t *testing.T) {
 	server := redistest.Start(t)
 	source := sourceIn(t, server)

@@ -19,15 +19,15 @@
 // each redeemed refund, for 24 minutes. A receipt has no effect if it was changed, if its version
 // of the policy is no longer kept, or if the memory for redeemed receipts is full. The reserved
 // units then stay charged. If a receipt has expired, or is older than the bridge's last start,
-// nothing is refunded. A further charge is made nevertheless, because a client decides how long its
-// response takes.
+// nothing is refunded. A further charge is still made. Otherwise a client could avoid the charge by
+// reading its response slowly.
 //
 // Filters may lease units of limits in advance, up to a node's share. Filters refund unused units
 // with receipts of the same kind.
 //
 // Under a policy with directory: true, requests are decided with the records of clients. The bridge
 // reads these from Redis and remembers them. The new clients of a call are read together. The
-// questions of the call wait until they are read, for at most two timeouts of Redis. If too many
+// questions of the call wait for these reads, for at most two timeouts of Redis. If too many
 // clients are already waiting to be read, the questions are answered as busy. If Redis does not
 // answer, new clients have no records. With keys: directory, API keys are read in the same way, and
 // then their clients, for at most two more timeouts. If Redis does not answer, keys that were never
@@ -36,21 +36,21 @@
 // A request that has to wait under a throttle rule, or for units of other regions, waits in a call
 // of its own. The call is answered when the request is admitted, or when it cannot be admitted. A
 // waiting request keeps its place in its queue, and no new request is admitted ahead of it. If the
-// caller leaves, the request is not charged. In a call with other questions, such a request gets an
-// answer at once, which makes the filter ask again.
+// caller leaves, the request is not charged. If a call contains other questions, such a request is
+// answered at once, and the filter asks again in a separate call.
 //
 // # Bounds
 //
 // Everything whose size a caller can choose is bounded. A call that is too large (1 MiB, 256 items)
-// is answered 413 or 400. A call is answered 503 if too many calls are decided at once, if too many
-// calls are being received, or if these have too many bytes. A call that is received too slowly is
-// answered 408. Questions are answered as busy if there are too many at once, if verification takes
-// too long, if too many settlements are queued, or if the reply would be too large. Questions of a
-// filter's call are also answered as busy if the store has not answered them after 0.8 s. Too many
-// waiting requests are denied. The JSON API has the same bounds, except the 0.8 s. Its calls from
-// one client's address may occupy at most half of the places for calls. A call occupies a place
-// from the time at which it has been received until its reply is built. So a caller that sends or
-// reads slowly does not take a place from other callers.
+// is answered 413 or 400. A call is answered 503 if too many calls are being decided, if too many
+// are being received, or if all calls together have too many bytes. A call that is received too
+// slowly is answered 408. Questions are answered as busy if there are too many at once, if
+// verification takes too long, if too many settlements are queued, or if the reply would be too
+// large. Questions of a filter's call are also answered as busy if the store has not answered them
+// after 0.8 s. Too many waiting requests are denied. The JSON API has the same bounds, except the
+// 0.8 s. Calls in JSON from one client's address may occupy at most half of the places for calls. A
+// call occupies a place from the time at which it has been received until its reply is built. So a
+// caller that sends or reads slowly does not take a place from other callers.
 //
 // # Price
 //

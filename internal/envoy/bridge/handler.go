@@ -30,7 +30,7 @@ func (b *Bridge) Handler() http.Handler {
 			// Over HTTP/1.1, net/http would otherwise read the body before it sends the answer, so
 			// a client that keeps its body back would hold the connection.
 			_ = http.NewResponseController(w).EnableFullDuplex()
-			mux.ServeHTTP(w, r) // clients' browser pages may send this request through Envoy
+			mux.ServeHTTP(w, r) // unchecked: a browser page may send it through Envoy
 			return
 		}
 		checked.ServeHTTP(w, r)

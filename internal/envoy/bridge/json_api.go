@@ -112,8 +112,8 @@ func (b *Bridge) answerJSON(r *http.Request, c *call) (t jsonDecision, err error
 	return q.jsonDecision(&d), nil
 }
 
-// readDescription reads a description strictly. A misspelled member would otherwise describe
-// another request.
+// readDescription reads a description and rejects unknown members. If a misspelled member were
+// ignored, another request would be decided.
 func readDescription(data []byte) (*description, error) {
 	const example = `; write for example {"method":"GET","path":"/api/x","ip":"192.0.2.7","headers":{"X-API-Key":"k"}}`
 	decoder := json.NewDecoder(bytes.NewReader(data))

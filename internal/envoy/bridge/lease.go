@@ -16,8 +16,8 @@ import (
 // lease.
 //
 // A filter need not prove how it used leased units: the filter itself blocks requests, so it could
-// admit any request without the bridge in any case. A refund is different, because it gives a
-// client an allowance. So a refund needs a receipt that the bridge has sealed. The receipt is valid
+// admit any request without the bridge in any case. A refund is different, because it lets a client
+// use more units. So a refund needs a receipt that the bridge has sealed. The receipt is valid
 // once, for at most the units that were granted.
 
 // leaseUnits holds the units that a question asks for in addition to its request's cost.

@@ -82,8 +82,8 @@ func (b *Bridge) serveStatus(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// limitsOf returns the limits of the client of a request. The request then leaves its place, before
-// the answer is written. A client that does not read must not keep a place.
+// limitsOf returns the limits of the client of a request. It frees the request's place before the
+// answer is written, because a client that does not read its answer must not keep a place.
 func (b *Bridge) limitsOf(now *live.Version, ask *wire.Ask) (answer status.Answer, err error) {
 	defer b.statuses.Leave()
 	form := formOf(now)

@@ -20,8 +20,8 @@ import (
 )
 
 // receiptTTL is how long a receipt can be redeemed. If a response takes longer, nothing is
-// refunded, because most refunds would be for a window that has ended. A further charge is made
-// nevertheless.
+// refunded, because most refunds would be for a window that has ended. A further charge is still
+// made.
 const receiptTTL = 10 * counter.Minute
 
 // clocksApart bounds the difference between the clocks of bridges. A receipt is not redeemed if it
@@ -59,7 +59,7 @@ const receiptHeadMin = 1 + len(process{}) + 8 + 1
 
 // Reasons why a receipt is not redeemed, as the settlement metric names them.
 var (
-	errForeign  = errors.New("invalid")  // the receipt is foreign, was changed, or has a later form
+	errForeign  = errors.New("invalid")  // the receipt is foreign, changed, or of a later release
 	errExpired  = errors.New("expired")  // the receipt has expired, or is older than this bridge, which does not know whether such receipts were redeemed
 	errRedeemed = errors.New("redeemed") // the receipt was redeemed before, or the memory for redeemed receipts is full
 )

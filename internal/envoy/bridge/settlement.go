@@ -127,8 +127,8 @@ func refundsLocal(c counter.Check) bool { return c.Op == counter.OpRefund && c.R
 
 // onlyOnce makes a refund conditional: no other bridge may have made it before. Bridges do not
 // share their memory of redeemed receipts. So the store has a counter for each receipt, with a
-// limit of one unit in the time in which the receipt can be redeemed. A repeated charge needs no
-// such counter: the caller can charge that client in any case.
+// limit of one unit in the time in which the receipt can be redeemed. A charge needs no such
+// counter. A caller that repeats it gains nothing, because it can charge that client at any time.
 func (j *job) onlyOnce(o *receiptContent) {
 	back := slices.IndexFunc(j.due, func(c counter.Check) bool { return c.Op == counter.OpRefund && !refundsLocal(c) })
 	if back < 0 {

@@ -32,7 +32,7 @@ func TestBridgesShareTheirSecret(t *testing.T) {
 		return first.b.sealer.secret() == second.b.sealer.secret()
 	})
 	receipt := first.askWithToken(first.question("/ai", "192.0.2.1"))[0].Receipt
-	// the receipt has already been redeemed when first gets it
+	// second redeems the receipt before first gets it
 	for _, h := range []*testBridge{second, first} {
 		if a := h.askWithToken(settlementItem(receipt, "3"))[0]; a.Status != wire.StatusOK {
 			t.Fatalf("a receipt of the first bridge: %+v", a)

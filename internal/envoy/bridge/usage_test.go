@@ -55,8 +55,7 @@ func checkUsage(t *testing.T, m *meter.Meter, want map[string]meter.Sum) {
 }
 
 // TestCorrectionsAreUsage: what a response costs is in the usage of its client, once for each
-// receipt. A receipt without a client, as earlier releases seal it, corrects the row without a
-// client.
+// receipt. A receipt of an earlier release names no client, and corrects the row without a client.
 func TestCorrectionsAreUsage(t *testing.T) {
 	m := metered(t)
 	h := open(t, shop, func(o *Options) { o.Meter = m })
