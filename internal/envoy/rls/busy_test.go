@@ -53,7 +53,7 @@ func TestTooManyRequests(t *testing.T) {
 	}
 	eventually.Until(t, 10*time.Second, "they are under way", func() bool { return s.under.all.Load() == 3 })
 	for domain, want := range map[string]pb.RateLimitResponse_Code{"shop": pb.RateLimitResponse_OVER_LIMIT,
-		"another": pb.RateLimitResponse_OK} { // nothing is limited there
+		"another": pb.RateLimitResponse_OK} { // no policy covers the second domain
 		var err error
 		if code, err = asks(domain); err != nil || code != want {
 			t.Errorf("one more, of domain %s: %v, %v", domain, code, err)

@@ -28,10 +28,10 @@ const (
 	loanTimeMax = time.Second + waitDefault
 	// leftMin is the time until Envoy's deadline below which a request is not decided.
 	leftMin = 2 * time.Millisecond
-	// verifyMin and verifyMax bound the time for verifying the unknown tokens of one request. By
-	// default, Envoy waits 20 ms for an answer, which leaves verifyMin. A request keeps its place
-	// while it waits for a processor, so if each waited for verifyMax, 40,000 new tokens a second
-	// would take all places.
+	// verifyMin and verifyMax bound the time for verifying the unknown tokens of one request. With
+	// Envoy's default timeout of 20 ms, tokens get verifyMin. A request keeps its place while it
+	// waits for a processor, so if each waited for verifyMax, 40,000 new tokens a second would take
+	// all places.
 	verifyMin = 8 * time.Millisecond
 	verifyMax = 100 * time.Millisecond
 )

@@ -37,9 +37,10 @@ func (s *watchedStore) Take(ctx context.Context, checks []counter.Check, results
 	return err
 }
 
-// TestExhaustedQuotasChargeNobody: a request that all of its quotas deny charges nothing, not even
-// until a refund, so it causes no denial of other clients at a limit that they share. The store is
-// called at most once for each quota, and once if the first has room or all lack room.
+// TestExhaustedQuotasChargeNobody: if all quotas of a request deny it, nothing is charged, not even
+// for the time until a refund. So the request causes no denial of other clients under a limit that
+// they share. The store is called at most once for each quota, and once if the first has room or
+// all lack room.
 func TestExhaustedQuotasChargeNobody(t *testing.T) {
 	for _, algorithm := range []string{"fixed_window", "sliding_window", "sliding_log", "token_bucket"} {
 		rs := rules(t, strings.ReplaceAll(`{name: shop, rules: [
@@ -74,8 +75,8 @@ func TestExhaustedQuotasChargeNobody(t *testing.T) {
 	}
 }
 
-// TestQuotaDenialsAreNoViolations: under a policy with penalties, a client is not penalized for a
-// quota without room, because another quota of the request admits it.
+// TestQuotaDenialsAreNoViolations: under a policy with penalties, a quota without room is no
+// violation if another quota admits the request.
 func TestQuotaDenialsAreNoViolations(t *testing.T) {
 	s := serve(t, rules(t, `{name: shop, penalty: {window: 1m, threshold: 1}, rules: [
   {name: a, match: {attr: {a: "*"}}, per: [client, attr:a], limit: 1/1m, quota: true},

@@ -77,8 +77,8 @@ func TestRedis(t *testing.T) {
 
 // TestQuotaOverRedis: many callers of two services share several limits with quota. Exactly as
 // many requests pass as the largest of these limits allows. If a request is denied, its charges to
-// other limits are refunded. A call that a busy machine does not answer in time passes by
-// on_error, and its charge may stay, so the test is then repeated with other counters.
+// other limits are refunded. If a busy machine does not answer a call in time, on_error admits the
+// request, and its charge may remain. The test is then repeated with other counters.
 func TestQuotaOverRedis(t *testing.T) {
 	rs := rules(t, `{name: shop, rules: [
 		{name: a, match: {attr: {a: []}}, per: [attr:a], limit: 30/30d fixed_window, quota: true},

@@ -17,7 +17,7 @@ import (
 )
 
 // Service.report records past usage in the store, whatever was decided. If ctx has ended because
-// the request has waited, the store must answer by the instant in the argument named last instead.
+// the request has waited, the store must answer by the instant in the argument named last.
 func (s *Service) report(ctx context.Context, last time.Time, c *call, asked, denied bool) {
 	if !asked {
 		return
@@ -76,9 +76,9 @@ func (s *Service) reportApart(rs *core.Ruleset, clients *directory.Directory, re
 	s.reportLater(c)
 }
 
-// call.deniesExpired reports whether the request is denied because its token has expired,
-// which can happen during a stream. If the policy identifies the client in another way instead,
-// that client is charged, because the token may already have been expired when the stream began.
+// call.deniesExpired reports whether the request is denied because its token has expired, which can
+// happen during a stream. If the policy then identifies the client in another way, that client is
+// charged, because the token may already have been expired when the stream began.
 func (c *call) deniesExpired() bool {
 	return len(c.plan.Checks()) == 0 && slices.ContainsFunc(c.plan.Credentials(),
 		func(u core.CredentialUse) bool { return u.State == policy.CredentialExpired })

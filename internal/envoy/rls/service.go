@@ -64,8 +64,9 @@ type Options struct {
 	Trial func(denied bool) *shadow.Trial
 	// Store charges requests. The caller closes the store after the service.
 	Store counter.Store
-	// Corrections is the store in which past usage that was not charged with its request is charged
-	// in the background. Nil means Store. The caller closes this store, too, after the service.
+	// Corrections is the store for past usage that was not charged with its request. Such usage is
+	// charged there in the background. Nil means Store. The caller closes this store, too, after
+	// the service.
 	Corrections counter.Store
 	// Metrics counts store calls and corrections. Nil means new metrics that are not exported.
 	Metrics *metrics.Metrics
@@ -169,7 +170,8 @@ func (s *Service) Register(server *grpc.Server) {
 	healthpb.RegisterHealthServer(server, &s.health)
 }
 
-// watchersMax bounds the streams that watch the health. Envoy polls the health instead.
+// watchersMax bounds the streams that watch the health. Envoy needs no such stream, because it
+// polls the health.
 const watchersMax = 256
 
 // watchedHealth is a health service that bounds the watching streams and rejects unknown services.
@@ -427,9 +429,9 @@ func (s *Service) decide(ctx, until context.Context, c *call, rs *core.Ruleset, 
 	return c.answer(&decision, len(request.GetDescriptors()), err != nil), nil
 }
 
-// Service.take calls the store. It does so again if the quotas of one descriptor lack room and
-// those of another descriptor may have some. Such a request waits for a loan only when no other
-// quota is left.
+// Service.take calls the store. If the quotas of one descriptor lack room and the quotas of another
+// descriptor may have some, it calls the store again. Such a request waits for a loan only when no
+// other quota is left.
 func (s *Service) take(ctx, until context.Context, times enforce.Times, c *call) (gone bool, err error) {
 	checks, results := c.plan.Checks(), c.plan.Results()
 	for c.plan.QuotasLeft(c.descriptors) {

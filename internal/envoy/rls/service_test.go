@@ -120,7 +120,7 @@ func TestListsAndIdentities(t *testing.T) {
 	if len(got.RawBody) == 0 || fields(got)["retry-after"] != "" {
 		t.Errorf("%v", got)
 	}
-	s.checkAnswer(true, descriptor("x-user", "bob")) // was not charged
+	s.checkAnswer(true, descriptor("x-user", "bob")) // bob was not charged
 }
 
 // TestAllOrNothing: if one descriptor is over its limit, the other descriptors of the request are
@@ -226,7 +226,7 @@ func TestOverride(t *testing.T) {
 	s.checkAnswer(true, limitedDescriptor(descriptor("a", "1"), 1, envoytype.RateLimitUnit_YEAR, 0))
 	s.checkAnswer(false, limitedDescriptor(descriptor("a", "1"), 1, envoytype.RateLimitUnit_YEAR, 0))
 	s.checkAnswer(false, descriptor("a", "0"), limitedDescriptor(descriptor("a", "2"), 0, envoytype.RateLimitUnit_DAY, 0))
-	s.checkAnswer(true, descriptor("a", "0")) // was not charged
+	s.checkAnswer(true, descriptor("a", "0")) // the earlier request did not charge it
 	for _, wrong := range []*ratelimit.RateLimitDescriptor{
 		limitedDescriptor(descriptor("a", "1"), 1, envoytype.RateLimitUnit_UNKNOWN, 0),
 		limitedDescriptor(descriptor("a", "1"), 1, envoytype.RateLimitUnit_YEAR, 2),

@@ -33,7 +33,7 @@ func TestTargetsThatAreNotServed(t *testing.T) {
 		{"host", "[2001:db8::1]"}, {"generic_key", "x@shop.example"}} {
 		s.checkAnswer(true, descriptor(pairs...))
 	}
-	s.checkAnswer(true, descriptor("path", "/admin/x", "host", "shop.example")) // was not charged
+	s.checkAnswer(true, descriptor("path", "/admin/x", "host", "shop.example")) // the denied request did not charge it
 	s.checkAnswer(false, descriptor("path", "/admin/x", "host", "shop.example"))
 }
 
