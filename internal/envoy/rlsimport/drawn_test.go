@@ -14,8 +14,8 @@ import (
 )
 
 // drawn is the number of configurations drawn at random from a fixed seed. The real service's
-// answers to them are recorded. They show that the model decides like the service. Far more
-// configurations are tested with the model alone.
+// answers to them are recorded. These answers show that the model decides like the service. Far
+// more configurations are tested with the model alone.
 const drawn = 10
 
 func drawnTree(i int) []*node { return maker{rand.New(rand.NewPCG(20, uint64(i)))}.nodes(1 + i%3) }

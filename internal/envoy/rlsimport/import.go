@@ -230,7 +230,7 @@ func (w *writer) limit(r *rule, per []string) {
 			names[i] = dimension(name)
 		}
 		fmt.Fprintf(&w.out, "    per: [%s]\n", strings.Join(names, ", "))
-		if !slices.Equal(per, []string{"method"}) { // which no request lacks
+		if !slices.Equal(per, []string{"method"}) { // no request lacks a method
 			w.out.WriteString("    missing: share\n")
 		}
 		if slices.ContainsFunc(per, func(name string) bool { return strings.HasPrefix(name, "header:") }) {
