@@ -26,7 +26,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// proxy stands for an Envoy proxy. It is the end of a stream at which the proxy is.
+// proxy stands for an Envoy proxy. It is the client's end of a stream.
 type proxy struct {
 	t      *testing.T
 	stream extension.ExtensionConfigDiscoveryService_StreamExtensionConfigsClient

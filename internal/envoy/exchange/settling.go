@@ -37,8 +37,8 @@ type Beginning struct {
 	Inflater usage.Inflater // if nil, compressed bodies are not read
 }
 
-// Begin reads costs from the beginning of a response. Begin reports whether no further data is
-// needed, so that the settlement is due at once: a stream can last for hours.
+// Begin reads costs from the beginning of a response. It reports whether no further data is needed.
+// Then the settlement is due at once, because a stream can last for hours.
 //
 //go:noinline
 func (d *Settling) Begin(b *Beginning) (due bool) {

@@ -68,7 +68,7 @@ func (c *cursor) int() int64 {
 	return 0
 }
 
-// cursor.count reads how many entries follow. It fails for more than most, or than bytes are left.
+// cursor.count reads a number of entries. It fails if that exceeds most or the remaining bytes.
 func (c *cursor) count(most int) int {
 	n := c.int()
 	if n < 0 || n > int64(most) || n > int64(len(c.rest)) {
