@@ -5,14 +5,14 @@
 //
 // # Promise
 //
-// A waiting request has a ticket. A ticket is in one queue at a time. In every queue it is ahead of
-// all younger tickets that do not ask the store, even if it joins the queue later. Its turn comes
-// when it is the first of these, and either no ticket of the queue asks the store, or the units
-// that the counter had left at the last answer suffice for all that ask and for this one. So a
-// ticket waits only for older tickets and for calls under way. The oldest ticket of all has its
-// turn at the latest when the calls of its queue have returned, and no two tickets wait for each
-// other. A ticket that leaves, for whatever reason, frees its place at once. The queues and the
-// total number of waiting requests are bounded. Beyond the bounds a request is denied at once.
+// A waiting request has a ticket. A ticket is in one queue at a time, where it waits for its turn
+// and then asks the store. Of the tickets that wait for their turn, the oldest is the first, even
+// if it joins the queue last. Its turn comes when no ticket of the queue asks the store, or when
+// the units that the counter had left at the last answer suffice for this ticket and for all that
+// ask. So a ticket waits only for older tickets and for calls under way. The oldest ticket of all
+// has its turn at the latest when the calls of its queue have returned, and no two tickets wait for
+// each other. A ticket that leaves, for whatever reason, frees its place at once. The queues and
+// the total number of waiting requests are bounded. Beyond the bounds a request is denied at once.
 //
 // Queues have no clock and do not depend on requests. [Wait] uses them to decide a request under
 // throttle rules. Wait takes units in order of arrival, and takes none for a request that has left.

@@ -64,7 +64,7 @@ func TestAQueueDrainsAfterABurst(t *testing.T) {
 }
 
 // front.overload sends a request at each interval for 8 s, and a burst after 2 s. All requests must
-// be admitted. The result is how many of those of the last 2 s have waited.
+// be admitted. The result is how many requests of the last 2 s have waited.
 func (f *front) overload(every time.Duration) (waiting int) {
 	f.store = farStore{f.store, func() time.Duration { return time.Millisecond }}
 	var late atomic.Int64

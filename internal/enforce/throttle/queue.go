@@ -105,8 +105,9 @@ func New(o Options) *Queues {
 func (l *Queues) Waiting() int { return int(l.waiting.Load()) }
 
 // Busy reports whether a request has to queue for a limit of a counter. A request does not have to
-// if every ticket of the queue asks the store and the known units suffice for all of them and the
-// request. These units are then set aside until the next answer. Busy does not allocate.
+// queue if every ticket of the queue asks the store and the known units suffice for all these
+// tickets and the request. These units are then set aside until the next answer. Busy does not
+// allocate.
 func (l *Queues) Busy(key []byte, limit *counter.Limit, cost int64) bool {
 	if l.waiting.Load() == 0 {
 		return false
@@ -282,8 +283,8 @@ func (t *Ticket) exit() {
 // queue.length returns the number of tickets, with those that ask the store.
 func (l *queue) length() int { return len(l.tickets) + len(l.asking) }
 
-// queue.covers reports whether a ticket may ask the store for units while others do. One ticket at
-// a time always may, because nothing else tells how many units are left.
+// queue.covers reports whether a ticket may ask the store for units while others do. One ticket may
+// always ask, because only an answer of the store shows how many units are left.
 func (l *queue) covers(cost int64) bool {
 	calls := len(l.asking)
 	return calls == 0 || calls < callsMax && cost <= l.left-l.asked

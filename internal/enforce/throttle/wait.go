@@ -134,8 +134,8 @@ func (w *Wait) Announce(first core.Decision, asker Asker) (d core.Decision, answ
 // Unanswered handles the failure of the call with the checks of First. If these checks were
 // lookups, the request has not been counted, because lookups charge nothing. A request that
 // on_error would admit then waits behind older ones, and is counted when its turn comes, by the
-// store or by the fallback. Otherwise, if one call of each request were late, all requests of a
-// queue would be admitted. Unanswered reports whether the request waits; in that case d is the
+// store or by the fallback. If on_error admitted such requests at once, one late call of each would
+// admit a whole queue. Unanswered reports whether the request waits; in that case d is the
 // decision, with a delay. Otherwise d is unchanged.
 func (w *Wait) Unanswered(d *core.Decision) (waits bool) {
 	if !w.looked || d.Denied() {
