@@ -42,8 +42,8 @@ type Times struct {
 	Last time.Time // when the calls of the store after the wait must be answered
 }
 
-// TakeOrWait is like Take, for a request that can wait like one of AskOrWait. The parameter first
-// is the context of the store call before a wait.
+// TakeOrWait is like Take, but the request may wait for a loan, as in AskOrWait. The parameter
+// first is the context of the store call before a wait.
 func (e *Enforcer) TakeOrWait(ctx, first context.Context, t Times, checks []counter.Check, results []counter.Result) (gone bool, err error) {
 	behind := e.Behind(checks)
 	if !behind {
@@ -60,8 +60,8 @@ func (e *Enforcer) TakeOrWait(ctx, first context.Context, t Times, checks []coun
 	return e.await(ctx, last, t.Wait, checks, results, !behind)
 }
 
-// MayAwait reports whether a request may have to wait for a loan. The checks of a request are
-// unknown until its client has been read, so such a request may have to wait.
+// MayAwait reports whether a request may have to wait for a loan. It returns true if the request's
+// client has not been read, because its checks are not known yet.
 func (e *Enforcer) MayAwait(plan *core.Plan) bool {
 	return e.loans != nil && (len(plan.Unresolved()) > 0 ||
 		slices.ContainsFunc(plan.Checks(), func(c counter.Check) bool { return c.WholeLimit != nil }))

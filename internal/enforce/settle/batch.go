@@ -115,9 +115,9 @@ func (b *batch) sendChecks(of func(Job) []counter.Check, apart bool) {
 }
 
 // timelyFirst moves the checks whose calendar period is not over to the front, and returns how many
-// checks can be sent in the first call. For any other check, the store may answer
-// [counter.ErrStale], and then it executes no check of the call, so such a check is sent alone. If
-// no period is over, timelyFirst does not change the order.
+// checks can be sent in the first call. Each other check is sent alone, because the store may
+// answer it with [counter.ErrStale], and then executes no check of its call. If no period is over,
+// timelyFirst does not change the order.
 func timelyFirst(checks []counter.Check) int {
 	timely, now := 0, counter.Micros(0)
 	for i := range checks {

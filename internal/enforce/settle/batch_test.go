@@ -21,7 +21,7 @@ type slowBatcher struct {
 
 	mu    sync.Mutex
 	asked int                    // number of calls
-	dues  map[*counter.Check]int // the answers, by the address of their checks
+	dues  map[*counter.Check]int // how often each check was sent, by its address
 }
 
 func (s *slowBatcher) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {

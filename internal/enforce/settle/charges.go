@@ -32,8 +32,8 @@ type excess struct {
 	jobs   int
 }
 
-// excess.add adds a further charge. The result is false if the counter has none yet and the latest
-// job has no room for another counter.
+// excess.add adds a further charge. The result is false if the counter has no merged charge yet and
+// the latest job has no room for another counter.
 func (e *excess) add(c *counter.Check) bool {
 	if merged := e.known[string(c.Key)]; merged != nil {
 		addCost(merged, c)

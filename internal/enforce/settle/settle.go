@@ -66,8 +66,8 @@ const (
 
 // Job is the settlement of one request.
 type Job interface {
-	// Source returns the Source of the request's checks; see [counter.Check]. All jobs of the
-	// source 0, which is unknown, share one line.
+	// Source returns the Source of the request's checks; see [counter.Check]. The source 0 means
+	// unknown, and all its jobs share one line.
 	Source() uint32
 	// Due returns the checks to send to the store: at most [counter.ChecksMax].
 	Due() []counter.Check

@@ -101,8 +101,8 @@ func (r *Runner) work() {
 	}
 }
 
-// Stop ends the trials and drops queued ones, so that a configuration need not wait for them. Later
-// trials of requests still under way count as untried. A second call does nothing.
+// Stop ends the trials and drops queued ones, so that closing a configuration does not take long.
+// Later trials of requests still under way count as untried. A second call does nothing.
 func (r *Runner) Stop() {
 	r.once.Do(func() { close(r.ending) })
 	r.workers.Wait()
