@@ -101,7 +101,7 @@ var processMeter = sync.OnceValue(func() *meter { return newMeter(runtime.GOMAXP
 // bucket is the instant at which a debt is paid off.
 type bucket struct{ atomic.Int64 }
 
-// lateMax bounds how much older the instant of one caller is than that of another one. A token is
+// lateMax bounds the difference between the instants that two concurrent callers pass. A token is
 // charged at the instant at which its request was read, and may have waited since then.
 const lateMax = 2 * waitMax
 

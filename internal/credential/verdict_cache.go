@@ -15,8 +15,8 @@ import (
 
 const (
 	memoryShardsMax = 64
-	// memoryShardMin is the least number of entries of a shard. Hashes spread unevenly, so of
-	// smaller shards, some would evict tokens while others have room.
+	// memoryShardMin is the least number of entries of a shard. Hashes spread unevenly. If shards
+	// were smaller, some would evict tokens while others have room.
 	memoryShardMin = 64
 )
 
