@@ -119,8 +119,8 @@ func TestAThousandAtOnce(t *testing.T) {
 }
 
 // TestHandoff: one node uses nearly all of a limit and stops. Within the age of one lease, the
-// node's held units are available to the other nodes. Within the age of a second one, they are used
-// up. After that, each node makes one call a second.
+// node's held units are available to the other nodes. After one more such age, they are used up.
+// After that, each node makes one call a second.
 func TestHandoff(t *testing.T) {
 	const silence, most = begins + 970*ms, 30 * counter.Second
 	w := newWorld(scene{limit: must(counter.NewLimit(counter.FixedWindow, 1000, counter.Minute, 0)), nodes: 5, rtt: 500}, 1)

@@ -53,7 +53,8 @@ func (c *Counter) Tick(now counter.Micros, backs []Refund) []Refund {
 	before := len(backs)
 	backs = c.flush(backs)
 	for i := range backs[before:] {
-		// The store's last denial did not count on these units, so it ends sooner.
+		// The store's last wait did not allow for these units, so the remembered denial ends
+		// sooner.
 		if backs[before+i].Age == unleased {
 			c.deniedUntil = min(c.deniedUntil, now+c.rtt)
 		}
