@@ -240,8 +240,8 @@ func (d *Directory) readBatch(b *batch) {
 	}
 }
 
-// If the source has lost its records, countLost counts the clients for which it returned no record,
-// because they may have had one.
+// countLost counts clients without a record if the source has lost its records, because these
+// clients may have had one.
 func (d *Directory) countLost(names []policy.ClientName, texts [][]byte) {
 	d.mu.Lock()
 	lost := d.lost

@@ -259,8 +259,8 @@ func (d *Directory) FetchAll(ctx context.Context, requests []Unknown) {
 	}
 }
 
-// Works reports whether the source has answered its last read. If the source has answered, a
-// request whose client is unknown is denied.
+// Works reports whether the source has answered its last read. If it has, a request whose client is
+// still unknown after a read is denied.
 func (d *Directory) Works() bool {
 	return !d.pausedNow() && !d.failing.Load() && d.ctx.Err() == nil
 }

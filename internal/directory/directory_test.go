@@ -246,8 +246,8 @@ func TestARedisThatIsAway(t *testing.T) {
 }
 
 // TestARedisThatHangs tests that a request whose deadline is shorter than the timeout of a read is
-// decided without a record while Redis does not answer. It is not denied as in an overload. Only
-// requests before the first failed read may be denied.
+// decided without a record while Redis does not answer. Such a request is not denied. Only requests
+// before the first failed read may be denied.
 func TestARedisThatHangs(t *testing.T) {
 	server := redistest.Start(t)
 	d := open(t, directory.Options{Source: inRedis(t, server.URL()), Timeout: 300 * time.Millisecond})
@@ -390,7 +390,7 @@ func (c *counting) Read(ctx context.Context, names []policy.ClientName, texts []
 	return c.Source.Read(ctx, names, texts)
 }
 
-// lateSource is a source whose next reads time out, as many as times says, with an error that wraps
+// lateSource is a source whose next reads time out. Their number is times, and their error wraps
 // err.
 type lateSource struct {
 	directory.Source

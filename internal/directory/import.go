@@ -225,7 +225,7 @@ func (e *Editor) compare(ctx context.Context, in *Import, done *Imported) (lines
 			problem(i, "the key %.12s… is in the directory under another name; forget it there first", in.Lines[i].Key)
 		default:
 			if same {
-				old = one.text // the key may be missing from its name
+				old = one.text // the line remains, because the key may be missing from its name
 			}
 			lines, swaps = append(lines, one), append(swaps, Swap{one.name, old, one.text, e.importEntry(in, one, old)})
 		}

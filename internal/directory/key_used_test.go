@@ -28,7 +28,7 @@ func (u *usesOf) note(hash [32]byte, _ int64) bool {
 // instead. No use of an invalid or made-up key is recorded.
 func TestUsesOfKeysAreNoted(t *testing.T) {
 	source, uses := new(directory.Memory), new(usesOf)
-	later := func() time.Time { return time.Now().Add(time.Hour) } // no record is read again
+	later := func() time.Time { return time.Now().Add(time.Hour) } // so no record is due to be read
 	d := open(t, directory.Options{Source: source, KeyUsed: uses.note, Now: later})
 	const minute = 60 * counter.Second
 	at := now()

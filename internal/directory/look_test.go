@@ -84,8 +84,8 @@ func TestClientsOfALostDirectoryAreCounted(t *testing.T) {
 }
 
 // TestOneLookIsEnough tests that a process that receives no messages has read every change after 33
-// seconds, so that a change is in force within 36 seconds. The same holds after an hour in which
-// the source did not answer, although more has changed than the history keeps.
+// seconds. So a change is in force within 36 seconds. The same holds after an hour in which the
+// source did not answer, although more has changed than the history keeps.
 func TestOneLookIsEnough(t *testing.T) {
 	const look = 33 * time.Second
 	synctest.Test(t, func(t *testing.T) {

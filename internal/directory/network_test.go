@@ -70,8 +70,8 @@ func TestNetworksStayReadable(t *testing.T) {
 }
 
 // TestGarbledNetworks lets another program write to the key of networks. The networks that a
-// process remembers stay blocked, and the failure is counted and logged. A process that starts then
-// still learns of changes from the history. If only one of the records is invalid, the other
+// process remembers stay blocked, and the failure is counted and logged. A process that starts
+// afterwards learns of changes from the history. If only one of the records is invalid, the other
 // records have effect.
 func TestGarbledNetworks(t *testing.T) {
 	const key = "rl1:~networks:{~directory}"

@@ -22,7 +22,8 @@ import (
 )
 
 const (
-	// examRecords is the number of records in make exam. Otherwise, usualRecords is the number.
+	// examRecords is the number of records in make exam, and usualRecords is the number in other
+	// runs.
 	examRecords, usualRecords = 10_000_000, 100_000
 	// The test looks up one client in examShare in make exam, and one in usualShare otherwise. If
 	// the machine stops the process for a moment, all waiting clients are late. If fewer clients

@@ -19,7 +19,7 @@ const beginning = "0-0"
 const pageMax = 128
 
 // Changes implements [directory.Source]. A position is the identifier of an entry of the stream. If
-// a read of the stream fails, Changes returns the changes that it has read before, with their
+// a read of the stream fails, Changes returns the changes that it has read so far, with their
 // position.
 func (s *Source) Changes(ctx context.Context, after string) (directory.Changes, error) {
 	if after == "" {
