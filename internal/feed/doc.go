@@ -5,9 +5,10 @@
 // # Promise
 //
 // Each batch is in a file of the spool before it is sent, and stays there until the control plane
-// has answered that it is in the database. A batch has the identifier of its feed and a number, by
-// which the control plane takes it once, however often it is sent. A process that ends or crashes
-// leaves its batches to the next one with the same spool.
+// has answered that it is in the database. A batch has the identifier of its feed and a number. By
+// these the control plane recognizes a batch that it already has, so it counts a batch once,
+// however often it is sent. A process that ends or crashes leaves its batches to the next one with
+// the same spool.
 //
 // Usage is written to the spool every [UsageEvery]: a process that is killed loses at most the
 // usage of that time. Events are written every second, and are dropped with a count when the spool

@@ -189,7 +189,7 @@ func TestAFullSpoolKeepsUsage(t *testing.T) {
 	for full := false; !full; {
 		events := makeEvents(1000)
 		for i := range events {
-			events[i].Path = randomText(128) // few batches fill the spool
+			events[i].Path = randomText(128) // long, so that few batches fill the spool
 		}
 		n, err := f.Write(events)
 		written, full = written+int64(n), err != nil

@@ -59,8 +59,8 @@ type Line struct {
 	Units    int64 `json:"units,omitempty"`
 	// Latency has the buckets of a histogram of the endpoint's decisions: the number of the bucket,
 	// as in package meter, and how many decisions were admitted and denied. A line with Latency has
-	// no client, and the other numbers are 0, so that a control plane that does not know Latency
-	// loses nothing else.
+	// no client, and its other numbers are 0. So a control plane that does not know Latency loses
+	// only the histogram.
 	Endpoint string     `json:"endpoint,omitempty"`
 	Latency  [][3]int64 `json:"latency,omitempty"`
 	// Keys are the SHA-256 of API keys, in hexadecimal, that were used at the time of the line. A
