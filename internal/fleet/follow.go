@@ -144,7 +144,8 @@ func In(store *redisstore.Store) FollowFunc {
 	}
 }
 
-// addEvents adds the events of a node that come after its place, and moves the place behind them.
+// addEvents adds the events of a node that come after its place, and moves its place past these
+// events.
 func (p *EventPage) addEvents(t *eventsText, places map[string]uint64, f *events.Filter) {
 	from, known := places[t.ID]
 	if known && from < t.From {

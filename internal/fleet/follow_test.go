@@ -195,7 +195,7 @@ func TestNothingIsSentToNobody(t *testing.T) {
 	if followed, err := m.sendEventsOnce(t.Context(), &last, time.Now()); !followed || err != nil {
 		t.Errorf("followed %v, %v", followed, err)
 	}
-	if err := server.Client().ZAdd(t.Context(), followKey, redis.Z{Score: 1, Member: "{}"}).Err(); err != nil { // the call has ended
+	if err := server.Client().ZAdd(t.Context(), followKey, redis.Z{Score: 1, Member: "{}"}).Err(); err != nil { // a filter that has ended
 		t.Fatal(err)
 	}
 	if followed, err := m.sendEventsOnce(t.Context(), &last, time.Now()); followed || err != nil {
