@@ -131,7 +131,7 @@ func (c *Limit) enter(v *Conn) (late *Conn) {
 
 // idlest returns the connection of a list that is to be closed: the first idle one among the first
 // few, or else the first one. So a connection whose first call is being read or verified is closed
-// only if none of these is idle.
+// only if none of the first few is idle.
 func idlest(newConns *list.List) *Conn {
 	const glances = 32
 	element, now := newConns.Front(), time.Now().UnixNano()

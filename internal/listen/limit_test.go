@@ -160,7 +160,7 @@ func TestABurstHasAllThePlaces(t *testing.T) {
 }
 
 // TestGuestsAreBounded: established connections get the places that are not reserved for new ones,
-// and one address gets three quarters of those. A connection that closes makes room, once.
+// and one address gets three quarters of these places. A connection that closes makes room, once.
 func TestGuestsAreBounded(t *testing.T) {
 	c := newTestLimit(t, 32, true) // 28 established connections, 21 from one address
 	var admitted []*Conn
