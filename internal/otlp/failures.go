@@ -19,7 +19,7 @@ type failures struct {
 
 	mu     sync.Mutex
 	logged time.Time // when an error was logged last
-	silent int       // errors since
+	silent int       // the number of errors since then
 }
 
 // Handle implements the error handler of OpenTelemetry.
