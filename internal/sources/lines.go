@@ -5,8 +5,8 @@ package sources
 import "slices"
 
 // Lines are items that wait, in a line for each source. The sources take turns, and the items of
-// one source are in the order of arrival. So a client with thousands of items delays almost only
-// its own ones.
+// one source are in the order of arrival. So a client with thousands of items hardly delays the
+// items of others.
 //
 // The zero Lines are empty. Lines are not safe for concurrent use.
 type Lines[T any] struct {
@@ -155,7 +155,8 @@ func (l *Lines[T]) cut(own *line[T]) {
 	}
 }
 
-// Prepend puts earlier lines ahead of these. The earlier lines must not be used afterwards.
+// Prepend puts the items of earlier ahead of the items of l. The argument earlier must not be used
+// afterwards.
 func (l *Lines[T]) Prepend(earlier Lines[T]) {
 	if earlier.first == nil {
 		return

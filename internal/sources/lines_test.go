@@ -20,8 +20,8 @@ func remove(l *Lines[*request], r *request) bool {
 	return l.Remove(r.source, func(other *request) bool { return other == r })
 }
 
-// TestSourcesTakeTurns: of three sources, the one with the most items delays the others by one item
-// for each of theirs.
+// TestSourcesTakeTurns: of three sources, the one with the most items delays each item of another
+// source by at most one item.
 func TestSourcesTakeTurns(t *testing.T) {
 	var l Lines[string]
 	for _, item := range []string{"a1", "a2", "a3", "a4", "b1", "b2", "c1"} {
@@ -39,7 +39,7 @@ func TestSourcesTakeTurns(t *testing.T) {
 	}
 }
 
-// TestLinesAgreeWithSlowLines compares random operations with lines that are slices.
+// TestLinesAgreeWithSlowLines compares Lines with a model made of slices, over random operations.
 func TestLinesAgreeWithSlowLines(t *testing.T) {
 	rng := seed.Random(t)
 	var l Lines[int]
