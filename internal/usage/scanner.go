@@ -158,8 +158,8 @@ func plainBytes(piece []byte) (n int) {
 
 func isPlain(c byte) bool { return c != '"' && c != '\\' && c >= ' ' }
 
-// lastNumber returns the number with which the piece ends. Of one that is longer than a number can
-// be at a path, it returns the end.
+// lastNumber returns the number with which the piece ends. It returns only the end of a number that
+// is too long to be at a path.
 func lastNumber(piece []byte) []byte {
 	i := len(piece)
 	for i > 0 && len(piece)-i <= numberBytesMax && strings.IndexByte(digits+"+-.eE", piece[i-1]) >= 0 {
@@ -173,7 +173,7 @@ func (s *scanner) note(part []byte) {
 	s.text = append(s.text, part[:min(len(part), keyBytesMax+1-len(s.text))]...)
 }
 
-// scanner.push enters an object or list that begins, and returns inside, the state for its start.
+// scanner.push enters an object or list that begins, and returns the state for its start: inside.
 func (s *scanner) push(comma, inside state) state {
 	if len(s.outer) == depthMax {
 		return tooDeep

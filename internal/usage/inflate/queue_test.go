@@ -42,7 +42,7 @@ func TestHalfOfTheProcessorsDecompress(t *testing.T) {
 }
 
 // TestSourcesTakeTurns tests that a source whose bodies fill its half of the places delays another
-// source by one body, and that a queue is used again after it was empty.
+// source by one body, and that a queue can be used again after it was empty.
 func TestSourcesTakeTurns(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	const greedy, other = 1, 2
