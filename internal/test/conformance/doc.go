@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package conformance reads the corpus in core/testdata/conformance and runs it against a front.
-// This is package core alone, the filter in an emulator, a Caddy or an Envoy.
+// Package conformance reads the corpus in core/testdata/conformance and runs it against a front. A
+// front is package core alone, the filter in an emulator, a Caddy or an Envoy.
 //
 // # Promise
 //

@@ -278,7 +278,7 @@ func TestEveryChoiceMatters(t *testing.T) {
 				w.compare(p, from, values, told)
 			}
 		}
-		for _, p := range ownerPlaces(w.document) { // those that the policy omits
+		for _, p := range ownerPlaces(w.document) { // the places that the policy omits
 			if _, said := p.parent[p.key]; !said {
 				w.compare(p, defaults[p.word], all[p.word], told)
 				delete(p.parent, p.key)
@@ -296,8 +296,8 @@ func TestEveryChoiceMatters(t *testing.T) {
 	}
 }
 
-// changedRun.compare runs the story once with each other value at the place. It records in told
-// which pairs of values lead to different outcomes.
+// changedRun.compare runs the story once for each of the other values, which it puts at the place.
+// It records in told which pairs of values lead to different outcomes.
 func (w *changedRun) compare(p place, from string, values []string, told map[string]bool) {
 	for _, to := range values {
 		pair := fmt.Sprint(p.word, from, to)

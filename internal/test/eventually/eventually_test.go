@@ -24,7 +24,7 @@ func (f *failing) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// TestUntil checks that Until polls until the condition holds, and no longer. It fails when
+// TestUntil checks that Until polls until the condition holds, and no longer. Until fails when
 // patience is over, but polls at least once.
 func TestUntil(t *testing.T) {
 	for _, c := range []struct {

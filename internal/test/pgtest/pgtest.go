@@ -4,8 +4,8 @@
 // it when the tests end. The server does not wait for the disk.
 //
 // A server starts in about a second, and each further database on it takes 0.1 seconds. A database
-// with the schema takes no longer, because it is a copy of the first. On a machine without
-// PostgreSQL the test fails, because no substitute behaves like PostgreSQL.
+// with the schema takes no longer, because the schema is copied from another database. On a machine
+// without PostgreSQL the test fails, because no substitute behaves like PostgreSQL.
 package pgtest
 
 import (

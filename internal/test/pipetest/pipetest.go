@@ -3,8 +3,8 @@
 //go:build unix
 
 // Package pipetest tests that programs reject a named pipe where they expect a file. A program that
-// opened the pipe instead would block until there is a writer. The package is not for programs that
-// read from pipes.
+// opens such a pipe blocks until there is a writer. The package is not for programs that read from
+// pipes.
 package pipetest
 
 import (
@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// IsRejected calls the function named open with the path of a new pipe that has the given name. It
-// must return an error that reports the pipe within ten seconds.
+// IsRejected calls the function named open with the path of a new pipe that has the given name.
+// Within ten seconds, the function must return an error that reports the pipe.
 func IsRejected(t *testing.T, name string, open func(path string) error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)

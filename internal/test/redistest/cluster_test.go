@@ -20,7 +20,7 @@ func TestCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := c.Calls("set"); n < 30 { // replicas execute them as well
+	if n := c.Calls("set"); n < 30 { // replicas execute the commands as well
 		t.Errorf("%d sets counted, want 30 at least", n)
 	}
 	t.Run("a slot moves", func(t *testing.T) {

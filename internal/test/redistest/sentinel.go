@@ -244,7 +244,7 @@ func (s *Sentinel) other(server *Server) *Server {
 	return s.Servers[0]
 }
 
-// AwaitFailover waits until the sentinels name as the master the server that is not from, and that
+// AwaitFailover waits until the sentinels name a server other than from as the master, and that
 // server has the role of a master.
 func (s *Sentinel) AwaitFailover(from *Server) {
 	s.t.Helper()
