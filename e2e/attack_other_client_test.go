@@ -19,9 +19,10 @@ import (
 // otherClientPause is the pause between two requests of the other client.
 const otherClientPause = 20 * time.Millisecond
 
-// Of the other client's requests, at most otherUncountedMax may be allowed without being counted,
-// or that many per cent if this is more. Some are, because a busy machine misses deadlines of 50
-// ms. If an attack opens a circuit breaker, most requests are not counted, and the test fails.
+// otherUncountedMax bounds the other client's requests that may be allowed without being counted:
+// to this number, or to this percentage if that is more. There may be some, because a busy machine
+// misses deadlines of 50 ms. If an attack opens a circuit breaker, most requests are not counted,
+// and the test fails.
 const otherUncountedMax = 4
 
 // otherClient is a client that stays far below its limit. It sends requests at a steady pace while

@@ -53,8 +53,8 @@ func newDirectedEnvoy(t *testing.T, service bool, field string, denied int) *dir
 	return d
 }
 
-// directedEnvoy.start starts the bridge. It waits until the bridge decides requests, which it finds
-// out as the given client.
+// directedEnvoy.start starts the bridge, and sends requests as the given client until the bridge
+// decides them.
 func (d *directedEnvoy) start(t *testing.T, policy, client string) {
 	t.Helper()
 	redis := []string{"--redis", d.redis.URL(), "--redis-timeout", "5s"}

@@ -31,8 +31,8 @@ func recordsIn(t *testing.T, server *redistest.Server) map[string]string {
 	return all
 }
 
-// TestTheDirectoryIsExportedAndImported tests that an import of an export restores every record as
-// it was, after Redis was emptied while proxies run. Wrong files change nothing.
+// TestTheDirectoryIsExportedAndImported exports the directory, empties Redis while proxies run, and
+// imports the export. Every record must be as it was before. Wrong files change nothing.
 func TestTheDirectoryIsExportedAndImported(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

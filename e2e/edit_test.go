@@ -123,8 +123,8 @@ func (e *revision) text() string {
 	return fmt.Sprintf("# revision %d\nname: shop\nrules:\n  - %s\n", e.number, strings.Join(rules, "\n  - "))
 }
 
-// revision.next moves to the next revision. Every third revision lowers the limits. Each other
-// revision raises them above the limits of all previous revisions.
+// revision.next moves to the next revision. Every third revision lowers the limits. The other
+// revisions raise them above the limits of all previous revisions.
 func (e *revision) next() (raised bool) {
 	e.number++
 	if e.number%3 == 0 {

@@ -120,7 +120,7 @@ func (s *site) pollAll(t *testing.T, edit func()) time.Duration {
 	return took
 }
 
-// limitsByDescriptors tests Envoy's own filter. It calls the bridge, with descriptors of the
+// limitsByDescriptors tests Envoy's own filter, which calls the bridge with descriptors of the
 // address and the path.
 func (s *site) limitsByDescriptors(t *testing.T) {
 	b := newBridge(t, `name: shop

@@ -33,9 +33,9 @@ var http2Cluster = bridgeCluster[:len(bridgeCluster)-1] + `,
     {"@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions, explicit_http_config: {` + guideHTTP2 + `}}}}`
 
 // TestResetsEndNoConnection: a client resets thousands of streams as soon as it has opened them.
-// Envoy then resets as many streams of its own, at the rate limit service and at the bridge. The
-// connections to these also carry the calls of other clients. With the clusters of the guide, Envoy
-// does not close such a connection.
+// Envoy then resets as many streams of its own, at the rate limit service and at the bridge. Its
+// connections to the service and the bridge also carry the calls of other clients. With the
+// clusters of the guide, Envoy does not close such a connection.
 func TestResetsEndNoConnection(t *testing.T) {
 	t.Parallel()
 	limits := strings.Replace(guideBlock(t, "- match: { path: /limits }"), `"cluster":"penstock"`, `"cluster":"BRIDGE"`, 1) + ","

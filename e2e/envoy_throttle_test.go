@@ -68,9 +68,9 @@ func (s *site) answersThrottled(t *testing.T, word string) {
 	s.awaitDecided(t)
 }
 
-// decidesBesideThrottled tests more waiting requests under a throttle rule than the 1024 concurrent
-// calls that Envoy permits by default. Each of them is admitted at its turn or denied in time, and
-// other requests are decided as usual.
+// decidesBesideThrottled tests a throttle rule under which more requests wait than the 1024
+// concurrent calls that Envoy permits by default. Each waiting request is admitted at its turn or
+// denied in time, and other requests are decided as usual.
 func (s *site) decidesBesideThrottled(t *testing.T, word string) {
 	// The delay is so long that all requests arrive before the first one is denied.
 	const waiting, maxDelay = 1200, 10 * time.Second

@@ -17,7 +17,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// late holds the counters of which one grows if an answer may miss the deadline on a busy machine.
+// late holds counters. If a busy machine makes an answer miss its deadline, one of them grows.
 var late = []string{"bridge_unanswered", "bridge_timeout", "bridge_unreachable"}
 
 // useless holds answers that decide nothing. For each answer, at least one of the counters must

@@ -250,8 +250,8 @@ const (
 	kindPace = 600
 )
 
-// attackedFront.flood sends requests over many connections and from several addresses, each with
-// another token. Meanwhile three other clients send requests: one with a token that the front
+// attackedFront.flood sends requests over many connections and from several addresses, each with a
+// different token. Meanwhile three other clients send requests: one with a token that the front
 // already knows, one with a new token each time, and one without a token.
 func (a *attackedFront) flood(t *testing.T, name string, attackers, pace int, lasting time.Duration, token func(*mathrand.ChaCha8) string) *floodResult {
 	t.Helper()

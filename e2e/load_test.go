@@ -37,8 +37,8 @@ const patience = 30 * time.Second
 // client has been answered.
 const answerWithin = 8 * time.Second
 
-// startLoad starts clients, each on its own connection. They send requests until more returns
-// false, and got counts the answers.
+// startLoad starts clients, each on its own connection. They send requests until more() returns
+// false. The tally got counts the answers.
 func startLoad(p *process, connections int, got *tally, more func() bool) *sync.WaitGroup {
 	return startLoadOn(p.address, connections, got, more)
 }

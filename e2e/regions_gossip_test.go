@@ -77,8 +77,9 @@ func TestRegionsTellEachOther(t *testing.T) {
 	l.awaitUsed("ann", "100")
 	l.checkNothingLeft("ann")
 
-	// After each 30 requests, the test waits for the agents. Two other regions admit up to 20 units
-	// before, so the limit is exceeded by up to 20 units.
+	// After every 30 requests, ten in each region, the test waits for the agents. Until then, a
+	// region does not know of the 20 units that the others may admit. So the limit is exceeded by
+	// at most 20 units.
 	total := 0
 	for range 5 {
 		for range 10 {
