@@ -226,7 +226,7 @@ func aDenialByGRPCWeb(t *testing.T, r *filterRig) {
 func callsAreShared(t *testing.T, r *filterRig) {
 	r.start(t, "")
 	first := r.sendAsked(t, "/api/1")
-	r.worker.wake(t) // its call is in flight
+	r.worker.wake(t) // the call of the first request is in flight
 	rest := []uint32{r.sendAsked(t, "/api/2"), r.sendAsked(t, "/api/3"), r.sendAsked(t, "/api/4")}
 	r.answers = []wire.Answer{{Results: []corecounter.Result{{Granted: 1, Remaining: 8}}}, {Status: wire.StatusUnavailable}, deniedResult()}
 	r.answerCalls(t)

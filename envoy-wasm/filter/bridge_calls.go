@@ -44,7 +44,7 @@ type calls struct {
 	filling       *flight          // the call that is being made
 	spare         *flight          // a finished call, kept for reuse
 	throttleQueue []*Stream        // requests that wait with calls of their own
-	seconds       int              // the number of these requests' calls that have not ended
+	seconds       int              // the calls of throttleQueue that have not ended
 	answeredSent  counter.Micros   // when the call was sent whose answers are being delivered
 	held          int              // bytes of headers of requests that wait or are queued
 	nodes         int64            // number of nodes that share the store, by the last answer

@@ -7,12 +7,12 @@ import (
 	"github.com/penstock/penstock/core/slim"
 )
 
-// A gate admits only a few requests for one counter into calls. The check that would be the first
-// to deny a request determines the counter. The requests in calls are at most one more than the
-// counter has room for; the other ones wait in a queue of that counter. A denial applies to all
-// queued requests of the same cost. After an admission, the next requests go into calls. A client
-// that sends ten thousand requests at once therefore costs the bridge, and other requests in these
-// calls, only a few questions.
+// A gate bounds the requests for one counter that calls to the bridge contain at a time. The check
+// that would be the first to deny a request determines the counter. Calls contain at most one
+// request more than the counter has room for. The other requests wait in a queue of the counter. A
+// denial applies to all queued requests of the same cost. After an admission, the next requests
+// become parts of calls. So a client that sends ten thousand requests at once causes only a few
+// questions to the bridge.
 
 const (
 	// waveMax is the greatest number of requests for one counter in calls at a time. waveMax is a
