@@ -15,9 +15,9 @@ import (
 // A worker of Envoy is a thread of C. It calls a Go function for each hook, which soon returns to
 // C. So the worker never enters Go's scheduler, and to the scheduler it looks like one goroutine
 // that runs all the time. After 10 ms, Go's monitor thread takes the processor (P) from the worker
-// whenever the worker is in C, and it looks for this every 20 µs. The monitor then took 5 to 10 %
-// of the CPU time of a busy Envoy. So a busy worker yields from time to time, which enters the
-// scheduler. The monitor then looks only every 10 ms.
+// whenever the worker is in C, and checks for that every 20 µs. Without yields, these checks took
+// 5 to 10 % of the CPU time of a busy Envoy. So a busy worker yields from time to time, which
+// enters the scheduler. The monitor then looks only every 10 ms.
 //
 // A yield takes two switches of threads, so a worker with few requests does not yield.
 const (

@@ -39,7 +39,7 @@ const (
 	// as in an overload and not as in an outage, because the store has answered other requests in
 	// the meantime.
 	queueTime = time.Second
-	// startTime is how long the first requests wait at most until the store has tried to connect.
+	// startTime bounds how long the first requests wait until the store has tried to connect.
 	startTime = 800 * time.Millisecond
 	// watchEvery is the interval at which overdue requests are looked for.
 	watchEvery = 100 * time.Millisecond

@@ -234,8 +234,8 @@ func TestTheRequestsOfATurnAreAskedAboutTogether(t *testing.T) {
 	eventually.Until(t, 10*time.Second, "one goroutine has asked", func() bool { asking, waiting := goroutines(); return asking == 0 && waiting == 1 })
 }
 
-// TestSourcesUseAllCounts tests that addresses of clients are spread over all counts, those with
-// even and those with odd indexes, although the lowest bit of every source is 1.
+// TestSourcesUseAllCounts tests that addresses of clients are spread over all counts, with even and
+// with odd indexes, although the lowest bit of every source is 1.
 func TestSourcesUseAllCounts(t *testing.T) {
 	f, release := openHeld(t, wideConfig("allow", redistest.Start(t)))
 	defer release()
