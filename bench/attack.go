@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// attacked compares Caddys with one client that exceeds its limit.
+// attacked compares Caddys under the requests of one client that exceeds its limit.
 func attacked(o options, s *section) error {
 	b, err := newBench(o)
 	if err != nil {

@@ -86,8 +86,8 @@ func zoned(limit int) string {
 // leasing is the policy line that turns leases on.
 const leasing = "\t\tlease auto"
 
-// caddyCompared compares Caddys with one hot client: without a limit, in memory, over Redis, over
-// Redis with leases, and with caddy-ratelimit.
+// caddyCompared compares Caddys under the requests of one hot client. They have no limit, count in
+// memory, over Redis, or over Redis with leases, or use caddy-ratelimit.
 func caddyCompared(o options, s *section) error {
 	base := &contender{name: "a handler that only sets the same headers", unasked: true, start: ofCaddy(false, always("\tbench_headers\n\trespond \"ok\""))}
 	three := &contender{name: "Penstock, memory, 3 rules", unasked: true,

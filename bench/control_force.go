@@ -75,7 +75,7 @@ func (c *controlBench) inForce() error {
 	return f.withoutPubSub()
 }
 
-// withoutPubSub measures the same time, after the nodes have lost the right to subscribe.
+// withoutPubSub measures what inForce measures, after the nodes have lost the right to subscribe.
 func (f *fleet) withoutPubSub() error {
 	if err := f.redis.Do(context.Background(), "ACL", "SETUSER", "nodes", "resetchannels").Err(); err != nil {
 		return err

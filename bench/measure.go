@@ -105,7 +105,7 @@ func (s *system) once(span time.Duration, connections int) (figures, error) {
 	}
 	settled := make(chan int, 1)
 	time.AfterFunc(s.settle, func() {
-		calls, _ := redisCalls(s.redis, s.sends...) // measured reports the error
+		calls, _ := redisCalls(s.redis, s.sends...) // system.measured reports the error
 		settled <- calls
 	})
 	f, err := s.measured(func() (int, figures, error) { return load(span, connections) })
