@@ -154,7 +154,8 @@ func TestARejectedQuestionIsDenied(t *testing.T) {
 	testThatTheBridgeDenies(t, counter.ErrInvalid)
 }
 
-// testThatTheBridgeDenies tests that requests are denied if a working store fails with an error.
+// testThatTheBridgeDenies tests that requests are denied if a store that works answers them with an
+// error.
 func testThatTheBridgeDenies(t *testing.T, err error) {
 	h := open(t, shop, nil)
 	h.store.fails = fmt.Errorf("%w: a reason", err)

@@ -74,7 +74,7 @@ func (b *Bridge) directed(d *policyfile.Document) error {
 		"clients; write --redis redis://localhost:6379, or leave it out", cmp.Or(d.Place("directory"), "the policy"))
 }
 
-// DirectoryOf returns the directory with which a version of the policy is decided, or nil.
+// DirectoryOf returns the directory that a version of the policy uses in its decisions, or nil.
 func (o *Observer) DirectoryOf(rs *core.Ruleset) *directory.Directory {
 	for _, v := range o.b.policy.Known() {
 		if v.Ruleset == rs {

@@ -166,8 +166,8 @@ func TestWithoutADirectoryNothingIsSent(t *testing.T) {
 	}
 }
 
-// TestAPolicyThatNeedsADirectory: a bridge that counts in memory rejects such a policy, and names
-// the remedy.
+// TestAPolicyThatNeedsADirectory: a bridge that counts in memory rejects a policy that needs a
+// directory, and names the remedy.
 func TestAPolicyThatNeedsADirectory(t *testing.T) {
 	h := open(t, shop, nil)
 	h.write(clientele)
@@ -219,7 +219,7 @@ func TestTooManyNewClientsOfOneAddress(t *testing.T) {
 		d.Fetch(t.Context(), 0, []policy.ClientName{{Kind: "user", ID: "first"}})
 	}()
 	eventually.Until(t, redistestTimeout, "a read is under way", func() bool {
-		return d.Figures().Reads.Load() > before || d.Waits("user", "first") // this read follows one that has already begun
+		return d.Figures().Reads.Load() > before || d.Waits("user", "first") // the client waits for the next read
 	})
 	var flood []policy.ClientName
 	source1 := counterSource(h, "192.0.2.1")

@@ -9,8 +9,8 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// TestDomains: a policy covers the domain of its name and those that its rules match, and an edit
-// changes them.
+// TestDomains: a policy covers the domain of its name and the domains that its rules match. An edit
+// changes which domains are covered.
 func TestDomains(t *testing.T) {
 	said := new(eventually.Journal)
 	h := open(t, `

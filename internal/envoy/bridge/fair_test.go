@@ -45,7 +45,7 @@ func TestOneAddressLeavesCalls(t *testing.T) {
 		}
 	}
 	other, denied := make(chan int, 1), 0
-	for denied < 4 { // another address can share the first one's count by chance
+	for denied < 4 { // two addresses can share a count by chance
 		go func() { other <- post("192.0.2."+strconv.Itoa(denied+2), "other") }()
 		eventually.Until(t, 10*time.Second, "the other client is decided", func() bool { return h.b.under.Load() == 4 || len(other) > 0 })
 		if len(other) == 0 {

@@ -11,8 +11,9 @@ import (
 )
 
 // tracedSuffix is the suffix of the version of a policy under which filters send the traces of
-// requests. So a filter fetches the policy anew when a bridge begins or ceases to trace, and any
-// bridge can read the questions of any filter.
+// requests. A filter fetches the policy anew when a bridge begins or ceases to trace. Any bridge
+// can read the questions of any filter, because a call states its version, with the suffix if there
+// is one.
 const tracedSuffix = "+trace"
 
 // formFor returns the filters' data of a version of the policy.

@@ -21,7 +21,7 @@ import (
 
 const sampledParent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
-// recordSpans makes a bridge trace, and returns what it has recorded.
+// recordSpans turns on tracing in a bridge's options, and returns the recorder of the spans.
 func recordSpans(o *Options) *tracetest.SpanRecorder {
 	spans := tracetest.NewSpanRecorder()
 	o.Tracer = enforce.NewTracer(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)))

@@ -104,7 +104,8 @@ type corrections struct {
 	units    []enforce.Correction
 }
 
-// keepCharges drops the corrections that refund units, because these refunds are not made.
+// keepCharges drops the corrections that refund units. It is called if the refunds are not to be
+// made, such as those of an expired receipt.
 func (c *corrections) keepCharges() {
 	kept := c.units[:0]
 	for _, one := range c.units {

@@ -191,7 +191,7 @@ func TestAdmissionsOfFilters(t *testing.T) {
 	checkUsage(t, m, map[string]meter.Sum{
 		"ip:192.0.2.1 api ": {Admitted: 7, Units: 7}, "ip:192.0.2.1 both ": {Admitted: 7, Units: 14},
 		"ip:192.0.2.2 api ": {Admitted: 1, Units: 1}, "ip:192.0.2.2 both ": {Admitted: 1, Units: 2},
-		"ip:192.0.2.99 api ": {Admitted: 4, Units: 4}, "ip:192.0.2.99 both ": {Admitted: 4, Units: 8}, // as Caddy counts an exempt client
+		"ip:192.0.2.99 api ": {Admitted: 4, Units: 4}, "ip:192.0.2.99 both ": {Admitted: 4, Units: 8}, // the same as for an exempt client in Caddy
 	})
 	if used := h.readUsed("/api/x", "192.0.2.1"); used != 0 {
 		t.Errorf("reports have charged %d units", used)
