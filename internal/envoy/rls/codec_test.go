@@ -194,8 +194,8 @@ func acceptBytes(m *descriptorpb.DescriptorProto) {
 	}
 }
 
-// firstDifference returns the first difference between a message as the library decodes it and a
-// request, or "" if there is none.
+// firstDifference compares a message that the library has decoded with a request. It returns the
+// first difference, or "" if there is none.
 func firstDifference(theirs, ours protoreflect.Message) string {
 	fields := ours.Descriptor().Fields()
 	for i := range fields.Len() {

@@ -28,7 +28,7 @@ func redis(t testing.TB) *redisstore.Store {
 }
 
 // TestRedis: over one Redis, a limit is enforced exactly for many callers of two services. Reports
-// and refunds reach Redis, and calendar windows follow its clock.
+// and refunds reach Redis, and calendar windows follow the clock of Redis.
 func TestRedis(t *testing.T) {
 	rs := rules(t, `{name: shop, rules: [
 		{name: exact, match: {attr: {exact: []}}, per: [attr:exact], limit: [100/30d fixed_window, 500/year]},
@@ -106,7 +106,7 @@ func TestQuotaOverRedis(t *testing.T) {
 }
 
 // useQuota sends 200 requests for the rules of TestQuotaOverRedis. useQuota returns how many were
-// admitted, and what is left of the rule n.
+// admitted, and how many units of the rule n are left.
 func useQuota(t *testing.T, nodes []*served, value string) (requests int64, left uint32) {
 	t.Helper()
 	var admitted atomic.Int64

@@ -84,7 +84,7 @@ func (c *call) deniesExpired() bool {
 		func(u core.CredentialUse) bool { return u.State == policy.CredentialExpired })
 }
 
-// reports reports whether a descriptor of the request has hits that have already happened.
+// reports returns whether a descriptor of the request has hits that have already happened.
 func reports(request *pb.RateLimitRequest) bool {
 	for _, d := range request.GetDescriptors() {
 		if d.GetHitsAddend().GetValue() > 0 && !d.GetIsNegativeHits() {
