@@ -285,7 +285,7 @@ func (r *reader) limit(n *syntax.Node, path string) *limit {
 	return l
 }
 
-// windows lists the units as policies write them. The service counts days, weeks and months as
-// spans from 1970, with months of 30 days. These windows do the same.
+// windows maps each unit to a window as a policy writes it. The service counts days, weeks and
+// months as spans from 1970, with months of 30 days. These windows are the same spans.
 var windows = map[string]string{"second": "1s", "minute": "1m", "hour": "1h", "day": "1d", "week": "7d", "month": "30d",
 	"year": "year"}

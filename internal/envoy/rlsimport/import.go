@@ -59,8 +59,8 @@ func Import(name string, files []File, sources Sources) (text []byte, notes poli
 	return w.out.Bytes(), r.notes, nil
 }
 
-// headers turns off Penstock's rate limit fields. If Envoy's filter is configured to, Envoy writes
-// such fields itself, as with envoyproxy/ratelimit, and clients would get two contradicting sets.
+// headers turns off Penstock's rate limit fields. Envoy's filter can be configured to write such
+// fields itself, as with envoyproxy/ratelimit. Clients would then get two contradicting sets.
 const headers = "# Envoy writes X-RateLimit-* itself where its filter has enable_x_ratelimit_headers. To have the bridge\n" +
 	"# write the rate limit headers, leave that setting out and remove this line.\n" +
 	"headers: none\n"
@@ -150,7 +150,7 @@ func (w *writer) rule(domain string, r *rule) {
 	}
 	if r.group != "" {
 		fmt.Fprintf(&w.out, "    group: %s\n", r.group)
-		if w.sources != nil { // rules that name a path or a host would win otherwise
+		if w.sources != nil { // otherwise a rule that names a path or a host would win
 			fmt.Fprintf(&w.out, "    priority: %d\n", r.priority)
 		}
 	}

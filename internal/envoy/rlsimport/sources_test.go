@@ -103,7 +103,7 @@ func (p *proxy) requestOf(r *pb.RateLimitRequest) *request.Attributes {
 func TestMappedDecidesAsTheRealService(t *testing.T) {
 	for _, c := range []struct {
 		configuration, recording, domain string
-		sequences                        []string // those in which each request has all its descriptors
+		sequences                        []string // the sequences in which every request has all its descriptors
 		asked                            int
 		entries                          []string
 	}{
