@@ -58,8 +58,8 @@ func (e *Enforcer) Log(o *Outages) {
 	e.reportOutages()
 }
 
-// reportOutages makes outages be reported as events, if the enforcer has a log of outages and a log
-// of events.
+// reportOutages makes the log of outages report them as events, if the enforcer has a log of
+// outages and a log of events.
 func (e *Enforcer) reportOutages() {
 	if e.outages != nil && e.events != nil {
 		e.outages.events = e.events

@@ -111,8 +111,9 @@ type Correction struct {
 	Units   int64
 }
 
-// AppendCorrections appends the corrections by the settlement of a response to dst, if usage is
-// counted. AppendCorrections must be called before the settlement's checks are made.
+// AppendCorrections appends to dst how the settlement of a response corrects the units of its
+// request, if usage is counted. AppendCorrections must be called before the settlement's checks are
+// made.
 func (e *Enforcer) AppendCorrections(dst []Correction, s *core.Settlement, a core.Answer) []Correction {
 	if !e.meter.On() {
 		return dst

@@ -29,7 +29,7 @@ type Outages struct {
 	logger *slog.Logger
 	events *events.Log // nil if outages are not reported as events
 	now    func() time.Time
-	after  func(time.Duration, func()) // a function that calls another one later
+	after  func(time.Duration, func()) // calls a function after the given time
 
 	down, busy outage
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/events"
 )
 
-// Report makes the enforcer pass to a log of events the decisions that policies report. Report must
+// Report makes the enforcer pass the decisions that policies report to a log of events. Report must
 // be called before the first request. A nil log reports nothing.
 func (e *Enforcer) Report(log *events.Log) {
 	e.events = log

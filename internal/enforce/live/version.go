@@ -35,7 +35,7 @@ type Version struct {
 	// Front is the value that Options.Prepare set.
 	Front any
 
-	trial     *trial            // nil unless the version or its candidate decides by the client
+	trial     *trial            // nil unless a candidate decides for a share of the clients
 	verifiers *versionVerifiers // the verifiers, which are open until no request can begin with the version
 	replaced  time.Time         // guarded by Policy.editing
 }

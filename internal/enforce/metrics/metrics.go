@@ -14,7 +14,7 @@
 //
 // # When not to use it
 //
-// The metrics cannot show which client was denied; the log does.
+// The metrics cannot show which client was denied. Use the log for that.
 package metrics
 
 import (

@@ -104,7 +104,7 @@ func (nobody) Verify(string) (*policy.Identity, policy.CredentialState) {
 	return nil, policy.CredentialUnknown
 }
 
-// TestKeyPanicsAreCollected: every front has the metric of panics while keys were loaded.
+// TestKeyPanicsAreCollected: every front has the metric that counts panics while keys are loaded.
 func TestKeyPanicsAreCollected(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(New().Collectors()...)

@@ -151,7 +151,8 @@ func TestYesterdaysAttackerLeaves(t *testing.T) {
 	}
 }
 
-// TestBoundHoldsWhileCountsDecay compares with exact counts that are halved at the same times.
+// TestBoundHoldsWhileCountsDecay compares the counts with exact counts that are halved at the same
+// times.
 func TestBoundHoldsWhileCountsDecay(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed.First(t), 2))
 	zipf := rand.NewZipf(r, 1.2, 1, 4999)
