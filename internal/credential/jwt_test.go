@@ -48,7 +48,7 @@ func TestLongUserCountsByHash(t *testing.T) {
 	if long == nil || long.Kind != "user-sha256" || len(long.ID) != 64 || long.User != strings.Repeat("x", 256) {
 		t.Errorf("256 bytes: %+v", long)
 	}
-	// A client whose name is the hash of the long name is a different client and user.
+	// A token that names the hash of the long name belongs to a different client and user.
 	hash, _ := j.Verify(theIssuer.goodToken(t, long.ID))
 	if hash == nil || hash.Kind == long.Kind || hash.User == long.User {
 		t.Errorf("the hash as a name: %+v, the long name: %+v", hash, long)

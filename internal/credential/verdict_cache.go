@@ -104,8 +104,8 @@ func (m *memory) bucket(sum uint64) int { return int(sum & uint64(m.buckets-1)) 
 // pointers in chain and ring.
 const verdictBytes = int(unsafe.Sizeof(verdict{})) + int(unsafe.Sizeof(policy.Identity{})) + 32
 
-// overridesBytes bounds the memory for a client's own limits, per byte of the token. In the worst
-// case, limits with the shortest possible text, that memory is 26 bytes.
+// overridesBytes bounds the memory for a client's own limits, per byte of the token. The limits
+// with the shortest possible text are the worst case, with 26 bytes.
 const overridesBytes = 28
 
 // memory.remember stores a verdict. It copies the token, which the caller owns.
