@@ -142,7 +142,7 @@ func (d *Directory) Close() error {
 	return nil
 }
 
-// Hits returns the number of lookups of clients and keys that were remembered.
+// Hits returns how many lookups found a remembered client or key.
 func (d *Directory) Hits() uint64 { return d.cache.hits() + d.keys.hits() }
 
 // Figures returns the counts, which keep changing.

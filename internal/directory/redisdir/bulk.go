@@ -60,8 +60,8 @@ func (s *Source) Names(ctx context.Context, each func([]policy.ClientName) error
 	})
 }
 
-// HasRecords reports whether there are records of clients other than networks, records of keys, or
-// names of keys.
+// HasRecords reports whether there is a record of a client other than a network, a record of a key,
+// or a name of a key.
 func (s *Source) HasRecords(ctx context.Context) (bool, error) {
 	err := s.store.Keys(ctx, recordsPattern, func([]string) error { return errFound })
 	if errors.Is(err, errFound) {

@@ -207,8 +207,9 @@ func (s *Source) swapNetwork(ctx context.Context, network string, old, text []by
 	return one[0], err
 }
 
-// swapNetworks replaces the records of networks within the value of all networks. The result again
-// is true if another process has replaced the value meanwhile; nothing is replaced in that case.
+// swapNetworks replaces the records of networks within the value of all networks. The result named
+// again is true if another process has replaced the value meanwhile; nothing is replaced in that
+// case.
 func (s *Source) swapNetworks(ctx context.Context, swaps []directory.Swap, swapped []bool) (again bool, err error) {
 	before, all, err := s.networks(ctx)
 	if err != nil {
