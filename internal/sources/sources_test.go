@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestOneSourceHasHalfOfThePlaces: one source gets half of the places, another one still gets some,
-// and a place that was left can be taken again.
+// TestOneSourceHasHalfOfThePlaces: one source gets half of the places, another source still gets
+// some, and a place that was left can be taken again.
 func TestOneSourceHasHalfOfThePlaces(t *testing.T) {
 	c := New()
 	greedy, other := c.Of(0), c.Of(1)
