@@ -140,8 +140,8 @@ func (s *site) resetStreams(t *testing.T, path string, connections int) {
 	group.Wait()
 }
 
-// awaitPong reads until Envoy has answered a PING, and thus read the frames before it, or has
-// closed the connection.
+// awaitPong reads until Envoy has answered a PING or closed the connection. An answer shows that
+// Envoy has read the frames before the PING.
 func awaitPong(c net.Conn) {
 	framer := http2.NewFramer(io.Discard, c)
 	for {
