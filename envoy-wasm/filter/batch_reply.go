@@ -111,8 +111,8 @@ func (f *Filter) deliver(r *batchItem, got *wire.Answer, why Counter, sent count
 	defer f.guard()
 	defer f.leaveGate(r.gate)
 	if r.due != nil {
-		if r.extra = got == nil && why == CounterBusy; r.extra {
-			f.keepSettlement(r.due) // the bridge has not read the call (see below)
+		if r.extra = why == CounterBusy; r.extra {
+			f.keepSettlement(r.due) // the bridge has not read the call (see below), or had no place for it
 		} else {
 			f.forget(r.due)
 		}

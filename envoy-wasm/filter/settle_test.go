@@ -175,9 +175,17 @@ func TestAClientThatDoesNotWaitForTheResponse(t *testing.T) {
 	}
 }
 
-// TestABusyBridgeGetsTheSettlementAgain: if the bridge was too busy to read a call, its settlements
-// are sent again with the next request or tick, and not at once.
+// TestABusyBridgeGetsTheSettlementAgain: if the bridge was too busy to read a call, or had no place
+// for a settlement in it, the settlement is sent again with the next request or tick, and not at
+// once.
 func TestABusyBridgeGetsTheSettlementAgain(t *testing.T) {
+	for _, busy := range []Reply{{Status: 503, Leases: wire.LeasingUsual}, replyWith(wire.Answer{Status: wire.StatusBusy})} {
+		sendsSettlementAgain(t, busy)
+	}
+}
+
+func sendsSettlementAgain(t *testing.T, busy Reply) {
+	t.Helper()
 	e := newEnvoy(t)
 	f := withPolicy(t, e, costsPolicy(t, byHeader))
 	s := admitted(t, e, f, 1, reservedAnswer(10), get("/api/x"))
@@ -185,7 +193,7 @@ func TestABusyBridgeGetsTheSettlementAgain(t *testing.T) {
 	for range 5 {
 		f.Flush()
 		c, _, items := e.check()
-		c.answer(Reply{Status: 503, Leases: wire.LeasingUsual})
+		c.answer(busy)
 		if len(items) != 1 || items[0].Kind != wire.KindSettle || len(e.calls) > 0 {
 			t.Fatalf("the bridge is told %+v, and %d calls are under way", items, len(e.calls))
 		}

@@ -60,6 +60,16 @@ func (r *redeemedReceipts) redeem(id receiptID, expires, now counter.Micros) boo
 	return true
 }
 
+// restore forgets that a receipt was redeemed, because its settlement found no place.
+func (r *redeemedReceipts) restore(id receiptID) {
+	bit := id.number % segmentReceipts
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s := r.segments[receiptID{id.process, id.number - bit}]; s != nil {
+		s.bits[bit/64] &^= 1 << (bit % 64)
+	}
+}
+
 // redeemedReceipts.add returns a new segment, or nil if there is no room. Each call examines a few
 // segments and frees the expired ones. In this way all segments are examined over time.
 func (r *redeemedReceipts) add(first receiptID, now counter.Micros) *segment {

@@ -117,7 +117,10 @@ func (q *question) settle() {
 		j.onlyOnce(&opened)
 	}
 	if !b.settling.Send(j) {
-		q.answer.Status = wire.StatusBusy
+		if !expired {
+			b.sealer.redeemed.restore(opened.id)
+		}
+		q.answer.Status = wire.StatusBusy // the filter repeats it
 	}
 }
 

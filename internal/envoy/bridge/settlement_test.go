@@ -243,6 +243,28 @@ func TestSettlementsAreCounted(t *testing.T) {
 	}
 }
 
+// TestASettlementWithoutAPlaceCanBeRepeated: if the queue has no place for a settlement, its
+// receipt is not redeemed, so the settlement that the filter sends again is made. It is made once.
+func TestASettlementWithoutAPlaceCanBeRepeated(t *testing.T) {
+	h := open(t, shop, nil)
+	receipt := h.admitted()
+	full := h.b.settling
+	full.Stop(settle.Deadline)
+	for range 2 {
+		if a := h.ask(settlementItem(receipt, "35"))[0]; a.Status != wire.StatusBusy {
+			t.Errorf("without a place: %v", a)
+		}
+	}
+	h.b.settling = settle.New(h.b.options.Corrections, h.b.metrics.settled)
+	if a := h.ask(settlementItem(receipt, "35"))[0]; a.Status != wire.StatusOK {
+		t.Errorf("repeated: %v", a)
+	}
+	h.awaitUsed(35)
+	if a := h.ask(settlementItem(receipt, "35"))[0]; a.Status != wire.StatusInvalid {
+		t.Errorf("repeated after it was made: %v", a)
+	}
+}
+
 // FuzzReceipt: only receipts sealed here can be opened.
 func FuzzReceipt(f *testing.F) {
 	h := open(f, shop, nil)
