@@ -94,8 +94,8 @@ type Options struct {
 	// token.
 	Hosts []string
 	// Called is called for each admitted call before it is read, with the context of its request.
-	// The argument known is true if the caller sent the token or if none is required; otherwise the
-	// call only requests the health. Nil means that calls are not reported.
+	// The argument named known is true if the caller sent the token or if none is required;
+	// otherwise the call only requests the health. Nil means that calls are not reported.
 	Called func(ctx context.Context, known bool)
 	// Forgetful forbids filters to remember denials, except denials by leased limits.
 	Forgetful bool

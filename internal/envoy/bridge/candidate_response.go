@@ -36,7 +36,7 @@ func (r *keptResponse) covers(needs *core.Settlement) bool {
 }
 
 // candidate.responded starts the trial that waits for a response, if there is such a trial. The
-// argument asked is the settlement of the policy in force, which determines what the filter
+// argument named asked is the settlement of the policy in force, which determines what the filter
 // reports. candidate.responded does nothing without a candidate.
 func (c *candidate) responded(number uint64, response *wire.Settle, asked *core.Settlement) {
 	if c == nil {

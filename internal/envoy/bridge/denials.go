@@ -39,7 +39,7 @@ func (b *Bridge) askForDenials(header http.Header) {
 }
 
 // reportDenials reports the denials of a filter as events, or plans the request that a report of
-// admissions describes. The argument left is the remaining verification time of the call, and
+// admissions describes. The argument named left is the remaining verification time of the call, and
 // traced reports whether the question contains the trace of its request.
 func (q *question) reportDenials(left *counter.Micros, traced bool) {
 	defer q.rescue()

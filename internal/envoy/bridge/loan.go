@@ -18,16 +18,16 @@ import (
 // loanWait bounds the wait of a question for a loan.
 const loanWait = time.Duration(wire.LoanWait) * time.Microsecond
 
-// question.postpones reports whether the request of a question would wait for a loan, in a call
-// of its own. The argument taken reports whether the store was called and denied the request. If
+// question.postpones reports whether the request of a question would wait for a loan, in a call of
+// its own. The argument named taken reports whether the store was called and denied the request. If
 // taken is false, the request has to wait only if older requests wait for its counters.
 func (q *question) postpones(taken bool) bool {
 	return q.loans && (q.item.Kind == wire.KindAsk || q.item.Kind == wire.KindLease) && len(q.throttled) == 0 &&
 		q.bridge.enforcer.WouldWait(&q.plan, q.plan.Checks(), taken) && !q.plan.Unchecked()
 }
 
-// question.take calls the store for a question that may wait. The result gone reports whether ctx
-// has ended during the wait. If so, nothing is charged.
+// question.take calls the store for a question that may wait. The result named gone reports whether
+// ctx has ended during the wait. If so, nothing is charged.
 func (q *question) take(ctx context.Context) (gone bool, err error) {
 	return q.bridge.enforcer.TakeOrWait(ctx, context.Background(), enforce.Times{Wait: time.Now().Add(loanWait)}, q.first, q.results())
 }

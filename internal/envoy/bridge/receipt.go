@@ -86,8 +86,8 @@ type receiptSecret struct {
 }
 
 // newSealer returns a sealer that derives its keys from the token. Without a token, it uses a
-// random secret until the method replace sets another. Until then, no other process can open its
-// receipts.
+// random secret until the method named replace sets another. Until then, no other process can open
+// its receipts.
 //
 // Bridges behind one address share a secret but not the memory of redeemed receipts. If other
 // processes count in the store, the store also records which receipts were redeemed: see onlyOnce.

@@ -76,9 +76,9 @@ func (q *question) release() {
 	q.lease.fetch[0] = counter.Check{}
 }
 
-// question.begin makes the first plan of a filter's question. The argument left is the remaining
-// verification time of the call, and traced reports whether the question contains the trace of its
-// request.
+// question.begin makes the first plan of a filter's question. The argument named left is the
+// remaining verification time of the call, and traced reports whether the question contains the
+// trace of its request.
 func (q *question) begin(left *counter.Micros, traced bool) {
 	defer q.rescue()
 	ask := &q.item.Ask
@@ -97,8 +97,8 @@ func (q *question) begin(left *counter.Micros, traced bool) {
 	}
 }
 
-// question.ask makes the plan of a request. The argument left is the remaining verification time
-// of the call.
+// question.ask makes the plan of a request. The argument named left is the remaining verification
+// time of the call.
 func (q *question) ask(a policy.Attributes, left *counter.Micros) {
 	q.request = a
 	q.plan.Reset()
