@@ -92,9 +92,9 @@ func network(addr netip.Addr) uint64 {
 }
 
 // withHalfDeadline returns a context that ends at half of Envoy's remaining time, so that the
-// service answers before Envoy gives up. The result verify is how long the verification of unknown
-// tokens may take: four fifths of that half, within verifyMin and verifyMax. The result ok is false
-// if too little time is left.
+// service answers before Envoy gives up. The result named verify is how long the verification of
+// unknown tokens may take: four fifths of that half, within verifyMin and verifyMax. The result ok
+// is false if too little time is left.
 func withHalfDeadline(ctx context.Context) (until context.Context, cancel context.CancelFunc, verify counter.Micros, ok bool) {
 	wait := waitDefault
 	if deadline, given := ctx.Deadline(); given {

@@ -56,9 +56,9 @@ func (s *Service) reportLater(c *call) {
 	}
 }
 
-// Service.reportApart does what reportLater does, for a request that has no plan, or whose plan
-// has no checks because its token has expired. The argument verify is the time for unknown tokens.
-// Records of clients are not read.
+// Service.reportApart does what reportLater does, for a request that has no plan, or whose plan has
+// no checks because its token has expired. The argument named verify is the time for unknown
+// tokens. Records of clients are not read.
 func (s *Service) reportApart(rs *core.Ruleset, clients *directory.Directory, request *pb.RateLimitRequest, verify counter.Micros) {
 	c := s.calls.Get().(*call)
 	defer s.free(c)

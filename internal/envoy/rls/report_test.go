@@ -148,7 +148,7 @@ func TestALateReportWaitsForTheStore(t *testing.T) {
 	eventually.Until(t, 10*time.Second, "it is counted", func() bool { return s.sum(s.metrics.Settlements) == 1 })
 }
 
-// expiringVerifier is a verifier whose tokens have expired if the field expired is set.
+// expiringVerifier is a verifier whose tokens have expired if the field named expired is set.
 type expiringVerifier struct{ expired atomic.Bool }
 
 func (v *expiringVerifier) Verify(string) (*policy.Identity, policy.CredentialState) {

@@ -364,9 +364,9 @@ func (s *Service) read(c *call, rs *core.Ruleset, request *pb.RateLimitRequest) 
 // are unknown, it makes the directory read them. The network of a descriptor's address may be
 // blocked even if the descriptor has a limit of its own.
 //
-// The result timely is false if the time for the request is over before the store or the directory
-// was called. The caller must then deny the request. Clients can cause such a delay, so on_error,
-// which may admit the request, must not apply.
+// The result named timely is false if the time for the request is over before the store or the
+// directory was called. The caller must then deny the request. Clients can cause such a delay, so
+// on_error, which may admit the request, must not apply.
 func (c *call) resolve(ctx context.Context, clients *directory.Directory) (timely bool) {
 	c.add(clients)
 	if ctx.Err() != nil {
