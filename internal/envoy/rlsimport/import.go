@@ -20,7 +20,7 @@ import (
 
 // Import converts the configurations to a policy of the given name, in YAML. With sources, the
 // policy is for a proxy, which sees requests. If sources is nil, the policy is for the rate limit
-// protocol. The result notes names the settings that could not be converted. The error is
+// protocol. The result named notes names the settings that could not be converted. The error is
 // [policy.Problems]: errors of the configurations, and limits that a policy cannot express.
 func Import(name string, files []File, sources Sources) (text []byte, notes policy.Problems, err error) {
 	r := &reader{}

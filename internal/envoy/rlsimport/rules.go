@@ -197,7 +197,7 @@ func (g *generator) nameOf(r *rule) string {
 	return name
 }
 
-// rule.attrs returns the attributes that the rule matches by value. The result per names the
+// rule.attrs returns the attributes that the rule matches by value. The result named per names the
 // attributes that may have any value.
 func (r *rule) attrs() (match map[string]string, per []string) {
 	match = map[string]string{}
