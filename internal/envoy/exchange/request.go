@@ -159,7 +159,7 @@ func (q *Request) Own() {
 	}
 }
 
-// Union returns the inputs that r or the argument others contains.
+// Union returns the inputs that r or the argument named others contains.
 func (r *Reads) Union(others core.Inputs) core.Inputs {
 	both := func(a, b []string) []string {
 		all := slices.Concat(a, b)

@@ -19,8 +19,8 @@ type cursor struct {
 	failed bool
 }
 
-// open checks the head and returns a cursor positioned after it. The result leases
-// reports whether the content can contain lease fields.
+// open checks the head and returns a cursor positioned after it. The result named leases reports
+// whether the content can contain lease fields.
 func open(data []byte, head string, bytesMax int) (c cursor, leases bool, err error) {
 	if len(data) > bytesMax {
 		return c, false, errTooLong
