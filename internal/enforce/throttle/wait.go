@@ -30,7 +30,7 @@ const (
 
 // Asker decides one request. Ask sends checks to the store, writes the results to the plan, and
 // decides from them. The checks are those of the plan, or the same number of other checks. The
-// result answered is false if the store did not answer and on_error decided.
+// result named answered is false if the store did not answer and on_error decided.
 type Asker interface {
 	Ask(checks []counter.Check) (d core.Decision, answered bool)
 	// Replan adds the request to an empty plan. Replan uses the data about the client at this
@@ -117,9 +117,9 @@ func (w *Wait) decide(ctx context.Context, first []counter.Check) (core.Decision
 }
 
 // Announce decides a request without waiting. If the request has to wait, the decision has a delay,
-// and the caller must make another call that waits. The argument first is the decision from the
-// store's answer to the checks of First. The result answered is false if the store was called again
-// and did not answer.
+// and the caller must make another call that waits. The argument named first is the decision from
+// the store's answer to the checks of First. The result named answered is false if the store was
+// called again and did not answer.
 func (w *Wait) Announce(first core.Decision, asker Asker) (d core.Decision, answered bool) {
 	d, answered, waits := w.mustWait(first, asker)
 	if waits && !d.Denied() { // there is room, but older requests wait for that room
