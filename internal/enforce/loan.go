@@ -18,7 +18,7 @@ func (e *Enforcer) WaitForLoans(l *regionstore.Store) { e.loans = l }
 
 // AskOrWait is like Ask, for a request that has a goroutine of its own. If the request is denied
 // only because this region has lent or used its units, it waits for at most a second until other
-// regions lend some. If ctx ends meanwhile, the client has left: the result gone is true, and
+// regions lend some. If ctx ends meanwhile, the client has left: the result named gone is true, and
 // nothing is charged.
 func (e *Enforcer) AskOrWait(ctx context.Context, plan *core.Plan, checks []counter.Check) (d core.Decision, gone bool, err error) {
 	gone, err = e.TakeOrWait(ctx, context.Background(), Times{}, checks, plan.Results())
@@ -43,7 +43,7 @@ type Times struct {
 }
 
 // TakeOrWait is like Take, but the request may wait for a loan, as in AskOrWait. The parameter
-// first is the context of the store call before a wait.
+// named first is the context of the store call before a wait.
 func (e *Enforcer) TakeOrWait(ctx, first context.Context, t Times, checks []counter.Check, results []counter.Result) (gone bool, err error) {
 	behind := e.Behind(checks)
 	if !behind {
@@ -79,22 +79,22 @@ func (e *Enforcer) Lacks(plan *core.Plan, checks []counter.Check) bool {
 }
 
 // WouldWait reports whether AwaitLoan would make a request wait. A front that cannot wait in the
-// present call can then answer that the request needs a call of its own. The argument taken is true
-// if the store was called and denied the request. If taken is false, the request has to wait only
-// if older requests wait for its counters.
+// present call can then answer that the request needs a call of its own. The argument named taken
+// is true if the store was called and denied the request. If taken is false, the request has to
+// wait only if older requests wait for its counters.
 func (e *Enforcer) WouldWait(plan *core.Plan, checks []counter.Check, taken bool) bool {
 	return e.loans != nil && e.loans.WouldWait(checks, plan.Results(), taken)
 }
 
 // AwaitLoan is the second part of AskOrWait, for a request for which Lacks or Behind has returned
-// true. The argument taken is true if the store was called.
+// true. The argument named taken is true if the store was called.
 func (e *Enforcer) AwaitLoan(ctx context.Context, plan *core.Plan, checks []counter.Check, taken bool) (d core.Decision, gone bool, err error) {
 	gone, err = e.await(ctx, context.Background(), time.Time{}, checks, plan.Results(), taken)
 	return decide(plan, gone, err), gone, err
 }
 
-// Enforcer.await waits for a loan. The argument taking is the context of the store calls after a
-// wait.
+// Enforcer.await waits for a loan. The argument named taking is the context of the store calls
+// after a wait.
 func (e *Enforcer) await(ctx, taking context.Context, until time.Time, checks []counter.Check, results []counter.Result, taken bool) (gone bool, err error) {
 	end, err := e.loans.Await(ctx, until, checks, results, taken, func() error { return e.Take(taking, checks, results) })
 	if end != regionstore.EndNone {

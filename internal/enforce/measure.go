@@ -168,8 +168,8 @@ func (e *Enforcer) MeasureAdmissions(plan *core.Plan, v *live.Version, n uint64,
 	}
 }
 
-// measureDenials counts n denials that another process decided. The argument dropped is the number
-// of further denials, whose clients that process has not kept.
+// measureDenials counts n denials that another process decided. The argument named dropped is the
+// number of further denials, whose clients that process has not kept.
 func (e *Enforcer) measureDenials(plan *core.Plan, d *core.Decision, v *live.Version, n, dropped uint64) {
 	if !e.meter.On() {
 		return

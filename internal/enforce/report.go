@@ -44,8 +44,8 @@ func (e *Enforcer) reportBy(plan *core.Plan, d *core.Decision, versions []*live.
 }
 
 // ReportDenials reports n denials like that of the plan's request, which another process decided.
-// The argument dropped is the number of further denials, which that process has not kept; they are
-// only counted. These denials are not counted in metrics.
+// The argument named dropped is the number of further denials, which that process has not kept;
+// they are only counted. These denials are not counted in metrics.
 func (e *Enforcer) ReportDenials(plan *core.Plan, d *core.Decision, v *live.Version, n, dropped uint64) {
 	e.measureDenials(plan, d, v, n, dropped)
 	if e.events == nil || !v.ReportsDenials() {

@@ -226,8 +226,8 @@ func (p *Policy) handleEdit(d *policyfile.Document, err error) {
 	p.announceVersion(before, next)
 }
 
-// compileReplacement compiles the version that replaces the one in the parameter before. It returns
-// nil if the document has not changed.
+// compileReplacement compiles the version that replaces the one in the parameter named before. It
+// returns nil if the document has not changed.
 func (p *Policy) compileReplacement(before *Version, d *policyfile.Document) (next *Version, changes lint.Changes, err error) {
 	defer func() {
 		if reason := recover(); reason != nil {

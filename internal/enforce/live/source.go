@@ -20,10 +20,10 @@ type Source interface {
 }
 
 // Follower controls a source that is being followed. Its methods must not be called from the
-// function changed.
+// function named changed.
 type Follower interface {
 	// Reload loads the policy now and calls changed(...), even if the policy is still the same. It
-	// returns the error that the function received.
+	// returns the error that it has passed to changed(...).
 	Reload() error
 	// Close stops the calls of changed(...). When Close returns, no call is under way.
 	Close() error

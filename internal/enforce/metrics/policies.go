@@ -54,8 +54,8 @@ type limitSeries struct {
 }
 
 // Show makes the metrics show a document that has come into force, in place of the document that
-// they showed under the same key. The function refused returns the error for which the latest edit
-// was rejected, or nil.
+// they showed under the same key. The function named refused returns the error for which the latest
+// edit was rejected, or nil.
 func (p *Policies) Show(key any, d *policyfile.Document, refused func() error) {
 	next := shownPolicy{key: key, name: labelOf(d.Name), version: d.Version(), refused: refused}
 	next.limits, next.omitted = limitsOf(d)

@@ -15,8 +15,8 @@ type Total struct {
 	Admitted, Denied uint64
 }
 
-// The variable admitting has the outcomes with which a request counts as admitted by a rule, and
-// denying those with which it counts as denied. If a rule charged nothing because another rule
+// The variable named admitting has the outcomes with which a request counts as admitted by a rule,
+// and denying those with which it counts as denied. If a rule charged nothing because another rule
 // denied the request, the request does not count for that rule.
 var (
 	admitting = [core.OutcomeCount]bool{core.OutcomeAllowed: true, core.OutcomeShadowDenied: true, core.OutcomeExempt: true,

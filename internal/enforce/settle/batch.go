@@ -81,8 +81,8 @@ func correctionEnd(c *counter.Call) End {
 }
 
 // sendChecks sends the checks of the unfinished jobs to the store. The parameter named of is the
-// function that returns a job's checks. The parameter apart reports whether a job's checks may be
-// divided among several calls.
+// function that returns a job's checks. The parameter named apart reports whether a job's checks
+// may be divided among several calls.
 func (b *batch) sendChecks(of func(Job) []counter.Check, apart bool) {
 	b.calls, b.from = b.calls[:0], b.from[:0]
 	total := 0
