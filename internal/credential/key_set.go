@@ -31,7 +31,7 @@ const (
 	keysTriedMax = 4
 )
 
-// key is a verification key. Only the field gone changes.
+// key is a verification key. Only the field named gone changes.
 type key struct {
 	kid       string
 	family    family
@@ -66,9 +66,9 @@ func newKeySet(keys []*key) *keySet {
 	return s
 }
 
-// keySet.candidates returns the keys that might have signed a token. The result unknown reports
-// whether the token names a key that is not in the set. Any key might have signed a token without a
-// kid. A key without a kid might have signed a token with an unknown kid.
+// keySet.candidates returns the keys that might have signed a token. The result named unknown
+// reports whether the token names a key that is not in the set. Any key might have signed a token
+// without a kid. A key without a kid might have signed a token with an unknown kid.
 func (s *keySet) candidates(kid string, a *algorithm) (found []*key, unknown bool) {
 	among := s.keys
 	if kid != "" {
@@ -135,8 +135,8 @@ func readSecretFile(data []byte, algorithms map[string]*algorithm) ([]*key, erro
 	return readSecret(data, algorithms)
 }
 
-// readSet reads a JWK set (RFC 7517). As section 5 requires, it skips keys that cannot be used;
-// the result skipped contains the reasons. If no key is left, it returns an error.
+// readSet reads a JWK set (RFC 7517). As section 5 requires, it skips keys that cannot be used; the
+// result named skipped contains the reasons. If no key is left, it returns an error.
 func readSet(data []byte, algorithms map[string]*algorithm) (keys []*key, skipped []string, err error) {
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`

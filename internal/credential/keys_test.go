@@ -409,8 +409,8 @@ func byHash(table *keyTable) map[[32]byte]*Key {
 	return table.byHash
 }
 
-// fromDirectory stands for a directory with one key. The field read says whether the directory has
-// read that key already.
+// fromDirectory stands for a directory with one key. The field named read says whether the
+// directory has read that key already.
 type fromDirectory struct {
 	key  string
 	who  *policy.Identity

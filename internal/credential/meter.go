@@ -106,8 +106,8 @@ type bucket struct{ atomic.Int64 }
 const lateMax = 2 * waitMax
 
 // bucket.owed returns the time until the debt is paid off. The result is at most the parameter
-// most. If it is negative, the debt was paid off that long ago. An instant that exceeds this bound
-// by more than lateMax was written before the clock was set back, and counts as no debt.
+// named most. If it is negative, the debt was paid off that long ago. An instant that exceeds this
+// bound by more than lateMax was written before the clock was set back, and counts as no debt.
 func (b *bucket) owed(now, most counter.Micros) counter.Micros {
 	if ahead := counter.Micros(b.Load()) - now; ahead <= most+lateMax {
 		return min(ahead, most)
@@ -115,8 +115,8 @@ func (b *bucket) owed(now, most counter.Micros) counter.Micros {
 	return 0
 }
 
-// bucket.pay adds an amount to the debt. The sum is at most the parameter most, but the method
-// never reduces a debt.
+// bucket.pay adds an amount to the debt. The sum is at most the parameter named most, but the
+// method never reduces a debt.
 func (b *bucket) pay(now, amount, most counter.Micros) {
 	for {
 		before := b.Load()
@@ -146,7 +146,7 @@ func (m *meter) cellsOf(addr netip.Addr, bits int) (all cells) {
 	return all
 }
 
-// sketch.owed returns the debt of an address. The result is at most the parameter most.
+// sketch.owed returns the debt of an address. The result is at most the parameter named most.
 func (s *sketch) owed(of cells, now, most counter.Micros) counter.Micros {
 	least := most
 	for row, cell := range of {
@@ -155,7 +155,7 @@ func (s *sketch) owed(of cells, now, most counter.Micros) counter.Micros {
 	return least
 }
 
-// sketch.pay adds an amount to the debt of an address. The sum is at most the parameter most.
+// sketch.pay adds an amount to the debt of an address. The sum is at most the parameter named most.
 func (s *sketch) pay(of cells, now, amount, most counter.Micros) {
 	for row, cell := range of {
 		s[row][cell].pay(now, amount, most)
@@ -179,8 +179,8 @@ func (m *meter) admits(addr netip.Addr, now counter.Micros) (ok, clean bool) {
 	return owed < addressOwed && (calm || sentNone), sentNone && m.signed.owed(of, now, owedMax*signedOwed) < signedOwed
 }
 
-// meter.charge charges the cost of a token. The argument signed reports whether one of the keys has
-// signed it.
+// meter.charge charges the cost of a token. The argument named signed reports whether one of the
+// keys has signed it.
 func (m *meter) charge(addr netip.Addr, now, cost counter.Micros, signed bool) {
 	cost -= freeOfCharge
 	if cost <= 0 {
@@ -337,7 +337,7 @@ func (q *inquiry) reject() bool {
 }
 
 // inquiry.end charges the cost of the token, and subtracts the cost and the wait from the caller's
-// time. The argument signed is true if one of the keys has signed the token.
+// time. The argument named signed is true if one of the keys has signed the token.
 func (q *inquiry) end(now counter.Micros, signed bool) {
 	if q.asker == nil {
 		return

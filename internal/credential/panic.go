@@ -17,8 +17,8 @@ var panics atomic.Uint64
 // keys remained in force.
 func Panics() uint64 { return panics.Load() }
 
-// recoverPanic calls the function load and returns its panic as a [policyfile.PanicError]. Keys are
-// loaded in separate goroutines, where a panic would end the process.
+// recoverPanic calls the function named load and returns its panic as a [policyfile.PanicError].
+// Keys are loaded in separate goroutines, where a panic would end the process.
 func recoverPanic(load func() error) (err error) {
 	defer func() {
 		if reason := recover(); reason != nil {

@@ -187,7 +187,7 @@ func (m *memory) forget(current *keySet, now int64) {
 	}
 }
 
-// memory.each calls the function visit for every remembered verdict that is still valid.
+// memory.each calls the function named visit for every remembered verdict that is still valid.
 func (m *memory) each(current *keySet, now int64, visit func(*verdict)) {
 	for i := range m.shards {
 		s := &m.shards[i]
