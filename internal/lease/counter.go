@@ -41,10 +41,10 @@ type Held struct {
 
 // Counter is one node's state of one counter: the units that the node holds, and the node's
 // information about the store. The zero Counter is ready to use and holds nothing. A Counter's
-// methods must not be called concurrently. The argument now must not decrease from call to call, so
-// read the clock while holding the lock. The clock is the node's own monotonic clock, with any
-// origin. The limits passed to one Counter can differ only in Count and Capacity: everything else
-// is part of a counter's key.
+// methods must not be called concurrently. The argument named now must not decrease from call to
+// call, so read the clock while holding the lock. The clock is the node's own monotonic clock, with
+// any origin. The limits passed to one Counter can differ only in Count and Capacity: everything
+// else is part of a counter's key.
 type Counter struct {
 	_ [0]func() // never compared: see slim.Incomparable
 

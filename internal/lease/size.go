@@ -68,8 +68,8 @@ func (c *Counter) nextSpan(now counter.Micros) {
 	c.low = c.lowAt(now)
 }
 
-// The methods admits and arrives return how many units are used (admits) and requested (arrives) on
-// this node during a span, at the recent rates.
+// The methods named admits and arrives return how many units are used (admits) and requested
+// (arrives) on this node during a span, at the recent rates.
 func (c *Counter) admits(now, during counter.Micros) float64 {
 	return c.expect(now, during, c.usedBefore, c.used)
 }
