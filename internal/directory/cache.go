@@ -138,8 +138,8 @@ func (c *cache) peek(name policy.ClientName) *entry {
 	return c.shard(hash).findLocked(hash, name)
 }
 
-// findLocked does what the method find does, for an entry that find may have missed because of a
-// concurrent change.
+// findLocked does what the method named find does, for an entry that find may have missed because
+// of a concurrent change.
 func (s *shard) findLocked(hash uint64, name policy.ClientName) *entry {
 	s.mu.Lock()
 	e := s.find(hash)

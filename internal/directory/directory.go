@@ -126,7 +126,8 @@ func Open(o Options) (*Directory, error) {
 	d.cache, d.keys = newCache(o.ClientsMax), newCache(o.ClientsMax)
 	d.networks.Store(new(networks))
 	d.ctx, d.cancel = context.WithCancel(context.Background())
-	// without this, a blocked network would be served until the method look reads the networks
+	// without this, a blocked network would be served until the method named look reads the
+	// networks
 	d.readNetworks(d.ctx)
 	survive.Go(&d.running, d.logger, d.look)
 	survive.Go(&d.running, d.logger, func() { d.source.Follow(d.ctx, d.rereadClient, d.missed) })

@@ -286,7 +286,7 @@ func (e *Edit) String() string {
 }
 
 // After checks the edit, and returns the record that results from it. After does not change the
-// record in the parameter before, which may be nil. The error wraps [ErrEdit].
+// record in the parameter named before, which may be nil. The error wraps [ErrEdit].
 func (e *Edit) After(before *Record, now time.Time) (*Record, error) {
 	if err := e.check(now); err != nil {
 		return nil, err
@@ -295,7 +295,7 @@ func (e *Edit) After(before *Record, now time.Time) (*Record, error) {
 }
 
 // Edit.apply returns the record that results from the edit. It does not change the record in the
-// parameter before, which may be nil.
+// parameter named before, which may be nil.
 func (e *Edit) apply(before *Record, now time.Time) (after *Record, err error) {
 	after = new(Record)
 	if before != nil {

@@ -160,7 +160,7 @@ func checkFuture(end, now time.Time) error {
 	return nil
 }
 
-// keysNamed returns the keys of a name, those in force first. If the parameter mend is set,
+// keysNamed returns the keys of a name, those in force first. If the parameter named mend is set,
 // keysNamed removes from the name the keys that have no record. A removal that was interrupted
 // between its two steps leaves such keys.
 func (e *Editor) keysNamed(ctx context.Context, name string, mend bool) ([]StoredKey, error) {

@@ -215,8 +215,8 @@ func (r *Record) sets(now time.Time) (*policy.Overrides, error) {
 	return overrides.WithGrants(grants)
 }
 
-// hasEnded reports whether the end in the parameter until has been reached, to the microsecond. A
-// zero end is never reached.
+// hasEnded reports whether the end in the parameter named until has been reached, to the
+// microsecond. A zero end is never reached.
 func hasEnded(until, now time.Time) bool {
 	return !until.IsZero() && now.UnixMicro() >= until.UnixMicro()
 }

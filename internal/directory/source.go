@@ -31,9 +31,9 @@ type Source interface {
 	// calls missed() when it begins to receive changes, and after each interruption, because
 	// earlier changes may have been missed.
 	Follow(ctx context.Context, changed func(policy.ClientName), missed func())
-	// Swap replaces a record if its text still equals the parameter old, and reports whether it
-	// did. A nil text stands for no record. Swap appends the entry to the history, and notifies the
-	// followers.
+	// Swap replaces a record if its text still equals the parameter named old, and reports whether
+	// it did. A nil text stands for no record. Swap appends the entry to the history, and notifies
+	// the followers.
 	Swap(ctx context.Context, name policy.ClientName, old, text []byte, entry Entry) (swapped bool, err error)
 	// SwapAll does what Swap does, for several records, at most one for each name. Unlike Swap, it
 	// does not make a generation, so a source that has lost its records stays incomplete until
