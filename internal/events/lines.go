@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// chunkBytes is the buffer size from which lines are written.
+// chunkBytes is the size at which the buffer is written, with the line that reaches it.
 const chunkBytes = 64 << 10
 
 // lines writes events as lines of JSON. If a write ends within a line, the next one begins with a

@@ -68,9 +68,9 @@ func New(o Options) *Log {
 	return l
 }
 
-// Attach makes the log write to a sink until detach is called. The log writes to the sink that
-// was attached last. When detach is called, it writes the gathered events to the sink, for which it
-// waits at most two seconds. After that, the log writes to the previous sink.
+// Attach makes the log write to a sink until detach is called. The log writes to the sink that was
+// attached last. When detach is called, the log writes the gathered events to the sink, and waits
+// at most two seconds for that. After that, the log writes to the previous sink.
 func (l *Log) Attach(s Sink) (detach func()) {
 	l.mu.Lock()
 	l.sinks = append(l.sinks, s)
@@ -188,7 +188,7 @@ func (l *Log) hasUnreported() bool {
 	return l.told != [2]uint64{l.beyond.Load(), l.unwritten.Load()}
 }
 
-// flushWithin writes the gathered events, and waits for that at most the given time.
+// flushWithin writes the gathered events, and waits at most the given time for that.
 func (l *Log) flushWithin(most time.Duration) {
 	done := make(chan struct{})
 	go func() {

@@ -114,7 +114,7 @@ func (t *table) hash(k *Key) uint64 {
 }
 
 // table.count adds n decisions to the event of equal decisions, and reports whether there is one.
-// If there is none, and no room for a new one, the result full is true.
+// If there is none, and no room for a new one, the result named full is true.
 func (t *table) count(k *Key, n uint64) (counted, full bool) {
 	h := t.hash(k)
 	s := &t.shards[h>>60]
