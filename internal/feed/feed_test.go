@@ -130,8 +130,8 @@ func count(m *meter.Meter, n int) {
 }
 
 // TestWhatWaitsOutlivesTheProcess tests that batches of a process without a control plane are sent
-// by the next one, that a batch whose answer was lost counts once, and that two processes cannot
-// share a spool.
+// by the next process, that a batch whose answer was lost counts once, and that two processes
+// cannot share a spool.
 func TestWhatWaitsOutlivesTheProcess(t *testing.T) {
 	t.Parallel()
 	k, folder, m := newTaker(t), filepath.Join(t.TempDir(), "spool"), meter.New()

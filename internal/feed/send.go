@@ -74,8 +74,8 @@ func (f *Feed) logTrouble(err error) {
 	}
 }
 
-// Feed.sendFirst sends the oldest batch in the spool. The result more is false if the spool has no
-// batch.
+// Feed.sendFirst sends the oldest batch in the spool. The result named more is false if the spool
+// has no batch.
 func (f *Feed) sendFirst(ctx context.Context) (more bool, err error) {
 	b, ok := f.spool.oldest()
 	if !ok {
