@@ -123,8 +123,8 @@ func Follow(ctx context.Context, store *redisstore.Store, own *Node, q *EventQue
 }
 
 // ownEvents returns the events of this node alone, for a call that could not use Redis. The
-// argument why is the reason. The events include the event that reports the outage. The places of
-// other nodes stay as they were.
+// argument named why is the reason. The events include the event that reports the outage. The
+// places of other nodes stay as they were.
 func ownEvents(page *EventPage, own *Node, places map[string]uint64, q *EventQuery, why error) (*EventPage, error) {
 	if own == nil || own.sources.Events == nil {
 		return nil, why

@@ -48,7 +48,8 @@ func (r *Reading) Recent() []*Record {
 	return slices.DeleteFunc(slices.Clone(r.Records), func(one *Record) bool { return r.age(one) > SilentAfter })
 }
 
-// Nodes returns the nodes, sorted by name. The argument now is the time on the caller's clock.
+// Nodes returns the nodes, sorted by name. The argument named now is the time on the caller's
+// clock.
 func (r *Reading) Nodes(now time.Time) *Nodes {
 	all := &Nodes{Nodes: []NodeState{}, Unreadable: r.Unreadable}
 	for _, one := range r.Records {
