@@ -76,8 +76,8 @@ type Meter struct {
 	}
 }
 
-// entry is the sum of a named client. The field known reports whether the client had a record when
-// the sum was begun.
+// entry is the sum of a named client. The field named known reports whether the client had a record
+// when the sum was begun.
 type entry struct {
 	Sum
 	known bool
