@@ -66,8 +66,9 @@ func sealed(t *testing.T, generation int64) []byte {
 	return text
 }
 
-// followed starts to follow an origin. The function delivered returns what was delivered since its
-// last call: the limit of each policy and the text of each error. The function end stops following.
+// followed starts to follow an origin. The function named delivered returns what was delivered
+// since its last call: the limit of each policy and the text of each error. The function named end
+// stops following.
 func followed(t *testing.T, o *origin, logs *eventually.Journal) (delivered func() []string, end func()) {
 	t.Helper()
 	s, err := New(Options{Origin: o, Policy: "shop", Keys: []ed25519.PublicKey{signer.Public().(ed25519.PublicKey)}, Node: "n",

@@ -14,9 +14,9 @@ type Settings struct {
 	Folder, Node string
 }
 
-// Fill sets Keys, Folder and Node. The function replace returns a text with its
-// placeholders replaced. If replace is nil, texts stay as they are. The errors name the fields as
-// configurations do.
+// Fill sets Keys, Folder and Node. The function named replace returns a text with its placeholders
+// replaced. If replace is nil, texts stay as they are. The errors name the fields as configurations
+// do.
 func (s *Settings) Fill(o *Options, replace func(text string, escape func(string) string) (string, error)) (err error) {
 	if replace == nil {
 		replace = func(text string, _ func(string) string) (string, error) { return text, nil }
