@@ -74,9 +74,9 @@ type Looker struct {
 	Plan      *core.Plan
 }
 
-// Choose resets the plan and calls the function choose with it. That function returns the policy by
-// which the client's requests are decided. If the plan then needs an API key that has not been read
-// yet, Choose reads the key and calls the function again.
+// Choose resets the plan and calls the function named choose with it. That function returns the
+// policy by which the client's requests are decided. If the plan then needs an API key that has not
+// been read yet, Choose reads the key and calls the function again.
 func (l *Looker) Choose(choose func(*core.Plan) *core.Ruleset) (rs *core.Ruleset) {
 	p := l.Plan
 	p.Reset()
@@ -113,8 +113,8 @@ func (a *Answer) Add(l *Looker, rs *core.Ruleset, attrs policy.Attributes) error
 	return nil
 }
 
-// addPage adds the results of one page under one policy. The argument before is the index at which
-// the policy's limits start.
+// addPage adds the results of one page under one policy. The argument named before is the index at
+// which the policy's limits start.
 func (a *Answer) addPage(p *core.Plan, before int) {
 	for i := range p.Checks() {
 		counter, result := p.Counter(i), &p.Results()[i]
