@@ -59,8 +59,8 @@ const (
 type Inflater interface {
 	// Inflates reports whether bodies of the content coding, in lower case, can be decompressed.
 	Inflates(coding string) bool
-	// Inflate passes the decompressed body to the function pour, piece by piece, until the body
-	// ends or is broken or the function returns false.
+	// Inflate passes the decompressed body to the function named pour, piece by piece, until the
+	// body ends or is broken or the function returns false.
 	Inflate(coding string, body []byte, pour func(piece []byte) (more bool))
 }
 
@@ -104,7 +104,7 @@ func (t *Tap) CountFor(source uint32) { t.share.countFor(source) }
 
 // Withheld reports whether the response lacks a part of the body because of the client's request: a
 // HEAD, range or conditional request, or an upgrade to another protocol. A number in that part
-// cannot be read. The argument head is also set for the response that opens a tunnel.
+// cannot be read. The argument named head is also set for the response that opens a tunnel.
 //
 //go:noinline
 func Withheld(head bool, status int, ranged bool) bool {

@@ -54,9 +54,9 @@ func (Bodies) Inflates(coding string) bool {
 	return coding == "gzip" || coding == "x-gzip" || coding == "zstd"
 }
 
-// Inflate passes the decompressed body to the function pour, piece by piece. Inflate stops when the
-// body ends or is broken, or when the function returns false. A piece is valid until the function
-// returns.
+// Inflate passes the decompressed body to the function named pour, piece by piece. Inflate stops
+// when the body ends or is broken, or when the function returns false. A piece is valid until the
+// function returns.
 func (Bodies) Inflate(coding string, body []byte, pour func(piece []byte) (more bool)) {
 	compressed := bytes.NewReader(body)
 	if coding != "zstd" {

@@ -71,7 +71,7 @@ func (q *Queue) next() (work func()) {
 }
 
 // Wait waits until all work is done, including work that is added meanwhile, or the deadline has
-// passed. The result done reports whether all work is done.
+// passed. The result named done reports whether all work is done.
 func (q *Queue) Wait(deadline time.Duration) (done bool) {
 	q.mu.Lock()
 	if q.active == 0 {
