@@ -96,8 +96,8 @@ type ExplainedDecision struct {
 var actions = map[policy.Action]string{policy.ActionReject: "reject", policy.ActionLogOnly: "log_only", policy.ActionAllow: "allow",
 	policy.ActionBlock: "block", policy.ActionThrottle: "throttle"}
 
-// millis rounds up, so that a client that waits for the result has waited long enough. The result
-// is nil for never.
+// millis rounds up, so that a client that waits this many milliseconds waits long enough. The
+// result is nil for never.
 func millis(span counter.Micros) *int64 {
 	if span == counter.Never {
 		return nil

@@ -88,8 +88,8 @@ func look(ctx context.Context, store counter.Store, plan *core.Plan) error {
 }
 
 // failingSource keeps the error of the last failed read of records. A directory hides such an
-// error, because it continues without records. The error of a read that the end of the command
-// interrupted is not kept.
+// error, because it continues without records. If the end of the command interrupts a read, that
+// error is not kept.
 type failingSource struct {
 	directory.Source
 	mu      sync.Mutex

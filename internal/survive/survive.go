@@ -49,7 +49,7 @@ func Go(running *sync.WaitGroup, logger *slog.Logger, work func()) {
 	})
 }
 
-// Once does work, and returns its panic as an error. The panic is counted, and logged with its
+// Once runs the work, and returns its panic as an error. The panic is counted, and logged with its
 // stack. A nil logger is the default one.
 func Once(logger *slog.Logger, work func() error) (err error) {
 	if logger == nil {
