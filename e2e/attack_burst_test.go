@@ -112,8 +112,8 @@ func (a *attackRun) pipeline(connections, n int) {
 }
 
 // steadyLoad sends n requests over several connections, one at a time on each connection. For each
-// request, it calls the function of with a number. This function returns the source address of the
-// connection and the header fields of the request.
+// request, it calls the function named of with a number. This function returns the source address
+// of the connection and the header fields of the request.
 func (a *attackRun) steadyLoad(connections, n int, of func(i int) (from, fields string)) {
 	var next, answered atomic.Int64
 	var group sync.WaitGroup

@@ -82,8 +82,8 @@ func (b *otherClient) start() {
 	})
 }
 
-// otherClient.stop ends the requests that the method start began, and returns what their answers
-// were like.
+// otherClient.stop ends the requests that the method named start began, and returns what their
+// answers were like.
 func (b *otherClient) stop() experience {
 	close(b.end)
 	b.group.Wait()
@@ -152,8 +152,8 @@ func (c experience) String() string {
 		len(c.took), c.denied, c.uncounted, c.failed)
 }
 
-// experience.assert reports where the other client was not served as promised. The argument soon is
-// set if the bound of the median wait applies.
+// experience.assert reports where the other client was not served as promised. The argument named
+// soon is set if the bound of the median wait applies.
 func (c experience) assert(report func(format string, args ...any), when string, soon bool) {
 	if c.denied+c.failed > 0 || c.uncounted > max(otherUncountedMax, len(c.took)*otherUncountedMax/100) {
 		report("%s, of %d requests of another client %d were denied, %d let through uncounted and %d not served; first: %s", when,

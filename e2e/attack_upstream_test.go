@@ -207,8 +207,8 @@ func announced(w http.ResponseWriter) {
 }
 
 // repeat answers with more header fields than Envoy accepts if the client has sent the field
-// X-Repeat. Envoy then answers 502 in place of the upstream. If the argument fails is set, the
-// status of the upstream is 401.
+// X-Repeat. Envoy then answers 502 in place of the upstream. If the argument named fails is set,
+// the status of the upstream is 401.
 func repeat(w http.ResponseWriter, r *http.Request, fails bool) {
 	text := r.Header.Get("X-Repeat")
 	if text == "" {

@@ -104,8 +104,8 @@ func (f *groupedFront) begin(_ testing.TB, s *conformance.Story) conformance.Ask
 	}
 }
 
-// runConformance runs the conformance corpus against a front whose processes the function start
-// starts.
+// runConformance runs the conformance corpus against a front whose processes are started by the
+// function named start.
 func runConformance(t *testing.T, name string, attrs map[string]string, start func(redis string, policies []string) (*server, []string)) {
 	t.Helper()
 	stories, wrong := conformance.Load(t), conformance.LoadWrong(t)

@@ -278,7 +278,7 @@ func TestPoliciesOverHTTPAreVerified(t *testing.T) {
 }
 
 // policyPlane.refuses tests that a node rejects the answer that it gets, and keeps its policy. The
-// argument want is a part of the expected error.
+// argument named want is a part of the expected error.
 func (p *policyPlane) refuses(node *memoryNode, what, want string) {
 	t := p.t
 	t.Helper()

@@ -44,8 +44,8 @@ func (p *regionPlane) publish(limit string) {
 	p.policy("publish", "--all", "--reason", "a test").mustSucceed(p.t)
 }
 
-// awaitBoth waits until the function has returns true for both regions, and logs how long that
-// took.
+// awaitBoth waits until the function named has returns true for both regions, and logs how long
+// that took.
 func (p *regionPlane) awaitBoth(what string, has func(*redistest.Server) bool) {
 	p.t.Helper()
 	began := time.Now()

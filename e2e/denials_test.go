@@ -33,8 +33,8 @@ const denialsCaddyfile = `{
 }
 `
 
-// startDenials starts a Caddy with one limit. The argument remember turns the memory of denials
-// "on" or "off".
+// startDenials starts a Caddy with one limit. The argument named remember turns the memory of
+// denials "on" or "off".
 func startDenials(t *testing.T, redis *redistest.Server, limit, remember string) *process {
 	text := strings.NewReplacer("LIMIT", limit, "REMEMBER", remember).Replace(denialsCaddyfile)
 	return startCaddy(t, text, "PENSTOCK_REDIS="+redis.URL())

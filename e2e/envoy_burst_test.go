@@ -94,7 +94,7 @@ const laterMax = 100 * time.Millisecond
 const uncountedMax = 4
 
 // askMeanwhile sends requests until ctx ends, each with a new client name, and returns how long
-// each answer took. Every request must be admitted. If the argument counted is set, all but
+// each answer took. Every request must be admitted. If the argument named counted is set, all but
 // uncountedMax of the requests must also be counted.
 func askMeanwhile(ctx context.Context, t testing.TB, address string, counted bool) (took []time.Duration) {
 	client := &http.Client{Timeout: 30 * time.Second}

@@ -119,8 +119,8 @@ func (s *site) sendsOne(t *testing.T, request string) int {
 }
 
 // sendsTwo sends a GET over a new HTTP/2 connection. The arguments are names and values of fields,
-// which may be such that net/http rejects them. It returns the status of the answer, or 0 if the
-// stream is reset.
+// and may be ones that net/http rejects. It returns the status of the answer, or 0 if the stream is
+// reset.
 func (s *site) sendsTwo(t *testing.T, fields ...string) int {
 	t.Helper()
 	connection, err := net.Dial("tcp", s.address)

@@ -16,8 +16,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// guideBlock returns a block of docs/guides/envoy.md as JSON. The argument first is the first line
-// of the block.
+// guideBlock returns a block of docs/guides/envoy.md as JSON. The argument named first is the first
+// line of the block.
 func guideBlock(t testing.TB, first string) string {
 	t.Helper()
 	text, err := os.ReadFile("../docs/guides/envoy.md")

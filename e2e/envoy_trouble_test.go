@@ -98,8 +98,8 @@ func TestEnvoyTroubles(t *testing.T) {
 	}
 }
 
-// tryTroubles tests the troubles of a group one after the other in one Envoy. The argument held
-// holds the policies, by on_error mode, that some filters have in their configuration.
+// tryTroubles tests the troubles of a group one after the other in one Envoy. The argument named
+// held has the policies, by on_error mode, that some filters have in their configuration.
 func tryTroubles(t *testing.T, group []trouble, held map[string]string) {
 	var sites []*site
 	for _, trouble := range group {

@@ -17,7 +17,7 @@ type fault struct {
 	name string
 	// group starts the Redis of the nodes. If it is nil, the nodes have a single server.
 	group func(t testing.TB) *nodeGroup
-	// begin begins the fault, and the function end ends it. If end is nil, the fault is
+	// begin begins the fault, and the function named end ends it. If end is nil, the fault is
 	// instantaneous.
 	begin, end func(g *nodeGroup)
 	// harmless is set if every request should be decided during the fault.
@@ -29,8 +29,8 @@ type fault struct {
 	always bool
 	// edits is set if the fault itself edits the policy.
 	edits bool
-	// policy changes the policy of a column. The argument words holds further fields for its rules.
-	// If the function is nil, the policy stays as it is.
+	// policy changes the policy of a column. The argument named words holds further fields for its
+	// rules. If the function is nil, the policy stays as it is.
 	policy func(policy, words string) string
 }
 

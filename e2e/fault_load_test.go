@@ -147,7 +147,7 @@ func (l *traffic) awaitAnswered(t testing.TB, since time.Time, nodes int, paths 
 }
 
 // awaitDecided waits until every node has decided ten requests in a row on every path, counting
-// only requests that were sent after the instant since. The result took is the time from this
+// only requests that were sent after the instant since. The result named took is the time from this
 // instant until the last request that was not decided had ended.
 func (l *traffic) awaitDecided(t testing.TB, since time.Time, nodes int, paths []string) (took time.Duration) {
 	t.Helper()

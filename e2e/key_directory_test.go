@@ -74,7 +74,7 @@ func (k *keyedNodes) run(node *process, args ...string) commandResult {
 	return penstock(k.t, append(args, "--admin", node.admin)...)
 }
 
-// keyedNodes.change is like the method run, for a change that must succeed.
+// keyedNodes.change is like the method named run, for a change that must succeed.
 func (k *keyedNodes) change(node *process, args ...string) (shown keysMade) {
 	k.t.Helper()
 	k.run(node, append(args, "--json", "--reason", "a test", "--actor", "ops")...).read(k.t, &shown)

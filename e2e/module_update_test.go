@@ -56,8 +56,8 @@ func (d *fileSite) write(t testing.TB, settings string) {
 	}
 }
 
-// countLoaded returns the number of versions of the configuration that Envoy has loaded. It
-// countRejected returns the number that Envoy has rejected.
+// countLoaded returns the number of versions of the configuration that Envoy has loaded, and
+// countRejected the number that Envoy has rejected.
 func (d *fileSite) countLoaded() int   { return d.stat("config_reload") }
 func (d *fileSite) countRejected() int { return d.stat("config_fail") }
 

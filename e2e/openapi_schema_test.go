@@ -97,8 +97,8 @@ func (d *description) describesRoutes() {
 	}
 }
 
-// schemaKeywords lists the keywords that the method holds supports. The test fails if a schema has
-// any other keyword.
+// schemaKeywords lists the keywords that the method named holds supports. The test fails if a
+// schema has any other keyword.
 var schemaKeywords = []string{"$ref", "type", "properties", "required", "additionalProperties", "items", "enum", "const", "minimum",
 	"maximum", "pattern", "description", "default", "anyOf"}
 

@@ -168,8 +168,8 @@ const userRoute = `{match: {prefix: /}, route: {cluster: upstream, timeout: 30s,
   {request_headers: {header_name: x-user, descriptor_key: x-user}}]}]}},`
 
 // checkBurst sends 60 requests of a client to an address of a region at once. It checks that the
-// client gets all of its units, and that no region admits more. It calls the function scrape to get
-// the metrics of the process that decides.
+// client gets all of its units, and that no region admits more. It calls the function named scrape
+// to get the metrics of the process that decides.
 func (l *lending) checkBurst(region, address, user string, scrape func() string) {
 	l.t.Helper()
 	var admitted atomic.Int64

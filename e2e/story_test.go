@@ -95,7 +95,7 @@ func (s *story) run(target string, args ...string) (out string) {
 	return out
 }
 
-// runTimed is like the method run, and also returns the time at which the command ended.
+// runTimed is like the method named run, and also returns the time at which the command ended.
 func (s *story) runTimed(target string, args ...string) (out string, ended time.Time) {
 	s.t.Helper()
 	args = append(args, s.targets[target]...)

@@ -73,7 +73,7 @@ type monitor struct {
 }
 
 // startPrometheus runs a Prometheus with the example configuration. It scrapes the given Caddys and
-// bridges every second. The parameter edit replaces parts of the alert rules.
+// bridges every second. The parameter named edit replaces parts of the alert rules.
 func startPrometheus(t *testing.T, edit *strings.Replacer, caddys, bridges []string) *monitor {
 	t.Helper()
 	dir, list := t.TempDir(), func(addresses []string) string {

@@ -93,8 +93,8 @@ func (i *issuer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte(*i.set.Load()))
 }
 
-// refresh is the interval at which the Caddys of these tests fetch the key set. The constant within
-// is the longest time until all of them have fetched it on a busy machine.
+// refresh is the interval at which the Caddys of these tests fetch the key set. The constant named
+// within is the longest time until all of them have fetched it on a busy machine.
 const (
 	refresh = time.Second
 	within  = refresh + 4*time.Second
@@ -207,7 +207,8 @@ func TestKeySetsRotateUnderLoad(t *testing.T) {
 	}
 }
 
-// rotation holds the times at which an issuer added the key fresh and removed the key old.
+// rotation holds the times at which an issuer added the key named fresh and removed the key named
+// old.
 type rotation struct {
 	old, fresh   *signer
 	added, taken time.Time

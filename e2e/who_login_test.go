@@ -56,8 +56,8 @@ func (l *loginPage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 const failedLoginsMax = 5
 
-// logins returns a Caddyfile that limits failed logins. The parameter head begins the Caddyfile,
-// and configures the store and its deadline.
+// logins returns a Caddyfile that limits failed logins. The parameter named head begins the
+// Caddyfile, and configures the store and its deadline.
 func logins(l *loginPage, head string) string {
 	return head + `:SITE {
 	penstock {
