@@ -96,7 +96,7 @@ func Configuration() ([]byte, error) {
 	return data, err
 }
 
-// Read returns the beginning of a body. The argument most is the maximum number of bytes.
+// Read returns the beginning of a body. The argument named most is the maximum number of bytes.
 func Read(body Body, most int) ([]byte, error) {
 	size = 0
 	return answer(proxyGetBufferBytes(body, 0, uint32(most), &address, &size))

@@ -26,8 +26,8 @@ type Plugin interface {
 	NewStream(id uint32) Stream
 }
 
-// Stream is one request and its response. The argument ends reports whether the message ends after
-// this part.
+// Stream is one request and its response. The argument named ends reports whether the message ends
+// after this part.
 type Stream interface {
 	RequestHeaders(ends bool) Action
 	// RequestBody is called with each piece of the body, and with the trailers. RequestBody reports

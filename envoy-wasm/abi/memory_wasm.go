@@ -5,9 +5,9 @@ package abi
 import "unsafe"
 
 // To answer a call, Envoy asks for memory and fills it. Then Envoy writes the address and the size
-// of the answer to the location that the call names. The variable given then contains the answer.
-// Our write to given is visible to the garbage collector, unlike a write by Envoy. All this happens
-// before the call returns, and there is one thread, so these variables serve all calls.
+// of the answer to the location that the call names. The variable named given then contains the
+// answer. Our write to it is visible to the garbage collector, unlike a write by Envoy. All this
+// happens before the call returns, and there is one thread, so these variables serve all calls.
 var (
 	given   []byte
 	address uint32 // the address of given, which is not needed

@@ -101,8 +101,8 @@ func (f *Filter) deliverAll(fl *flight, r Reply) {
 	}
 }
 
-// Filter.deliver delivers an answer to an item. The argument got is nil if there is no answer;
-// the argument why is then the cause.
+// Filter.deliver delivers an answer to an item. The argument named got is nil if there is no
+// answer; the argument named why is then the cause.
 func (f *Filter) deliver(r *batchItem, got *wire.Answer, why Counter, sent counter.Micros) {
 	s, ok := r.stream, got != nil && got.Status == wire.StatusOK
 	if got != nil && !ok {

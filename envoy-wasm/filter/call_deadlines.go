@@ -127,7 +127,7 @@ func (f *Filter) bridgeDown() {
 }
 
 // isAhead reports whether an instant is in the future. An instant that is ahead by more than the
-// argument most counts as past, because the clock must have gone back.
+// argument named most counts as past, because the clock must have gone back.
 func isAhead(instant, now, most counter.Micros) bool { return now < instant && instant-now <= most }
 
 // Stream.expire decides a request in a throttle queue whose own call has no answer. If the

@@ -32,7 +32,7 @@ type Filter struct {
 	}
 	// The next fields describe the request that is being decided. The field unsure is set if a
 	// credential has no verdict, and stale if a verdict is old. The field dated is set if a record,
-	// or with a directory also a verdict, is unknown or old. The field known combines the
+	// or with a directory also a verdict, is unknown or old. The field named known combines the
 	// fingerprints of the verified credentials and of the records. If the request is decided again
 	// after the bridge has verified its credentials, bridgeVerdicts holds the bridge's verdicts.
 	now            counter.Micros

@@ -106,8 +106,8 @@ func (g *gate) waveOf(a *askingData) int {
 }
 
 // Filter.enqueue puts the request into the queue of its gate if enough requests like it are in
-// calls, and otherwise counts it as a request in a call. The argument from is the gate in whose
-// queue the request waited, or nil. The result full reports that the queue is full.
+// calls, and otherwise counts it as a request in a call. The argument named from is the gate in
+// whose queue the request waited, or nil. The result named full reports that the queue is full.
 func (f *Filter) enqueue(s *Stream, from *gate) (waits, full bool) {
 	l, a := &f.gates, s.asking
 	if a.narrow < 0 {
@@ -221,7 +221,7 @@ func (f *Filter) dequeue(g *gate) {
 	}
 }
 
-// Stream.advance decides a request that waited, or makes it wait for the bridge. The argument
+// Stream.advance decides a request that waited, or makes it wait for the bridge. The argument named
 // from is the gate in whose queue the request waited, or nil.
 //
 //go:noinline

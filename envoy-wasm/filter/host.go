@@ -10,8 +10,8 @@ import (
 
 // Host is the filter's interface to Envoy. The methods of a Host do not block.
 type Host interface {
-	// Call sends a request to the bridge. The function answered runs later, once, with status 0
-	// if there was no answer. If Call returns an error, nothing was sent, and answered does not
+	// Call sends a request to the bridge. The function named answered runs later, once, with status
+	// 0 if there was no answer. If Call returns an error, nothing was sent, and answered does not
 	// run.
 	Call(c Call, answered func(Reply)) error
 	// Wake makes Envoy call [Filter.Flush] soon. Only Flush may make calls that outlive a stream.

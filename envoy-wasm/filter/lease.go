@@ -36,8 +36,8 @@ const (
 	// once. gatherTime is longer than the time for which a counter keeps unused units.
 	gatherTime = 200 * counter.Millisecond
 	// fetchBytesMax is the length of the longest question that is repeated to take units in
-	// advance, because one question per lease can wait. Longer requests make a call only when no
-	// units are left.
+	// advance. It bounds the memory of these questions, of which one per lease can wait. Longer
+	// requests make a call only when no units are left.
 	fetchBytesMax = 8 << 10
 )
 

@@ -18,7 +18,7 @@ type checkPart struct {
 }
 
 // decideLocally decides the request locally if possible, and otherwise prepares its question. The
-// result done reports whether the request is decided.
+// result named done reports whether the request is decided.
 func (s *Stream) decideLocally() (action Action, done bool) {
 	f, a := s.f, s.asking
 	a.forgetParts() // they are from the time at which the request joined a queue
@@ -74,7 +74,7 @@ func (f *Filter) look(now counter.Micros, a *askingData, takes bool) (inHand int
 	return inHand, denied
 }
 
-// forgetParts discards the results of the method look.
+// forgetParts discards the results of the method named look.
 //
 //go:noinline
 func (a *askingData) forgetParts() {
@@ -121,7 +121,7 @@ func (s *Stream) admitFromLease(now counter.Micros) Action {
 	return s.decideByResults()
 }
 
-// putBack undoes the effects of the method look on the counters.
+// putBack undoes the effects of the method named look on the counters.
 func (a *askingData) putBack(now counter.Micros) {
 	checks := a.plan.Checks()
 	for i := range a.parts {

@@ -68,9 +68,9 @@ func (f *Filter) load(coded []byte) (*policy, error) {
 	return p, err
 }
 
-// rulesForUnverified returns the rules that might apply to a client whose credentials
-// the bridge cannot verify. The result includes the rules for particular clients, except those that
-// block or allow clients. The result denies reports whether these rules can decide differently from
+// rulesForUnverified returns the rules that might apply to a client whose credentials the bridge
+// cannot verify. The result includes the rules for particular clients, except those that block or
+// allow clients. The result named denies reports whether these rules can decide differently from
 // the policy. These rules can do so if the policy has rules for particular clients, and on_error is
 // deny in the policy or in one of its rules.
 func rulesForUnverified(source corepolicy.Policy) (rules []corepolicy.Rule, denies bool) {

@@ -68,8 +68,8 @@ func (s *Stream) Responds() bool {
 }
 
 // ResponseHeaders returns the fields to set in the response. A field replaces all lines of its
-// header. The argument ends reports whether there is no body. Responses made by Envoy itself are
-// handled like any other; the filter's own responses are left unchanged.
+// header. The argument named ends reports whether there is no body. Responses made by Envoy itself
+// are handled like any other; the filter's own responses are left unchanged.
 func (s *Stream) ResponseHeaders(headers [][2]string, ends bool) (fields [][2]string) {
 	defer s.f.guard()
 	switch {

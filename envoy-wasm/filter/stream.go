@@ -122,8 +122,8 @@ func (s *Stream) RequestHeaders(headers [][2]string) (action Action) {
 	return s.judge(nil)
 }
 
-// Stream.judge decides the request whose headers were read, or makes it wait for the bridge.
-// The argument from is the gate in whose queue the request waited, or nil.
+// Stream.judge decides the request whose headers were read, or makes it wait for the bridge. The
+// argument named from is the gate in whose queue the request waited, or nil.
 func (s *Stream) judge(from *gate) Action {
 	f, a := s.f, s.asking
 	a.identify(f)
@@ -227,9 +227,9 @@ func (a *askingData) identify(f *Filter) {
 }
 
 // takeVerdict makes the plan again with the bridge's verdicts on the credentials and the records of
-// the clients, and caches them. The argument sent is the time at which the bridge was asked, on the
-// clock of leases. takeVerdict returns false if the bridge verified credentials other than the
-// request's, because the bridge has then decided for a different client.
+// the clients, and caches them. The argument named sent is the time at which the bridge was asked,
+// on the clock of leases. takeVerdict returns false if the bridge verified credentials other than
+// the request's, because the bridge has then decided for a different client.
 func (a *askingData) takeVerdict(f *Filter, v *wire.Verdict, sent counter.Micros) bool {
 	now := f.host.Now()
 	a.attrs.View.At = now

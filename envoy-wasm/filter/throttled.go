@@ -59,9 +59,9 @@ func (s *Stream) enqueueAlone(patience counter.Micros) bool {
 	return true
 }
 
-// askToWait makes the request's own call, and reports whether it could. The argument most bounds
-// the wait in case the clock went back. The wait ends at the request's deadline. Envoy ends the
-// call later than that, when nothing waits for its answer any more.
+// askToWait makes the request's own call, and reports whether it could. The argument named most
+// bounds the wait in case the clock went back. The wait ends at the request's deadline. Envoy ends
+// the call later than that, when nothing waits for its answer any more.
 //
 //go:noinline
 func (s *Stream) askToWait(most counter.Micros) bool {
