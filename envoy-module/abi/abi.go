@@ -37,7 +37,7 @@ import (
 // process holds what all configurations share.
 var process = front.NewProcess(newLogger())
 
-// penstockInit is called once, when Envoy loads the module. It lets one thread more run Go code
+// penstockInit is called once, when Envoy loads the module. It lets Go code run in one thread more
 // than Envoy has workers. With fewer threads, workers would wait for each other and for the
 // goroutines that ask the store. Like Envoy, penstockInit ignores SIGPIPE. Otherwise Go would end
 // the process when it writes an event to a standard output that nobody reads any more.

@@ -26,7 +26,7 @@ var (
 )
 
 // frontTable assigns numbers to configurations. Each request looks up its configuration, so the
-// method get takes no lock. Workers would wait for each other at a lock.
+// method named get takes no lock. Workers would wait for each other at a lock.
 type frontTable struct {
 	mu    sync.Mutex
 	slots atomic.Pointer[[]*front.Front] // never changed; the methods replace it

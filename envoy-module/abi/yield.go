@@ -29,7 +29,8 @@ const (
 type pace C.pace
 
 // pace.due counts one request of the worker, or one turn in which requests began to wait, and
-// reports whether the worker must yield now. The argument now is the time since some fixed instant.
+// reports whether the worker must yield now. The argument named now is the time since some fixed
+// instant.
 func (p *pace) due(now time.Duration) bool {
 	p.requests++
 	if p.requests < yieldAfter || now-time.Duration(p.yielded) < yieldEvery {
@@ -42,8 +43,8 @@ func (p *pace) due(now time.Duration) bool {
 // loaded is the time at which the module was loaded.
 var loaded = time.Now()
 
-// yieldIfDue makes the worker of a stream yield if that is due. The argument now may be the zero
-// time, if the decision of the request failed early.
+// yieldIfDue makes the worker of a stream yield if that is due. The argument named now may be the
+// zero time, if the decision of the request failed early.
 func yieldIfDue(s *C.stream, now time.Time) {
 	if (*pace)(s.pace).due(max(0, now.Sub(loaded))) {
 		runtime.Gosched()

@@ -106,7 +106,8 @@ func (a *asker) awaitStart(start func(context.Context)) {
 }
 
 // asker.enqueue adds a request to the queue. It returns false if the queue has no room for the
-// request. The argument announced reports whether the caller will call the method announce later.
+// request. The argument named announced reports whether the caller will call the method named
+// announce later.
 func (a *asker) enqueue(s *Stream, announced bool) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -185,7 +186,7 @@ func (a *asker) stop() {
 }
 
 // asker.next waits until the queue has requests, takes the first ones, and appends them to the
-// argument into. It returns nil after the method stop was called.
+// argument named into. It returns nil after the method named stop was called.
 func (a *asker) next(into []*Stream) []*Stream {
 	a.mu.Lock()
 	defer a.mu.Unlock()

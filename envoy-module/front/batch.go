@@ -151,8 +151,8 @@ func (s *Stream) conclude(err error) (v Verdict) {
 	return s.applyDecision(s.plan.Decide())
 }
 
-// The states of a request that waits. The request's goroutine and the method watch both try to
-// change the state with compare-and-swap, so that exactly one of them wakes the request.
+// The states of a request that waits. The request's goroutine and the method named watch both try
+// to change the state with compare-and-swap, so that exactly one of them wakes the request.
 const (
 	stateWaiting uint32 = iota
 	stateDecided        // the goroutine has decided it
@@ -173,7 +173,7 @@ func (s *Stream) wakeRequest(v Verdict) {
 }
 
 // giveUp wakes the request if its goroutine has not decided it yet. The state says why the request
-// is given up. In any case, giveUp ends the use of the request by the method watch.
+// is given up. In any case, giveUp ends the use of the request by the method named watch.
 func (s *Stream) giveUp(state uint32) {
 	if s.state.CompareAndSwap(stateWaiting, state) {
 		s.waker.Wake()
@@ -199,8 +199,8 @@ func (s *Stream) queueUp() {
 	}
 }
 
-// awaitLoan decides a request that waits until other regions lend units. The argument taken reports
-// whether the store has already been asked about the request.
+// awaitLoan decides a request that waits until other regions lend units. The argument named taken
+// reports whether the store has already been asked about the request.
 func (s *Stream) awaitLoan(taken bool) {
 	var v Verdict
 	defer func() {

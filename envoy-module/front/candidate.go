@@ -180,8 +180,8 @@ func (r *trialResponse) begin(b *exchange.Beginning) (waits bool) {
 	return true
 }
 
-// trialResponse.end starts the trial at the end of the response. If the argument passed is false,
-// the request was not passed on, and the trial is dropped.
+// trialResponse.end starts the trial at the end of the response. If the argument named passed is
+// false, the request was not passed on, and the trial is dropped.
 func (r *trialResponse) end(passed bool) {
 	if !passed {
 		r.trial.Drop()

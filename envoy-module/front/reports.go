@@ -47,7 +47,7 @@ func newReports(logger *slog.Logger) *reports {
 }
 
 // reports.open begins to write events to the place that a configuration names. The caller must call
-// the function end when the configuration ends.
+// the function named end when the configuration ends.
 func (r *reports) open(s *Settings) (end func() error, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
