@@ -30,8 +30,8 @@ const threeRules = `	penstock {
 const refusal = `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota exceeded",` +
 	`"status":429,"violated-policies":["one"],"error":"Rate limit exceeded"}`
 
-// oneRule returns a Caddy site with one rule and the given limit. The argument words holds further
-// lines of its policy.
+// oneRule returns a Caddy site with one rule and the given limit. The argument named words holds
+// further lines of its policy.
 func oneRule(limit, words string) string {
 	return fmt.Sprintf("\tpenstock {\n\t\tname bench-site\n\t\ton_error deny\n%s\n\t\trule one %s\n\t}\n\trespond \"ok\"", words, limit)
 }
@@ -86,8 +86,8 @@ func zoned(limit int) string {
 // leasing is the policy line that turns leases on.
 const leasing = "\t\tlease auto"
 
-// caddyCompared compares Caddys under the requests of one hot client. They have no limit, count in
-// memory, over Redis, or over Redis with leases, or use caddy-ratelimit.
+// caddyCompared compares Caddys under the requests of one hot client: without a limit, with
+// Penstock in memory, over Redis, and over Redis with leases, and with caddy-ratelimit.
 func caddyCompared(o options, s *section) error {
 	base := &contender{name: "a handler that only sets the same headers", unasked: true, start: ofCaddy(false, always("\tbench_headers\n\trespond \"ok\""))}
 	three := &contender{name: "Penstock, memory, 3 rules", unasked: true,

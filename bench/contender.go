@@ -38,8 +38,8 @@ type contender struct {
 	earlier []string
 	// seen is the measured system, or nil if the contender is not installed.
 	seen *system
-	// The fields one and three are the numbers of requests that one node and three nodes admit
-	// under a limit of 1,000.
+	// The fields named one and three are the numbers of requests that one node and three nodes
+	// admit under a limit of 1,000.
 	one, three string
 }
 

@@ -165,7 +165,7 @@ func (f *fleet) startNodes(redis, key string) error {
 }
 
 // fleet.change changes the limit of the customer i and waits until all nodes have the new limit. If
-// i equals the constant changing, it changes the limit of the policy instead.
+// i equals the constant named changing, it changes the limit of the policy instead.
 func (f *fleet) change(i int, look time.Duration) (time.Duration, error) {
 	f.limits[i] += 100
 	began, err := time.Now(), error(nil)
@@ -182,7 +182,7 @@ func (f *fleet) change(i int, look time.Duration) (time.Duration, error) {
 }
 
 // fleet.await waits until all nodes report the given limit for the customer i. It returns the time
-// since the argument began.
+// since the argument named began.
 func (f *fleet) await(i, limit int, began time.Time, look time.Duration) (time.Duration, error) {
 	const patience = 90 * time.Second
 	user, want, deadline := fmt.Sprint("c", i), fmt.Sprint(limit), time.Now().Add(patience)

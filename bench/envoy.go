@@ -13,8 +13,8 @@ const threeEnvoyRules = `  - {name: one, limit: 1000000000/1m token_bucket}
   - {name: three, match: {path: /*}, limit: 1000000000/1d fixed_window}
 `
 
-// oneEnvoyRule returns a policy with one rule and the given limit. The argument words holds further
-// lines of the policy.
+// oneEnvoyRule returns a policy with one rule and the given limit. The argument named words holds
+// further lines of the policy.
 func oneEnvoyRule(limit int, words string) string {
 	return fmt.Sprintf("  - {name: one, limit: %s fixed_window}\n%s", hourly(limit), words)
 }

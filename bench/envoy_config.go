@@ -81,8 +81,8 @@ type envoySetting struct {
 	http1         bool // call the service by HTTP/1 instead of HTTP/2
 }
 
-// startEnvoy starts an Envoy and waits until it is ready. The result took is the time from the
-// start until then.
+// startEnvoy starts an Envoy and waits until it is ready. The result named took is the time from
+// the start until then.
 func startEnvoy(b *bench, s envoySetting) (p *process, url, admin string, took time.Duration, err error) {
 	port, err := laterPort()
 	if err != nil {

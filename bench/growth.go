@@ -153,7 +153,7 @@ func growthOfRules(o options, s *section) error {
 	return nil
 }
 
-// random returns a function that sends a store checks, each for a random one of n clients.
+// random returns a function that sends checks to a store, each for a random one of n clients.
 func random(store counter.Store, limit *counter.Limit, n int) func() int {
 	return func() int {
 		const times = 256

@@ -18,8 +18,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// question is a request to a gRPC service. The field admitted is a function that reports whether
-// the service's answer admits the request.
+// question is a request to a gRPC service. The field named admitted is a function that reports
+// whether the service's answer admits the request.
 type question struct {
 	method   string
 	message  []byte
@@ -64,7 +64,7 @@ func (plainBytes) Unmarshal(data []byte, v any) error { *v.(*[]byte) = bytes.Clo
 func (plainBytes) Name() string                       { return "proto" }
 
 // bench.calling returns a function that sends the question to a service by gRPC and reports whether
-// it was admitted.
+// the answer admits the request.
 func (b *bench) calling(address string, q question) (ask, error) {
 	c, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.ForceCodec(plainBytes{})))
 	if err != nil {
