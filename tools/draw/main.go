@@ -195,8 +195,8 @@ func linesOf(path string, text func(line string) string) ([]sentence, error) {
 	return joined(lines, 1), nil
 }
 
-// joined joins lines to paragraphs, and returns these with their places. The argument first is the
-// number of the first line.
+// joined joins lines to paragraphs, and returns these with their places. The argument named first
+// is the number of the first line.
 func joined(lines []string, first int) (blocks []sentence) {
 	open := false
 	for i, line := range lines {
