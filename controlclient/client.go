@@ -151,8 +151,8 @@ func (r *request) json(value any) {
 
 // Do calls an operation for which this package has no method, such as an operation of a newer
 // control plane. The path begins with /v1/ and may have a query. The body is JSON, or nil if there
-// is none. Do decodes the answer into the value that the parameter answer points to, unless the
-// parameter is nil or the answer has no content.
+// is none. Do decodes the answer into the value that the parameter named answer points to, unless
+// the parameter is nil or the answer has no content.
 func (c *Client) Do(ctx context.Context, method, path string, header http.Header, body []byte, answer any) error {
 	r := newRequest(method)
 	r.path = path
