@@ -25,8 +25,8 @@ type unsentError struct{ error }
 func (unsentError) Unsent() bool    { return true }
 func (e unsentError) Unwrap() error { return e.error }
 
-// overloadedStore is a store that does not execute calls with the operation op while the field on
-// is set.
+// overloadedStore is a store that does not execute calls with the operation op while the field
+// named on is set.
 type overloadedStore struct {
 	counter.Store
 	on atomic.Bool
