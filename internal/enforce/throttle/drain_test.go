@@ -124,7 +124,8 @@ func TestKnownUnitsLetTicketsAsk(t *testing.T) {
 }
 
 // TestAskingTicketsLeaveSpareUnits: a request need not queue if the known units suffice for it and
-// for the tickets that ask. A ticket that needs more than the rest waits until nobody else asks.
+// for the tickets that ask. A ticket that needs more units than these leave waits until no other
+// ticket asks.
 func TestAskingTicketsLeaveSpareUnits(t *testing.T) {
 	l, in := New(Options{}), Place{Key: []byte("k"), Max: 5, Cost: 2, Left: 5}
 	a := l.Join(in)

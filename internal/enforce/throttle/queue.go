@@ -27,9 +27,9 @@ const (
 	sourceCounts = 1024
 )
 
-// callsMax bounds the calls to the store of one queue that are under way at the same time. It is as
-// many as the gate of a counter lets through (package leasestore), so that a queue is not drained
-// more slowly than requests pass when nobody waits.
+// callsMax bounds the calls to the store of one queue that are under way at the same time. The gate
+// of a counter lets as many calls through (package leasestore). With a smaller bound, a queue would
+// drain more slowly than requests pass when nobody waits.
 const callsMax = 256
 
 // Options bound the queues. The zero Options are the defaults.
