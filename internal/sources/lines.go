@@ -24,7 +24,7 @@ const (
 	itemsKept = 64
 )
 
-// line is the items of one source. The items before the index head have been removed.
+// line is the items of one source. The items before the index named head have been removed.
 type line[T any] struct {
 	source uint32
 	items  []T
