@@ -102,7 +102,7 @@ func fieldOf(t reflect.Type, word string) (reflect.StructField, bool) {
 	return reflect.StructField{}, false
 }
 
-// vocabulary adds every word of the policy language to the set words.
+// vocabulary adds every word of the policy language to the set named words.
 func vocabulary(t reflect.Type, words map[string]bool) {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		t = t.Elem()
