@@ -39,8 +39,9 @@ first() {
 	echo "note: failed beside other tests, and runs once more: ${failed[*]}"
 }
 
-# subtests LOG prints the rest of a pattern for the subtests that failed: at each level, the names of
-# the failed subtests, as far as all failed tests have a failed subtest there.
+# subtests LOG prints the part of a pattern that selects the failed subtests: for each level, the
+# names of the subtests that failed. It ends before the first level at which one of the failed tests
+# has no failed subtest.
 subtests() {
 	sed -nE 's/^ *--- FAIL: ([^ ]+) \(.*/\1/p' "$1" | awk -F/ '
 		{ names[NR] = $0 }

@@ -9,7 +9,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# The versions of Envoy, by their names as arguments, which are their folders in .cache, too.
+# The versions of Envoy, by name. A name is an argument of this script, and a folder in .cache.
 declare -A envoy_versions=([envoy]=1.40.0 [envoy-1.38]=1.38.3 [envoy-1.39]=1.39.3)
 rclone_version=1.75.2
 pyarrow_version=26.0.1

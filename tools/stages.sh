@@ -30,8 +30,8 @@ lowest='{ echo 19 >/proc/self/autogroup; } 2>/dev/null
 chrt -i 0 true 2>/dev/null && exec chrt -i 0 "$@"
 exec nice -n 19 "$@"'
 
-# timed is a script that runs its words but the first. The first word is a file, into which the
-# script writes the seconds that the processors took, in the programs and in the kernel.
+# timed is a script that runs its words, except for the first. The first word names a file, into
+# which the script writes the processor time, in seconds: of the programs and of the kernel.
 # shellcheck disable=SC2016 # the inner shell expands it
 timed='TIMEFORMAT="%U %S"; exec 3>"$0"; { time "$@" 2>&4; } 4>&2 2>&3'
 
