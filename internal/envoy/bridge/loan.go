@@ -32,8 +32,9 @@ func (q *question) take(ctx context.Context) (gone bool, err error) {
 	return q.bridge.enforcer.TakeOrWait(ctx, context.Background(), enforce.Times{Wait: time.Now().Add(loanWait)}, q.first, q.results())
 }
 
-// waitForLoan answers the only question of a call. The context waiting ends when the context caller
-// ends, and when the bridge stops. waitForLoan returns false if the caller has disconnected.
+// waitForLoan answers the only question of a call. The context named waiting ends when the context
+// named caller ends, and when the bridge stops. waitForLoan returns false if the caller has
+// disconnected.
 func (q *question) waitForLoan(caller, waiting context.Context) (answered bool) {
 	gone, err := q.take(waiting)
 	switch {
