@@ -100,7 +100,7 @@ func (r *reader) file(f File, domains []*domain) []*domain {
 }
 
 // reader.words returns the values of a mapping by their keys. It reports a problem for a key that
-// is not in the list known.
+// is not in the list named known.
 func (r *reader) words(n *syntax.Node, path string, known ...string) map[string]*syntax.Node {
 	found := map[string]*syntax.Node{}
 	if n.Kind != syntax.KindMap {

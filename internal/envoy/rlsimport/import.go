@@ -169,8 +169,8 @@ func (w *writer) rule(domain string, r *rule) {
 	w.replaces(r)
 }
 
-// matchDescriptors writes the setting match of a rule for descriptors, and returns the items of
-// per.
+// matchDescriptors writes the setting named match of a rule for descriptors, and returns the items
+// of per.
 func (w *writer) matchDescriptors(domain string, r *rule) []string {
 	match, per := r.attrs()
 	fmt.Fprintf(&w.out, "    match:\n      attr:\n        %s: %s\n        %s: %s\n", rls.AttrDomain, quoteScalar(domain),
@@ -181,8 +181,8 @@ func (w *writer) matchDescriptors(domain string, r *rule) []string {
 	return per
 }
 
-// matchRequests writes the setting match of a rule for requests that a proxy sees, and returns the
-// items of per.
+// matchRequests writes the setting named match of a rule for requests that a proxy sees, and
+// returns the items of per.
 func (w *writer) matchRequests(r *rule) []string {
 	m := w.sources.conditions(r)
 	if len(m.fields)+len(m.headers)+len(m.attrs) > 0 {

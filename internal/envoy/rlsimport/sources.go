@@ -15,8 +15,8 @@ import (
 // Sources maps the keys of descriptors to parts of a request that a proxy sees itself.
 type Sources map[string]source
 
-// source is a part of a request that the settings match and per can name. A constant entry has the
-// value that the configuration names, in every request.
+// source is a part of a request that can be named in the settings called match and per. A constant
+// entry has the value that the configuration names, in every request.
 type source struct {
 	kind string // ip, path, method, host, header, attr or constant
 	name string // the name of the header or attribute
