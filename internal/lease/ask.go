@@ -38,10 +38,10 @@ func (a *Call) Fill(check *counter.Check) {
 
 // Ask prepares a call to the store and marks it as under way. The call is for a request of the
 // given cost, or in advance if cost is 0. [Counter.Granted] or [Counter.Failed] must follow. The
-// instant now must not be later than the sending of the call. Ask returns false if a call is under
-// way already, if the cost exceeds the limit's capacity, or while requests alternate between two
-// limits. If Ask returns false, the request sends its own check unchanged, and the caller does not
-// pass the result to the Counter.
+// instant named now must not be later than the sending of the call. Ask returns false if a call is
+// under way already, if the cost exceeds the limit's capacity, or while requests alternate between
+// two limits. If Ask returns false, the request sends its own check unchanged, and the caller does
+// not pass the result to the Counter.
 func (c *Counter) Ask(now counter.Micros, l *counter.Limit, cost int64) (a Call, ok bool) {
 	if l.Count() != c.count || l.Capacity() != c.capacity {
 		c.setLimit(now, l)

@@ -28,8 +28,8 @@ func prepareCall(t *testing.T, c *Counter, now counter.Micros, l *counter.Limit,
 	return a
 }
 
-// leases makes a call at the instant sent, and answers the call at the instant now.
-// The answer grants 1 + extra units. The window ends at sent + reset.
+// leases makes a call at the instant named sent, and answers the call at the instant named now. The
+// answer grants 1 + extra units. The window ends at sent + reset.
 func leases(t *testing.T, c *Counter, l *counter.Limit, sent, now, reset counter.Micros, extra int64) {
 	t.Helper()
 	a := prepareCall(t, c, sent, l, 1)

@@ -10,8 +10,8 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// grants makes a call at the instant sent, and answers the call at once. The answer grants 1 +
-// extra units, of which the extra ones are leased for the duration age.
+// grants makes a call at the instant named sent, and answers the call at once. The answer grants 1
+// + extra units, of which the extra ones are leased for the duration named age.
 func grants(t *testing.T, c *Counter, l *counter.Limit, sent, age counter.Micros, extra int64, receipt counter.Micros) {
 	t.Helper()
 	a := prepareCall(t, c, sent, l, 1)

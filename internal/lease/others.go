@@ -17,8 +17,8 @@ func (c *Counter) Sending(now counter.Micros, a *Call) {
 func (a *Call) Trim() { a.Max = a.Cost }
 
 // Observe processes the store's answer to a request that was sent with its own check, without
-// [Counter.Ask], at the instant sent. Observe counts the units that the request used. It remembers
-// a denial for as long as the store would repeat it, but at most for a second.
+// [Counter.Ask], at the instant named sent. Observe counts the units that the request used. It
+// remembers a denial for as long as the store would repeat it, but at most for a second.
 func (c *Counter) Observe(now, sent counter.Micros, l *counter.Limit, cost int64, r *counter.Result) {
 	if l.Count() != c.count || l.Capacity() != c.capacity {
 		c.setLimit(now, l)
