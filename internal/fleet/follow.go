@@ -33,7 +33,7 @@ const (
 	readersMax = 4
 )
 
-// The channel reading has an element for each call of Follow that uses Redis.
+// The channel named reading has an element for each call of Follow that uses Redis.
 var reading = make(chan struct{}, readersMax)
 
 // errReaders is the error of a call of Follow that could not use Redis in time because of other
