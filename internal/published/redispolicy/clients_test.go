@@ -111,7 +111,8 @@ func (s *stepped) publish(share int32) {
 	s.text = text
 }
 
-// stepped.arrives waits until all nodes have received what publish published for this share.
+// stepped.arrives waits until all nodes have received what the method named publish has published
+// for this share.
 func (s *stepped) arrives(share int32) {
 	s.t.Helper()
 	for _, n := range s.nodes {

@@ -105,7 +105,7 @@ func (b *bench) follow(s *follow.Source) (<-chan string, live.Follower) {
 	return reports, f
 }
 
-// bench.next fails the test unless the next report of bench.follow contains the text want.
+// bench.next fails the test unless the next report of bench.follow contains the text named want.
 func (b *bench) next(reports <-chan string, want string) {
 	b.t.Helper()
 	select {
@@ -119,7 +119,7 @@ func (b *bench) next(reports <-chan string, want string) {
 }
 
 // bench.loads fails the test unless a source with these options loads a policy that has the limit
-// want.
+// named want.
 func (b *bench) loads(o follow.Options, want string) {
 	b.t.Helper()
 	if d, err := b.source(o).Load(); err != nil || d.Rules[0].Limit[0] != want || d.Published() != d.Version() {
