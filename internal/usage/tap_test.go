@@ -35,8 +35,8 @@ func read(t *testing.T, body, contentType, encoding string, n int, path string) 
 	return tap.JSON(path)
 }
 
-// wantEverywhere checks that the number want is found however the body is cut into chunks; "" means
-// that nothing is found.
+// wantEverywhere checks that the number named want is found however the body is cut into chunks; ""
+// means that nothing is found.
 func wantEverywhere(t *testing.T, body, contentType, path, want string) {
 	t.Helper()
 	for _, n := range []int{1, 2, 3, 7, 64, len(body) + 1} {
