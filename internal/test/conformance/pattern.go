@@ -91,9 +91,9 @@ func parseInstant(text string) (i instant, err error) {
 	return i, err
 }
 
-// number.holds returns the reason why the number got does not match the pattern, or "" if it does.
-// Some fronts truncate seconds and others round them up, so the bounds of instants are widened by a
-// second.
+// number.holds returns the reason why the number named got does not match the pattern, or "" if it
+// does. Some fronts truncate seconds and others round them up, so the bounds of instants are
+// widened by a second.
 func (n *number) holds(got int64, a *Answer) string {
 	if n.pinned && a.Exact {
 		if want := n.exact.after(a.Since, 0); got != want {

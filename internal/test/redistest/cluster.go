@@ -253,8 +253,8 @@ func (c *Cluster) id(node *Server) string {
 	return ""
 }
 
-// AwaitFailover waits until a node other than from serves a slot, and the cluster is in order. The
-// caller must have killed or paused the node named from.
+// AwaitFailover waits until a node other than the one named from serves a slot, and the cluster is
+// in order. The caller must have killed or paused the node named from.
 func (c *Cluster) AwaitFailover(slot int, from *Server) {
 	c.t.Helper()
 	eventually.Until(c.t, patience, fmt.Sprintf("another than %s serves slot %d", from.Addr, slot), func() bool {

@@ -244,8 +244,8 @@ func (s *Sentinel) other(server *Server) *Server {
 	return s.Servers[0]
 }
 
-// AwaitFailover waits until the sentinels name a server other than from as the master, and that
-// server has the role of a master.
+// AwaitFailover waits until the sentinels name as the master a server other than the one named
+// from, and that server has the role of a master.
 func (s *Sentinel) AwaitFailover(from *Server) {
 	s.t.Helper()
 	to := s.other(from)
