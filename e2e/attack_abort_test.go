@@ -106,7 +106,7 @@ func (a *attackRun) chunkedRequest() string {
 }
 
 // sendInParts sends a request in two parts. It sends the second part when the upstream has had time
-// to receive the first, and then reads the answer for the time stay.
+// to receive the first, and then reads the answer for the time named stay.
 func (a *attackRun) sendInParts(first, second string, stay time.Duration) {
 	a.sent++
 	c, err := a.dial()

@@ -78,8 +78,8 @@ func yieldNames(yield func(string) bool) {
 	}
 }
 
-// attackRun.send writes text to a new connection, and closes the connection after the time stay,
-// even if there was no answer.
+// attackRun.send writes text to a new connection, and closes the connection after the time named
+// stay, even if there was no answer.
 func (a *attackRun) send(text string, stay time.Duration) {
 	a.sent++
 	c, err := a.dial()

@@ -63,8 +63,8 @@ func (f *trio) edit(text string) {
 	}
 }
 
-// trio.follow waits until all nodes report the same version, other than the version before, and
-// returns the new version.
+// trio.follow waits until all nodes report the same version, other than the version named before,
+// and returns the new version.
 func (f *trio) follow(before string) (version string) {
 	f.t.Helper()
 	eventually.Until(f.t, patience, "all nodes follow the edit", func() bool {

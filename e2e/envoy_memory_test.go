@@ -82,8 +82,8 @@ func TestEnvoyMemoryIsFlat(t *testing.T) {
 	}
 }
 
-// site.visit sends one request of each client from the number first up to, but not including, the
-// number last. Every client has its own address, device and key.
+// site.visit sends one request of each client from the number named first up to, but not including,
+// the number named last. Every client has its own address, device and key.
 func (s *site) visit(t *testing.T, first, last int) {
 	t.Helper()
 	const connections = 32

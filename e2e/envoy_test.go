@@ -111,8 +111,8 @@ type envoy struct {
 }
 
 // startEnvoy starts a new Envoy with the sites, which runs until the test ends. Behind the sites is
-// a server with the handler upstream. If upstream is nil, the server answers 200 and "ok". The
-// argument wasm is the path of the filter.
+// a server with the handler named upstream. If upstream is nil, the server answers 200 and "ok".
+// The argument wasm is the path of the filter.
 func startEnvoy(t testing.TB, wasm string, upstream http.Handler, sites ...*site) *envoy {
 	t.Helper()
 	return startEnvoyIn(t, nil, wasm, upstream, sites...)

@@ -124,8 +124,8 @@ func (l *traffic) end() []exchange {
 }
 
 // awaitAnswered waits until each node has answered more requests on each path than there are
-// clients, counting only requests that were sent after the instant since. This shows that clients
-// are answered before the fault ends.
+// clients, counting only requests that were sent after the instant named since. This shows that
+// clients are answered before the fault ends.
 func (l *traffic) awaitAnswered(t testing.TB, since time.Time, nodes int, paths []string) {
 	t.Helper()
 	eventually.Until(t, patience, "everybody is answered while the fault lasts", func() bool {
@@ -147,8 +147,8 @@ func (l *traffic) awaitAnswered(t testing.TB, since time.Time, nodes int, paths 
 }
 
 // awaitDecided waits until every node has decided ten requests in a row on every path, counting
-// only requests that were sent after the instant since. The result named took is the time from this
-// instant until the last request that was not decided had ended.
+// only requests that were sent after the instant named since. The result named took is the time
+// from this instant until the last request that was not decided had ended.
 func (l *traffic) awaitDecided(t testing.TB, since time.Time, nodes int, paths []string) (took time.Duration) {
 	t.Helper()
 	const inARow = 10

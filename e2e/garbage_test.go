@@ -202,8 +202,8 @@ func (l *caller) ask(token string) (status int, err error) {
 	return response.StatusCode, err
 }
 
-// attackedFront.visits sends requests from an address at a steady pace until the channel done is
-// closed. It calls next() for the token of each request.
+// attackedFront.visits sends requests from an address at a steady pace until the channel named done
+// is closed. It calls next() for the token of each request.
 func (a *attackedFront) visits(t *testing.T, from string, every time.Duration, done <-chan struct{}, next func() string) *visit {
 	v := &visit{statuses: map[int]int{}}
 	l, err := dialFrom(from, a.address)

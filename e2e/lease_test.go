@@ -216,7 +216,7 @@ func TestLeasesLostWithANode(t *testing.T) {
 	}
 }
 
-// untilClosed returns a function that reports true until the channel done is closed.
+// untilClosed returns a function that reports true until the channel named done is closed.
 func untilClosed(done <-chan struct{}) func() bool {
 	return func() bool {
 		select {

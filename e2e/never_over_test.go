@@ -95,7 +95,7 @@ func loadNodes(t *testing.T, url string, got *tally, meanwhile func(p *process))
 const steadyPause = 40 * time.Millisecond
 
 // atLeastUntil returns a function that returns true for the first n calls. Each later call sleeps
-// for steadyPause, and returns true until the channel done is closed.
+// for steadyPause, and returns true until the channel named done is closed.
 func atLeastUntil(done <-chan struct{}, n int64) func() bool {
 	enough := times(n)
 	return func() bool {

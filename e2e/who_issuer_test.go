@@ -128,9 +128,9 @@ type tokenResult struct {
 	identified  bool
 }
 
-// sendTokens sends requests with tokens of one key until the channel done is closed. Every tenth
-// request has a new token, and all others have the same one. sendTokens then sends the results to
-// the channel kept.
+// sendTokens sends requests with tokens of one key until the channel named done is closed. Every
+// tenth request has a new token, and all others have the same one. sendTokens then sends the
+// results to the channel named kept.
 func sendTokens(p *process, s *signer, done <-chan struct{}, kept chan<- []tokenResult) {
 	var all []tokenResult
 	user := "user-of-" + s.Name
