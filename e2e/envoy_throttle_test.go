@@ -68,8 +68,8 @@ func (s *site) answersThrottled(t *testing.T, word string) {
 	s.awaitDecided(t)
 }
 
-// decidesBesideThrottled tests a throttle rule under which more requests wait than the 1024
-// concurrent calls that Envoy permits by default. Each waiting request is admitted at its turn or
+// decidesBesideThrottled tests a throttle rule under which more requests wait than Envoy permits
+// concurrent calls by default, which is 1024. Each waiting request is admitted at its turn or
 // denied in time, and other requests are decided as usual.
 func (s *site) decidesBesideThrottled(t *testing.T, word string) {
 	// The delay is so long that all requests arrive before the first one is denied.
