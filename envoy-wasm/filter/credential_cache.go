@@ -21,9 +21,9 @@ const (
 	rememberedMax   = counter.Minute // the bridge states 10 s
 	// trustedFor is how long a cached verdict admits requests from leased units. The time counts
 	// from the question to the bridge. After that, the filter calls the bridge again. Without that
-	// call, the filter would not notice that a key was revoked as long as other requests renew the
-	// lease. Under a policy with a directory, which may have the key, no decision uses a verdict
-	// for longer than recordTrusted.
+	// call, the filter would not notice a revoked key as long as other requests renew the lease.
+	// Under a policy with a directory, which may have the key, no decision uses a verdict for
+	// longer than recordTrusted.
 	trustedFor = counter.Second
 )
 
