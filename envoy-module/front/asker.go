@@ -258,7 +258,7 @@ func (a *asker) endOverdue(now time.Time) {
 	}
 }
 
-// asker.overdue removes the requests that have waited for too long from the list. It returns those
+// asker.overdue removes from the list the requests that have waited for too long. It returns those
 // that were in the queue and those about which the store was asked. If requests still wait, it
 // schedules the next call of watch.
 func (a *asker) overdue(now time.Time) (queued, late []*Stream) {
