@@ -16,6 +16,7 @@ import (
 
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/response"
 	"github.com/penstock/penstock/internal/enforce"
 	"github.com/penstock/penstock/internal/enforce/settle"
 	"github.com/penstock/penstock/internal/enforce/shadow"
@@ -39,6 +40,7 @@ type settlement struct {
 	tunnel bool // a CONNECT request; after its response, another protocol follows
 	begun  bool
 	status int         // 0 if there was no usable response
+	grpc   int         // the status of a gRPC response, as response.StatusOfGRPC returns it; otherwise 0
 	header http.Header // the header when the response began
 	later  http.Header // the header when the response ended; it contains the trailers
 	tap    *usage.Tap  // reads costs in the body; nil if not needed
@@ -143,7 +145,8 @@ func (s *settlement) recordBegin(w *responder, status int) bool {
 	if w.clientAborts(s.ctx) {
 		s.status, s.cut = 0, true // the status does not count, because the response may be a result of the disconnect
 	}
-	awaits := s.hasBody() && len(header["Content-Length"]) == 0 && s.Awaits(s)
+	s.learnGRPC(header)
+	awaits := s.hasBody() && (s.grpc == core.StatusUnread || len(header["Content-Length"]) == 0 && s.Awaits(s))
 	if !awaits {
 		if cost, known := s.CostNow(s); known {
 			w.correctCost(cost)
@@ -154,6 +157,20 @@ func (s *settlement) recordBegin(w *responder, status int) bool {
 	}
 	s.header = maps.Clone(header) // outer handlers may remove fields
 	return false
+}
+
+// learnGRPC reads the status of a gRPC response, which is in the trailers, or in the header of a
+// response without messages.
+func (s *settlement) learnGRPC(header http.Header) {
+	if s.status != http.StatusOK || !s.NeedsStatus() || response.GRPCContentType(header.Get("Content-Type")) == "" {
+		return
+	}
+	s.grpc = core.StatusUnread
+	for _, name := range [...]string{"Grpc-Status", http.TrailerPrefix + "Grpc-Status"} {
+		if codes := header[name]; len(codes) > 0 {
+			s.grpc = response.StatusOfGRPC(codes[0])
+		}
+	}
 }
 
 // hasTap reports whether a settlement reads the body.
@@ -213,6 +230,7 @@ func (s *settlement) endResponse(w *responder, err error, panics bool) {
 			s.status = 0
 		}
 	}
+	s.learnGRPC(header)
 }
 
 // isLostResponse reports whether an error of reverse_proxy means that a request was sent to the
@@ -288,7 +306,12 @@ func (s *settlement) wasWithheld() bool {
 }
 
 // Status implements [core.Answer].
-func (s *settlement) Status() int { return s.status }
+func (s *settlement) Status() int {
+	if s.grpc != 0 {
+		return s.grpc
+	}
+	return s.status
+}
 
 // Header implements [core.Answer]. Header looks for the field in the header first, then in the
 // trailers. If the client left before the status was written, the value is marked as unread,

@@ -136,6 +136,49 @@ func TestOnlyTheUpstreamRefunds(t *testing.T) {
 	}
 }
 
+// TestFinalCostOfAGRPCCall: grpc-status decides, and a call counts if it is not known whether the
+// client has caused the status.
+func TestFinalCostOfAGRPCCall(t *testing.T) {
+	grpc := func(code string, fields ...string) answeringUpstream {
+		return headers(append(fields, "Content-Type", "application/grpc+proto", "Grpc-Status", code)...)
+	}
+	grpcTrailers := func(name, code string) answeringUpstream {
+		return func(w http.ResponseWriter, _ *http.Request) error {
+			w.Header().Set("Content-Type", "application/grpc")
+			w.Header().Set("Content-Length", "5") // a trailer can follow nevertheless over HTTP/2
+			_, err := io.WriteString(w, "\x00\x00\x00\x00\x00")
+			w.Header().Set(name, code)
+			return err
+		}
+	}
+	for _, c := range []struct {
+		name, rule string
+		upstream   answeringUpstream
+		cost       int64
+	}{
+		{"a failed login by gRPC", failedLogins, grpc("16"), 1},
+		{"a good one by gRPC", failedLogins, grpc("0"), 0},
+		{"a failed login by gRPC, in a trailer", failedLogins, grpcTrailers("Grpc-Status", "7"), 1},
+		{"a failed login by gRPC, in a trailer of reverse_proxy", failedLogins, grpcTrailers(http.TrailerPrefix+"Grpc-Status", "16"), 1},
+		{"a good one by gRPC, in a trailer", failedLogins, grpcTrailers(http.TrailerPrefix+"Grpc-Status", "0"), 0},
+		{"a login by gRPC that tells nothing", failedLogins, grpcTrailers("X-Other", "0"), 1},
+		{"a login by gRPC whose status is not a code", failedLogins, grpc("0, 0"), 1},
+		{"a login by gRPC-Web, whose status is in the body", failedLogins, body("application/grpc-web+proto", "\x80"), 1},
+		{"an upstream that is not available, by gRPC", noErrors, grpc("14"), 0},
+		{"a call by gRPC that was canceled", noErrors, grpc("1"), 1},
+		{"a call by gRPC whose time was over", noErrors, grpc("4"), 1},
+		{"a message of gRPC that cannot be read", noErrors, grpc("13"), 1},
+		{"a cost by gRPC", costHeader, grpc("13", "X-Cost", "7"), 7},
+		{"grpc-status in a page", failedLogins, headers("Content-Type", "text/html", "Grpc-Status", "16"), 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got, _ := settledCost(t, c.rule, http.MethodPost, c.upstream); got != c.cost {
+				t.Errorf("it cost %d, want %d", got, c.cost)
+			}
+		})
+	}
+}
+
 func TestFinalCostOfARequest(t *testing.T) {
 	nothingWritten := func(http.ResponseWriter, *http.Request) error { return nil }
 	panics := func(http.ResponseWriter, *http.Request) error { panic(http.ErrAbortHandler) }

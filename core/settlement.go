@@ -49,9 +49,9 @@ func (r *rule) compileAfter(source *policy.Rule) {
 }
 
 // countsStatus reports whether a request whose response has the status is charged: count_if is
-// empty or contains it, and refund_on does not.
+// empty or contains it, and refund_on does not, or the status is [StatusUnread].
 func (a *ruleAfter) countsStatus(status int) bool {
-	return (len(a.countIf) == 0 || policy.Covers(a.countIf, status)) && !policy.Covers(a.refundOn, status)
+	return status == StatusUnread || (len(a.countIf) == 0 || policy.Covers(a.countIf, status)) && !policy.Covers(a.refundOn, status)
 }
 
 // Settlement adjusts the charges of an admitted request once its response is known, by a further
@@ -184,7 +184,8 @@ func (p *Plan) shownCost() int {
 
 // Answer is the response to a request, as a settlement reads it.
 type Answer interface {
-	// Status is the response's status; 0 if there was no response.
+	// Status is the response's status; 0 if there was no response, or StatusUnread. For a gRPC
+	// response, Status is what response.StatusOfGRPC returns.
 	Status() int
 	// Header returns a response header by its canonical name.
 	Header(name string) (value string, ok bool)
@@ -193,6 +194,11 @@ type Answer interface {
 	// followed by the number found so far, if any.
 	JSON(path string) (value string, ok bool)
 }
+
+// StatusUnread is the status of a response whose status could not be read, or does not show whether
+// the client has caused it. A request with such a response is charged, whatever count_if and
+// refund_on contain.
+const StatusUnread = 1
 
 // UnreadMark marks a cost that might be wrong because the client might have prevented it from being
 // read. UnreadMark precedes the last number that was read, if any. Header also returns it if a
@@ -226,6 +232,17 @@ func (s *Settlement) Headers() []string {
 		}
 	}
 	return s.names
+}
+
+// NeedsStatus reports whether a rule has count_if or refund_on. Otherwise the charge does not
+// depend on the status of the response.
+func (s *Settlement) NeedsStatus() bool {
+	for i := range s.rules {
+		if a := s.rules[i].after; len(a.countIf)+len(a.refundOn) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // Awaits reports whether a needed response header has not arrived yet and might still arrive in the

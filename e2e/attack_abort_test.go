@@ -22,6 +22,7 @@ var abortAttacks = []attack{
 	{name: "malformed chunks under count_if", path: "/count", limit: 5, loses: true, fronts: settling, run: malformedChunks, plain: wholeBody},
 	{name: "responses that Envoy does not accept under refund_on", path: "/refund", limit: 5, fronts: settling, run: repeatedFields},
 	{name: "responses that Envoy does not accept under count_if", path: "/count", limit: 5, fronts: settling, run: repeatedFields},
+	{name: "failed logins as gRPC under count_if", path: "/count", limit: 5, fronts: settling, run: failedGRPCLogins},
 	{name: "compressed responses that expand to 16 MiB", path: "/expand", limit: 60, fronts: settling, run: expandingResponses},
 }
 
@@ -30,6 +31,16 @@ func expandingResponses(a *attackRun) {
 	a.sendBurst(50, func(int) string {
 		return a.request(http.MethodGet, a.attack.path, "Accept-Encoding: gzip\r\nConnection: close\r\n")
 	})
+}
+
+// failedGRPCLogins sends requests as gRPC, so that the upstream answers with the HTTP status 200,
+// and states in other ways that the login has failed.
+func failedGRPCLogins(a *attackRun) {
+	for _, kind := range []string{"application/grpc", "application/grpc+proto", "application/grpc-web", "application/grpc-web-text"} {
+		for _, way := range []string{"header", "trailer", "body"} {
+			a.each(a.request(http.MethodPost, a.attack.path, "Content-Type: "+kind+"\r\nX-Status-In: "+way+"\r\nContent-Length: 0\r\nConnection: close\r\n"))
+		}
+	}
 }
 
 // repeatedFields makes the upstream repeat a field so often that Envoy rejects the response. Caddy

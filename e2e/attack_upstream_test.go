@@ -104,10 +104,30 @@ func (u *countingUpstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if _, err := io.Copy(io.Discard, r.Body); err != nil {
 			return // the body was incomplete
 		}
+		if strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
+			denyGRPC(w, r)
+			return
+		}
 		repeat(w, r, first == "count")
 		_, _ = io.WriteString(w, "ok")
 	default:
 		_, _ = io.WriteString(w, "ok")
+	}
+}
+
+// denyGRPC answers as a gRPC server that denies a login. The request names the part of the response
+// that contains the status.
+func denyGRPC(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", r.Header.Get("Content-Type"))
+	switch r.Header.Get("X-Status-In") {
+	case "header":
+		w.Header().Set("Grpc-Status", "16")
+	case "trailer":
+		w.Header().Set("Trailer", "Grpc-Status")
+		_, _ = io.WriteString(w, "\x00\x00\x00\x00\x00")
+		w.Header().Set("Grpc-Status", "16")
+	default: // gRPC-Web sends its trailers in the body
+		_, _ = io.WriteString(w, "\x80\x00\x00\x00\x10grpc-status: 16\r\n")
 	}
 }
 

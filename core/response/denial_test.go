@@ -112,6 +112,16 @@ func TestGRPCStatus(t *testing.T) {
 	}
 }
 
+func TestStatusOfGRPC(t *testing.T) {
+	for code, want := range map[string]int{"0": 200, "2": 500, "7": 403, "8": 429, "12": 501, "14": 503, "16": 401,
+		"1": core.StatusUnread, "4": core.StatusUnread, "13": core.StatusUnread, // a client can cause these
+		"17": core.StatusUnread, "": core.StatusUnread, "-1": core.StatusUnread, "16 ": core.StatusUnread, "0, 0": core.StatusUnread} {
+		if got := response.StatusOfGRPC(code); got != want {
+			t.Errorf("%q: %d, want %d", code, got, want)
+		}
+	}
+}
+
 // TestNoIdentifierInFields: nothing that a client sends to identify itself appears in a header
 // field or a body.
 func TestNoIdentifierInFields(t *testing.T) {

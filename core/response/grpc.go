@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/slim"
 )
 
 // The gRPC codes of denials. The codes do not depend on the HTTP status that a rule sets.
@@ -26,6 +27,25 @@ func GRPCStatus(d *core.Decision) (code int, message string) {
 	}
 	var scratch [128]byte
 	return code, percentEncoded(appendDetail(scratch[:0], d))
+}
+
+// httpStatuses are the HTTP statuses of the gRPC codes 0 to 16, by the mapping of google.rpc.Code.
+// A client can cause three codes at any time, even after its stream has cost a lot: 1 (canceled), 4
+// (deadline exceeded, because the request sets grpc-timeout) and 13 (internal, with which servers
+// answer a message that they cannot decode).
+var httpStatuses = [...]uint16{200, core.StatusUnread, 500, 400, core.StatusUnread, 404, 409, 403, 429, 400, 409, 400,
+	501, core.StatusUnread, 503, 500, 401}
+
+// StatusOfGRPC returns the HTTP status by which count_if and refund_on decide a gRPC response. The
+// response itself has the HTTP status 200 even if the call failed. The argument code is the field
+// grpc-status. StatusOfGRPC returns [core.StatusUnread] for a code that a client can cause, and for
+// a text that is not a code.
+func StatusOfGRPC(code string) int {
+	n, ok := slim.ParseWhole(code)
+	if !ok || n >= int64(len(httpStatuses)) {
+		return core.StatusUnread
+	}
+	return int(httpStatuses[n])
 }
 
 // GRPCContentType returns the content type of the response to a gRPC request. The argument asked is

@@ -36,6 +36,8 @@ func byBody(r *corepolicy.Rule) {
 	r.CostAfter = &corepolicy.CostAfter{JSON: "usage.total_tokens", Estimate: 10, Default: 25, Max: 50}
 }
 
+func countedLogins(r *corepolicy.Rule) { r.CountIf = []corepolicy.Statuses{{From: 401, To: 401}} }
+
 // receivedSettlement returns the settlement that the bridge receives, or nil.
 func receivedSettlement(t *testing.T, e *fakeEnvoy, f *Filter) *wire.Settle {
 	t.Helper()
@@ -101,11 +103,20 @@ func TestSettling(t *testing.T) {
 		"a document of more than 1 MiB": {rule: byBody, response: okHeaders("200", json...),
 			body: strings.Repeat(" ", 1<<20) + "|" + tokens, cost: "10", want: &wire.Settle{Status: 200, Numbers: unread}},
 		"no body": {rule: byBody, response: okHeaders("204", json...), early: true, cost: "10", want: &wire.Settle{Status: 204}},
+		"gRPC": {rule: countedLogins, response: okHeaders("200", "content-type", "application/grpc", "grpc-status", "0"), early: true,
+			want: &wire.Settle{Status: 200}},
+		"gRPC with a trailer": {rule: countedLogins, response: okHeaders("200", "content-type", "application/grpc"), body: "x",
+			trailers: [][2]string{{"grpc-status", "5"}}, want: &wire.Settle{Status: 404}},
+		"gRPC that failed, in a trailer": {rule: countedLogins, response: okHeaders("200", "content-type", "application/grpc"), body: "x",
+			trailers: [][2]string{{"grpc-status", "16"}}},
+		"gRPC that failed":          {rule: countedLogins, response: okHeaders("200", "content-type", "application/grpc", "grpc-status", "16")},
+		"gRPC that is cut":          {rule: countedLogins, response: okHeaders("200", "content-type", "application/grpc"), body: "x", cut: true},
+		"gRPC-Web without a status": {rule: countedLogins, response: okHeaders("200", "content-type", "application/grpc-web"), body: "x"},
 		"given back": {rule: func(r *corepolicy.Rule) { r.RefundOn = []corepolicy.Statuses{{From: 500, To: 599}} }, response: okHeaders("503"),
 			body: "x", early: true, want: &wire.Settle{Status: 503}},
 		"not given back": {rule: func(r *corepolicy.Rule) { r.RefundOn = []corepolicy.Statuses{{From: 500, To: 599}} }, response: okHeaders("200"),
 			body: "x"},
-		"does not count": {rule: func(r *corepolicy.Rule) { r.CountIf = []corepolicy.Statuses{{From: 401, To: 401}} }, response: okHeaders("200"),
+		"does not count": {rule: countedLogins, response: okHeaders("200"),
 			body: "x", early: true, want: &wire.Settle{Status: 200}},
 	} {
 		t.Run(name, func(t *testing.T) { settles(t, c) })

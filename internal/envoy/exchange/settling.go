@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/response"
 	"github.com/penstock/penstock/core/slim"
 	"github.com/penstock/penstock/internal/envoy/wire"
 	"github.com/penstock/penstock/internal/usage"
@@ -17,6 +18,7 @@ import (
 type Settling struct {
 	core.Settlement
 	status  int
+	grpc    int          // the status of a gRPC response, as response.StatusOfGRPC returns it; otherwise 0
 	headers []wire.Field // the headers read so far that can contain costs
 	texts   []byte       // the texts of headers
 	tap     *usage.Tap   // reads the body; nil if the body contains no cost
@@ -48,8 +50,12 @@ func (d *Settling) Begin(b *Beginning) (due bool) {
 	}
 	d.status = b.Status
 	d.learn(b.Headers)
+	if b.Status == 200 && d.NeedsStatus() && response.GRPCContentType(firstValue(b.Headers, "content-type")) != "" {
+		d.grpc = core.StatusUnread
+		d.learnGRPC(b.Headers)
+	}
 	bodied := !b.Ends && !b.Head && b.Status >= 200 && b.Status != 204 && b.Status != 304
-	d.awaits = bodied && !hasHeader(b.Headers, "content-length") && d.Awaits(d)
+	d.awaits = bodied && (d.grpc == core.StatusUnread || !hasHeader(b.Headers, "content-length") && d.Awaits(d))
 	if paths := d.Paths(); bodied && len(paths) > 0 {
 		tap := usage.New(paths, firstValue(b.Headers, "content-type"), firstValue(b.Headers, "content-encoding"), b.Inflater)
 		tap.CountFor(d.Source())
@@ -92,7 +98,20 @@ func (d *Settling) Body(piece []byte) {
 }
 
 // Trailers reads the trailers.
-func (d *Settling) Trailers(trailers [][2]string) { d.learn(trailers) }
+func (d *Settling) Trailers(trailers [][2]string) {
+	d.learn(trailers)
+	if d.grpc != 0 {
+		d.learnGRPC(trailers)
+	}
+}
+
+// learnGRPC reads the status of a gRPC response, which is in the trailers, or in the header of a
+// response without messages.
+func (d *Settling) learnGRPC(headers [][2]string) {
+	if code := firstValue(headers, "grpc-status"); code != "" {
+		d.grpc = response.StatusOfGRPC(code)
+	}
+}
 
 // Cut records that the response was truncated.
 func (d *Settling) Cut() {
@@ -113,7 +132,7 @@ func (d *Settling) Forget() {
 		d.texts = nil
 	}
 	d.texts = d.texts[:0]
-	d.status, d.headers, d.tap, d.awaits, d.unread, d.cut = 0, d.headers[:0], nil, false, false, false
+	d.status, d.grpc, d.headers, d.tap, d.awaits, d.unread, d.cut = 0, 0, d.headers[:0], nil, false, false, false
 }
 
 // Close releases the memory of a settlement whose body might not have been read to its end.
@@ -183,7 +202,12 @@ func firstValue(headers [][2]string, name string) string {
 }
 
 // Status implements [core.Answer].
-func (d *Settling) Status() int { return d.status }
+func (d *Settling) Status() int {
+	if d.grpc != 0 {
+		return d.grpc
+	}
+	return d.status
+}
 
 // Header implements [core.Answer].
 func (d *Settling) Header(name string) (string, bool) {
