@@ -111,6 +111,11 @@ type Check struct {
 	Violation int64
 }
 
+// IsLocalRefund reports whether the check refunds a charge that no store has made, or whose outcome
+// is unknown. A charge that a process made by itself has a negative receipt, which only that
+// process can refund. A charge whose outcome is unknown has none.
+func (c *Check) IsLocalRefund() bool { return c.Op == OpRefund && c.Receipt <= 0 }
+
 // ViolationMax is the greatest value of [Check.Violation]. A Lua number can represent it exactly.
 const ViolationMax int64 = 1<<52 - 1
 

@@ -97,7 +97,7 @@ func (q *question) settle() {
 	j.due, unreadable = j.Checks(response)
 	all := len(j.due)
 	if opened.id.process != b.sealer.process {
-		j.due = slices.DeleteFunc(j.due, refundsLocal)
+		j.due = slices.DeleteFunc(j.due, func(c counter.Check) bool { return c.IsLocalRefund() })
 	}
 	if expired {
 		j.due = slices.DeleteFunc(j.due, func(c counter.Check) bool { return c.Op == counter.OpRefund })
@@ -124,16 +124,12 @@ func (q *question) settle() {
 	}
 }
 
-// refundsLocal reports whether a check refunds a charge that a bridge made locally while the store
-// did not answer. Only that bridge can refund it.
-func refundsLocal(c counter.Check) bool { return c.Op == counter.OpRefund && c.Receipt <= 0 }
-
 // onlyOnce makes a refund conditional: no other bridge may have made it before. Bridges do not
 // share their memory of redeemed receipts. So the store has a counter for each receipt, with a
 // limit of one unit in the time in which the receipt can be redeemed. A charge needs no such
 // counter. A caller that repeats it gains nothing, because it can charge that client at any time.
 func (j *job) onlyOnce(o *receiptContent) {
-	back := slices.IndexFunc(j.due, func(c counter.Check) bool { return c.Op == counter.OpRefund && !refundsLocal(c) })
+	back := slices.IndexFunc(j.due, func(c counter.Check) bool { return c.Op == counter.OpRefund && !c.IsLocalRefund() })
 	if back < 0 {
 		return
 	}

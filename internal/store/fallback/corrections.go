@@ -69,20 +69,15 @@ func (c Corrections) TakeAll(ctx context.Context, calls []counter.Call) {
 	}
 }
 
-// refundsLocal reports whether isLocalRefund is true for one of the checks.
+// refundsLocal reports whether one of the checks is a local refund.
 func refundsLocal(checks []counter.Check) bool {
 	for i := range checks {
-		if isLocalRefund(&checks[i]) {
+		if checks[i].IsLocalRefund() {
 			return true
 		}
 	}
 	return false
 }
-
-// isLocalRefund reports whether a check refunds a charge that this process made or a charge whose
-// outcome is unknown. A charge of this process has a negative receipt, and one whose outcome is
-// unknown has none.
-func isLocalRefund(c *counter.Check) bool { return c.Op == counter.OpRefund && c.Receipt <= 0 }
 
 // refundLocal refunds the charges that this process made. It returns the checks that remain for the
 // shared store.
@@ -92,7 +87,7 @@ func (s *Store) refundLocal(checks []counter.Check) []counter.Check {
 	rest := make([]counter.Check, 0, len(checks))
 	for i := range checks {
 		c := checks[i]
-		if isLocalRefund(&c) {
+		if c.IsLocalRefund() {
 			at := -c.Receipt
 			if at == 0 {
 				continue
