@@ -12,6 +12,8 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -215,6 +217,44 @@ func TestSilentConnectionsAreClosed(t *testing.T) {
 			t.Error("a reply that nobody read is there all the same")
 		}
 	})
+}
+
+// TestFloodsWithoutTheTokenAreRestrained tests that a caller without the token gets its answers
+// later if it makes many calls over HTTP/1.1, and has to connect again over HTTP/2, whatever the
+// answers are.
+func TestFloodsWithoutTheTokenAreRestrained(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte("0123456789abcdef0123456789abcdef"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("BUCKET_SIZE", "3")
+	r := startBridge(t, "--token-file", file)
+	for path, want := range map[string]int{"/v1/policy": 401, "/v1/check": 405, "/unknown": 404, "/healthz": 200} {
+		for _, two := range []bool{false, true} {
+			client, begun := newHTTPClient(two), time.Now()
+			var connected atomic.Int64
+			dialer := new(net.Dialer)
+			client.Transport.(*http.Transport).DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+				connected.Add(1)
+				return dialer.DialContext(ctx, network, address)
+			}
+			for range 150 {
+				response, err := client.Get("http://" + r.address + path)
+				if err != nil && two {
+					continue // the bridge closes a connection before it has sent all answers
+				}
+				if err != nil || response.StatusCode != want {
+					t.Fatal(path, response, err)
+				}
+				_, _ = io.Copy(io.Discard, response.Body) // so that the connection is used again
+				response.Body.Close()
+			}
+			client.CloseIdleConnections()
+			if took := time.Since(begun); two && connected.Load() == 1 || !two && took < 400*time.Millisecond {
+				t.Errorf("%s: 150 calls over %d connections took %v", path, connected.Load(), took)
+			}
+		}
+	}
 }
 
 // callWaiting makes a call that waits under the throttle rule, and returns the status and the size

@@ -7,9 +7,10 @@
 //
 // An address is resolved once, so that the address that was checked is the one that is listened on.
 // A Unix socket never has a wider mode than was asked for. A [Limit] bounds the connections of a
-// listener, and reserves places for callers that make a call as soon as they connect. Requests that
-// a web page makes in a browser are never served, whatever host name the page uses for this
-// machine. The time in which tokens are compared reveals only their length.
+// listener, and reserves places for callers that make a call as soon as they connect. [Restrain]
+// bounds what callers without a token cost the server. Requests that a web page makes in a browser
+// are never served, whatever host name the page uses for this machine. The time in which tokens are
+// compared reveals only their length.
 //
 // # Price
 //

@@ -60,6 +60,7 @@ type Limit struct {
 type origin struct {
 	established int
 	newConns    list.List
+	tokenless   allowance // of requests on new connections; see [Restrain]
 }
 
 // Conn is a connection of a Limit.
@@ -74,7 +75,9 @@ type Conn struct {
 	established, gone bool
 	place             *list.Element // in the list of all new connections
 	own               *list.Element // in the list of the new connections of its address
+	streams           allowance     // of streams on the new connection; see [Restrain]
 
+	known   atomic.Bool  // whether the connection is established
 	reading atomic.Bool  // whether the server waits for bytes of the client
 	active  atomic.Int64 // when the last bytes were sent in either direction, in Unix nanoseconds
 }
@@ -189,6 +192,7 @@ func (v *Conn) Admit() {
 		c.newConns.Remove(v.place)
 		from.newConns.Remove(v.own)
 		v.established, c.established, from.established = true, c.established+1, from.established+1
+		v.known.Store(true)
 	} else {
 		c.logClosed("as many are open as may be, of all or of its address")
 	}

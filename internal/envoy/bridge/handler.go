@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/penstock/penstock/internal/envoy/wire"
+	"github.com/penstock/penstock/internal/listen"
 	"github.com/penstock/penstock/internal/operator"
 )
 
@@ -25,7 +26,7 @@ func (b *Bridge) Handler() http.Handler {
 	mux.HandleFunc("GET /readyz", b.open(b.serveReady))
 	mux.HandleFunc("GET "+StatusPath, b.serveStatus)
 	checked := b.guard.RejectPages(mux, b.options.Token)
-	return b.recoverPanics(b.closeAfterReply(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return listen.Restrain(b.recoverPanics(b.closeAfterReply(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == StatusPath && b.fromEnvoy(r) {
 			// Over HTTP/1.1, net/http would otherwise read the body before it sends the answer, so
 			// a client that keeps its body back would hold the connection.
@@ -34,7 +35,7 @@ func (b *Bridge) Handler() http.Handler {
 			return
 		}
 		checked.ServeHTTP(w, r)
-	})))
+	}))))
 }
 
 var nodesHeader = http.CanonicalHeaderKey(wire.NodesHeader)
