@@ -165,8 +165,9 @@ func FuzzQueryValue(f *testing.F) {
 	})
 }
 
-// FuzzCookieValue: a value that is found occurs in the header, exactly once under its name. Adding
-// or removing other cookies changes nothing.
+// FuzzCookieValue: if CookieValue finds a value, the header contains it. If a cookie of the same
+// name is put in front, CookieValue finds that cookie's value, or none. Cookies with other names
+// change nothing.
 func FuzzCookieValue(f *testing.F) {
 	for _, c := range readSpoofs(f, "credential.txt", "attack") {
 		f.Add(newCredentialCase(f, c).request.header["Cookie"])

@@ -222,9 +222,9 @@ func appendReport(dst []counter.Check, first int, c counter.Check) []counter.Che
 // DescriptorStatus is the result for one descriptor. The zero value means that no limit applies to
 // it.
 type DescriptorStatus struct {
-	// Denied reports whether the request is denied for this descriptor, or would be if the other
-	// descriptors with a quota had no room either. A descriptor that is not Denied would have
-	// passed alone, but if the request is denied, it is not charged either.
+	// Denied reports whether the request is denied for this descriptor. A quota without room counts
+	// as a denial even if another descriptor has a quota with room. A descriptor that is not Denied
+	// would have passed alone, but is not charged if the request is denied.
 	Denied    bool
 	Unlimited bool // because of action allow, a tier without limits, or an exempt client
 	// Policy, Limit, Remaining and Reset describe one limit of the descriptor: the one with the

@@ -33,7 +33,7 @@ type grantRaiser struct{}
 
 // ownGrant is a grant in the form that is compared with its rule's limits.
 type ownGrant struct {
-	tail string // the suffix of the limit's keys; "" for the longest window
+	tail string // the suffix of the keys of the limit to raise; "" means the limit with the longest window
 	// raised holds the limits that this grant, together with other grants, raised most recently.
 	// Grants refer to the rule only by name, so that a client does not keep an old policy in
 	// memory.

@@ -152,8 +152,8 @@ func (t *shardRotation) selectShard(p *Plan, u *ruleUse) {
 	u.turn = t.next()
 }
 
-// shardRotation.next returns the next turn under the rule's limits. The shard is the turn modulo
-// the number of shards.
+// shardRotation.next returns the next turn for a request under the rule's own limits. The shard is
+// the turn modulo the number of shards.
 func (t *shardRotation) next() uint64 {
 	if !t.drawn {
 		for back := t.back.Load(); back != 0; back = t.back.Load() {

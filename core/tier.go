@@ -37,10 +37,10 @@ const (
 	whoseRecord
 )
 
-// limitsOf returns the client's limits under a rule, without grants. The first of these that
-// defines limits determines them: the key or token, the client's record in the directory, the tier,
-// the rule. limitsOf allocates only if the client's own limits are not compiled for the rule yet
-// (see ownLimits).
+// limitsOf returns the client's limits under a rule, without grants. They come from the first
+// source that has any, in this order: the key or token, the client's record in the directory, the
+// tier, the rule. limitsOf allocates only if the client's own limits are not compiled for the rule
+// yet (see ownLimits).
 func (p *Plan) limitsOf(r *rule) (set limitSet, of limitOwner) {
 	if o := p.who.Identity.Overrides; o != nil {
 		if own := ownLimitsOf(o).limitsFor(r, p.countsClient(r)); own != nil {

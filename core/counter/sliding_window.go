@@ -11,10 +11,10 @@ func (l *Limit) weightedPrevious(s *Slot) int64 {
 	return mulDiv(s.State.Aux, int64(l.window-(s.now-s.State.At)), int64(l.window))
 }
 
-// slidingPassesAt returns the instant at which cost passes the sliding window. That instant can be
-// in the current window, in which the weight of the previous window decreases, or in the next
-// window, in which the weight of the current one decreases. Otherwise it is the start of the
-// window after the next one.
+// slidingPassesAt returns the earliest instant at which the sliding window has room for cost, or 0
+// if it has room now. That instant can be in the current window, in which the weight of the
+// previous window decreases, or in the next window, in which the weight of the current one
+// decreases. Otherwise it is the start of the window after the next one.
 func (l *Limit) slidingPassesAt(s *Slot, cost int64) Micros {
 	if l.usedUnits(s)+cost <= l.count {
 		return 0

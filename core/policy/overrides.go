@@ -33,8 +33,8 @@ type Overrides struct {
 	sets map[string]LimitSet
 	// derived is the result of the first call of Derived. It is nil before that.
 	derived atomic.Pointer[any]
-	// grants is a *Grants or nil. The value's type is not named, so that the filter does not link
-	// its description.
+	// grants is a *Grants or nil. The field is declared as any, so that the filter does not link
+	// the type information of Grants.
 	grants any
 }
 
