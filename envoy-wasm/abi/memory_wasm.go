@@ -10,7 +10,7 @@ import "unsafe"
 // happens before the call returns, and there is one thread, so these variables serve all calls.
 var (
 	given   []byte
-	address uint32 // the address of given, which is not needed
+	address uint32 // where given is in memory: Envoy writes it, and nothing reads it
 	size    uint32 // set to 0 before each call, because Envoy does not write the size of an empty answer
 )
 

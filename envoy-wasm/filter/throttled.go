@@ -37,9 +37,9 @@ func (s *Stream) awaitLoan() {
 }
 
 // enqueueAlone makes a request wait. It makes a second call, only for this request. The bridge
-// answers that call as soon as the request is admitted or its wait is over. The wait is the given
-// time plus, for both calls together, the time for which a bridge may be silent. The method returns
-// false if the request cannot wait.
+// answers that call as soon as the request is admitted or its wait is over. Both calls together may
+// take as long as patience plus [Filter.silentFor]. The method returns false if the request cannot
+// wait.
 //
 // If the client disconnects while the request waits, the call continues, because Envoy cannot
 // cancel it. The bridge is not told that the client has left. So the request keeps its place in the
