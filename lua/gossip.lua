@@ -70,7 +70,7 @@ local function read_known(s)
   return known
 end
 
--- The function known_text returns what was charged as it is stored.
+-- The function known_text returns the text in which the second key holds what was charged.
 local function known_text(s, known)
   local parts = { format('%d', s.at) }
   for region, k in pairs(known) do

@@ -1,8 +1,8 @@
 -- Token bucket: at is the last refill, used is the number of parts that the bucket lacks, and aux
 -- is the number of parts per token when used was written. Mirrors core/counter/token_bucket.go.
 
--- The function convert returns used in parts of this limit, rounded against the client. It limits a
--- debt to one window's tokens.
+-- The function convert returns the value of used in parts of this limit, rounded up, against the
+-- client. It limits a debt to one window's tokens.
 local function convert(s)
   local used, deepest = s.used, (s.burst + s.count) * s.unit
   if s.aux ~= s.unit then
