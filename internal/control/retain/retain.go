@@ -193,8 +193,9 @@ func (k *Keeper) createMissing(ctx context.Context, tx pgx.Tx, now time.Time) er
 	return nil
 }
 
-// missing returns the missing partitions of the months around now, but not those that are only in
-// the archive: an empty partition would be archived in their place.
+// missing returns the missing partitions of the months around now. It omits partitions that were
+// dropped after they had been archived. If such a partition were created again, it would be empty,
+// and package archive would refuse to replace the archived one with it.
 func (k *Keeper) missing(ctx context.Context, q querier, now time.Time) (missing []partition, err error) {
 	var names []string // constants and digits
 	var all []partition
