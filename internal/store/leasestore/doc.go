@@ -53,10 +53,11 @@
 // in the same way.
 //
 // All denials by one limit during one wait are, by definition, one violation. The store records it
-// with the first denial and does not need to see the other denials. A denial is remembered only if
-// its violation was recorded in the client's current record. A denial by a leased limit costs one
-// call to the store, which records the violation. If a second limit is exhausted too, its violation
-// is recorded when the store is next called.
+// with the first denial and does not need to see the other denials. So a denial that is a violation
+// is answered from memory only after the store has recorded the violation, and no longer once the
+// client's penalty is lifted. A denial by a leased limit costs one call to the store, which records
+// the violation. If a second limit is exhausted too, its violation is recorded when the store is
+// next called.
 //
 // # Promise: a burst is a few calls
 //

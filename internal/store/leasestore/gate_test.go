@@ -23,7 +23,7 @@ type burst struct {
 	admitted, denied, failed atomic.Int64
 	unsent                   atomic.Int64 // the number of failed requests that were not sent
 	running                  sync.WaitGroup
-	errs                     sync.Map // number of failures by error text
+	errs                     sync.Map // the errors of failed requests, by their text
 }
 
 // burst.ask makes one request and counts its outcome.

@@ -102,7 +102,8 @@ type restore struct {
 	restored Restored
 }
 
-// queue has the records that will be sent to a server, and the outcome of the last key so far.
+// queue has the records that will be sent to a server. Of the key whose records are being restored,
+// it has the outcome so far.
 type queue struct {
 	records []record
 	key     string
@@ -190,7 +191,8 @@ func call(records []record, dry string) (keys []string, args []any) {
 	return keys, args
 }
 
-// noteOutcome notes the outcome of a record. The records of a key follow each other.
+// noteOutcome notes the outcome of a record. The records of one key must be noted one after
+// another, with no other key between them.
 func (r *restore) noteOutcome(q *queue, key string, o outcome) {
 	if q.key == key {
 		if o.strength() > q.outcome.strength() {
@@ -202,7 +204,8 @@ func (r *restore) noteOutcome(q *queue, key string, o outcome) {
 	q.key, q.outcome = key, o
 }
 
-// restore.count adds the outcome of a server's last key to the result.
+// restore.count adds the outcome for the queue's key to the result, after noteOutcome has noted all
+// records of that key.
 func (r *restore) count(q *queue) {
 	if q.key == "" {
 		return

@@ -79,8 +79,9 @@ func (s *Store) patience(err error) time.Duration {
 }
 
 // askCluster queries servers for the owners of the slots, until one answers whose epoch is not
-// older than the known one. A server that was cut off has an older epoch. Such a server's answer is
-// adopted only if no other server has a newer one, as after the cluster was set up again.
+// older than the known one. A server that was cut off has an older epoch. If all servers that
+// answer have older epochs, the newest of their answers is adopted: the cluster may have been set
+// up again.
 func (s *Store) askCluster(ctx context.Context) error {
 	var problems []error
 	var stale *clusterView

@@ -110,10 +110,10 @@ func TestNewCountersInAFullMemory(t *testing.T) {
 	}
 }
 
-// TestCallsThatNeedNotWriteInAFullMemory tests calls that need no memory while Redis has none
-// left: a denial, and a look at or a refund to a counter that does not exist. The script would
-// also remove expired entries. Redis rejects such writes in that state, and the calls must
-// succeed nevertheless.
+// TestCallsThatNeedNotWriteInAFullMemory tests calls that need no memory while Redis has none left:
+// a denial, a look at a counter that does not exist, and a refund to one. The script would also
+// remove expired entries. Redis rejects such writes in that state, and the calls must succeed
+// nevertheless.
 func TestCallsThatNeedNotWriteInAFullMemory(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, Options{URL: server.URL(), Timeout: slowest})

@@ -196,11 +196,11 @@ func (s *Store) nodeOf(place int) *node {
 	return s.only.Load()
 }
 
-// sendUntilDone sends the pending parts of the calls, except those held back, until each part was
-// answered or its failure is final, but at the latest until the deadline. sendUntilDone sends all
-// parts before it waits for the first. sendUntilDone resends a part only after an answer that
-// proves that the part was not executed. Time in queues does not count, so the returned deadline is
-// later by that amount.
+// sendUntilDone sends the pending parts of the calls, but no part that is held back. It returns
+// when each of these parts has been answered or has finally failed, at the latest at the deadline.
+// It sends all parts before it waits for the first answer. It resends a part only after an answer
+// that proves that the part was not executed. Time in queues does not count, so the returned
+// deadline is later by that amount.
 func (s *Store) sendUntilDone(ctx context.Context, deadline time.Time, splitCalls []*splitCall) time.Time {
 	s.awaitDiscovery(ctx, deadline)
 	for sent := 1; ; sent++ {

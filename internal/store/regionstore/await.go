@@ -26,7 +26,7 @@ const (
 // called before the first request.
 func (s *Store) ForgetWith(forget func(c *counter.Check)) { s.lines.forget = forget }
 
-// Behind reports whether older requests wait for a counter of the checks.
+// Behind reports whether older requests are waiting for a loan to one of the checks' counters.
 func (s *Store) Behind(checks []counter.Check) bool { return s.waitsFor(checks, nil, false) != nil }
 
 func (l *lines) behind(checks []counter.Check) *counter.Check {
