@@ -67,7 +67,7 @@ func (e *Enforcer) MayAwait(plan *core.Plan) bool {
 		slices.ContainsFunc(plan.Checks(), func(c counter.Check) bool { return c.WholeLimit != nil }))
 }
 
-// Behind reports whether older requests wait for a loan of a counter of the checks.
+// Behind reports whether older requests are waiting for a loan to one of the checks' counters.
 func (e *Enforcer) Behind(checks []counter.Check) bool {
 	return e.loans != nil && e.loans.Behind(checks)
 }

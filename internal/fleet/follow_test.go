@@ -271,7 +271,8 @@ func TestEventsOfOthersAreNotTrusted(t *testing.T) {
 	}
 }
 
-// FuzzEventsText tests that no text in Redis makes a page of events panic or moves a place back.
+// FuzzEventsText tests that no text in Redis makes addText panic, or moves a reader's position in a
+// node's events backwards.
 func FuzzEventsText(f *testing.F) {
 	f.Add([]byte(`{"v":1,"id":"a","filters":[{}],"from":1,"next":3,"numbers":[1,2],"events":[{"kind":"denied","time":"2026-01-01T00:00:00Z"},{}]}`))
 	f.Add([]byte(`{"v":1,"id":"a","filters":[{"client":"ip:::/0"}],"next":18446744073709551615,"numbers":[0],"events":[null]}`))

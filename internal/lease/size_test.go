@@ -43,8 +43,9 @@ func TestHowMuchIsAsked(t *testing.T) {
 	}
 }
 
-// TestDenialByAnotherCheck: a denial by another check of the call is no information about this
-// counter. Waiting requests make calls, and the counter can lease as much as before.
+// TestDenialByAnotherCheck: a denial by another check of the call says nothing about this counter.
+// So after such a denial, the requests that wait make calls themselves, and the counter may lease
+// as much as before.
 func TestDenialByAnotherCheck(t *testing.T) {
 	var c Counter
 	a := prepareCall(t, &c, 0, &fixed, 1)

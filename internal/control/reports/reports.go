@@ -6,7 +6,7 @@
 // # Promise
 //
 // Lists are paged by key. No query reads more than the partitions of its span. Usage and sums are
-// exact: they are what package ingest has added up; events are those that policies report.
+// exact, because package ingest has added them up. Events are only those that policies report.
 //
 // # When not to use it
 //

@@ -11,7 +11,7 @@ import (
 )
 
 // TestLargeReceiptsLeaveRoomForOthers: a client whose requests need large receipts, because it
-// sends long names in headers, does not displace the receipts of other clients in the same call.
+// sends long values in headers, does not displace the receipts of other clients in the same call.
 func TestLargeReceiptsLeaveRoomForOthers(t *testing.T) {
 	policy := "name: shop\nrules:\n"
 	for i := range 8 {

@@ -92,7 +92,7 @@ func AppendAnswer(dst []byte, a *Answer) []byte {
 	return appendText(dst, a.Receipt)
 }
 
-// AppendLeasingAnswer appends an answer to a reply about leases.
+// AppendLeasingAnswer appends an answer and its leases to a reply of [AppendLeasingReply].
 func AppendLeasingAnswer(dst []byte, a *Answer) []byte {
 	if dst = AppendAnswer(dst, a); a.Status == StatusOK {
 		dst = appendLeases(dst, a.Leases)

@@ -11,9 +11,9 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// adviser.leases warns of rules with lease: auto whose limits cannot be leased. A policy-wide
-// lease: auto skips such rules, so the method warns of this setting only if no rule has a limit
-// that can be leased.
+// adviser.leases warns of rules with "lease: auto" whose limits cannot be leased. If the policy has
+// "lease: auto", this setting skips such rules. So leases warns of the policy's setting only if no
+// rule has a limit that can be leased.
 func (a *adviser) leases() {
 	for i := range a.policy.Rules {
 		r := &a.policy.Rules[i]

@@ -24,7 +24,7 @@ func covers(outer, inner *policy.Match) bool {
 
 func equalText(a, b string) bool { return a == b }
 
-// coversList reports whether one of the outer entries covers each of the inner ones. An empty list
+// coversList reports whether each inner entry is covered by at least one outer entry. An empty list
 // matches everything.
 func coversList[T any](outer, inner []T, covers func(outer, inner T) bool) bool {
 	if len(outer) == 0 {

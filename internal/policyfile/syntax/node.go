@@ -8,10 +8,10 @@ type Kind uint8
 // The kinds of nodes.
 const (
 	KindNull   Kind = iota // a key without a value
-	KindWord               // text, in a format with types
+	KindWord               // a string, in a format with types, such as YAML
 	KindNumber             // a number, as it was written
 	KindBool               // "true" or "false"
-	// text of a format without types, such as the Caddyfile: a string, a number or a bool
+	// a string, a number or a bool, in a format without types, such as the Caddyfile
 	KindText
 	KindDate // a date, as written, in a format with a type for dates
 	KindList

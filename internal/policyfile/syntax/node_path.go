@@ -52,7 +52,7 @@ func (n *Node) step(path string) (next *Node, rest string) {
 	return n.Entries[best].Value, path[len(n.Entries[best].Key):]
 }
 
-// Root returns the first key of a path, with its index.
+// Root returns the first element of a path, with any index: of "rules[0].limit" it is "rules[0]".
 func Root(path string) string {
 	first, _, _ := strings.Cut(path, ".")
 	return first

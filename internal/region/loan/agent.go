@@ -24,7 +24,7 @@ const (
 	asksMax     = 256     // questions that are asked at once, at most half from one source
 	countersMax = 1 << 14 // counters whose last question is remembered, 64 bytes each
 	pauseMin    = 100 * time.Millisecond
-	pauseMax    = time.Second     // the longest pause, after questions that brought nothing
+	pauseMax    = time.Second     // the longest pause; pauses grow while no units are lent
 	callTime    = 2 * time.Second // the time for a question to another region, and for a call of the store
 	listenAgain = time.Second
 	earlyMax    = counter.Second // a loan whose lender's clock is further ahead than this is given back

@@ -6,10 +6,10 @@
 // # Promise
 //
 // In each aligned window, a region's part of a limit is used by the region itself or by its
-// steward, and never by both. The generation of an [Entry] alternates between the two: it grows
-// with each change, is even while the region uses its part, and odd while the steward does. Entries
-// are merged by taking the greater generation, so copies may arrive late, repeatedly and in any
-// order.
+// steward, and never by both. The generation of an [Entry] shows which of the two uses the part. It
+// grows with each change: it is even while the region uses the part, and odd while the steward
+// does. Entries are merged by taking the greater generation, so copies may arrive late, repeatedly
+// and in any order.
 //
 // The Since of a generation separates its windows from those of the previous generation. Nobody
 // uses the part in a window that began before Since. If windows slide, nobody uses it in a window
