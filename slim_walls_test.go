@@ -23,8 +23,8 @@ import (
 	"github.com/penstock/penstock/internal/test/racescale"
 )
 
-// slimLibrary holds, for each function of core/slim that replaces one of the standard library, a
-// body that calls the library's.
+// slimLibrary maps each function of core/slim that replaces a function of the standard library to a
+// body that calls the replaced function.
 var slimLibrary = map[string]struct{ imports, body string }{
 	"LowerASCII":  {"strings", `return strings.ToLower(text)`},
 	"UpperASCII":  {"strings", `return strings.ToUpper(text)`},

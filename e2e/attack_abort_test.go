@@ -33,8 +33,8 @@ func expandingResponses(a *attackRun) {
 	})
 }
 
-// failedGRPCLogins sends requests as gRPC, so that the upstream answers with the HTTP status 200,
-// and states in other ways that the login has failed.
+// failedGRPCLogins sends failed logins as gRPC. The upstream answers with the HTTP status 200, and
+// reports the failure in a header, a trailer or the body.
 func failedGRPCLogins(a *attackRun) {
 	for _, kind := range []string{"application/grpc", "application/grpc+proto", "application/grpc-web", "application/grpc-web-text"} {
 		for _, way := range []string{"header", "trailer", "body"} {

@@ -20,8 +20,8 @@ type clockToxic struct {
 
 func init() { toxics.Register("clock", new(clockToxic)) }
 
-// unpinned is the beginning of a plan that leaves the instant to Redis, together with the line end
-// before it.
+// unpinned is how pin finds a plan with the instant 0: the line end before the plan, and the eight
+// zero bytes with which the plan begins.
 var unpinned = append([]byte("\r\n"), make([]byte, 8)...)
 
 // Pipe implements [toxics.Toxic]. Each call must arrive in one piece, as it does on this machine.

@@ -17,8 +17,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// throttleCaddyfile returns a Caddyfile that throttles requests to the given limit. The rule audit
-// counts the charges and never denies. The rule hard denies requests to /hard.
+// throttleCaddyfile returns a Caddyfile that throttles requests to the given limit. The rule named
+// audit counts the charges and never denies. The rule named hard admits only one request to /hard.
 func throttleCaddyfile(head, limit string) string {
 	return head + `:SITE {
 	penstock {

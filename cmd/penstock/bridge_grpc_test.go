@@ -121,8 +121,8 @@ func TestTheDurationOfRateLimitRequests(t *testing.T) {
 	}
 }
 
-// TestHalfSentRequestsOverGRPC tests that 2,000 requests whose messages never arrive completely
-// delay no other request, and that the bridge ends them.
+// TestHalfSentRequestsOverGRPC tests that 2,000 half-sent requests delay no other request, and that
+// the bridge ends them.
 func TestHalfSentRequestsOverGRPC(t *testing.T) {
 	const half = 2000
 	t.Setenv("BUCKET_SIZE", "1000000")

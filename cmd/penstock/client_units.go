@@ -23,7 +23,7 @@ import (
 // regionUnits holds what the Redis of a region knows of a client.
 type regionUnits struct {
 	Region string          `json:"region"`
-	Report json.RawMessage `json:"report,omitempty"` // as penstock client prints it
+	Report json.RawMessage `json:"report,omitempty"` // as the command "penstock client" prints it
 	Error  string          `json:"error,omitempty"`
 
 	err    error
