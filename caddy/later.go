@@ -38,8 +38,8 @@ func linkLater(server *caddyhttp.Server) {
 	}
 }
 
-// linkRoutes sets what comes next after each handler in the routes. The position after comes after
-// the routes. linkRoutes returns the first position of the routes.
+// linkRoutes sets what comes next after each handler in the routes. The argument named after is the
+// position that comes after the last route. linkRoutes returns the first position of the routes.
 func linkRoutes(routes caddyhttp.RouteList, after *position) *position {
 	at := after
 	for i := range slices.Backward(routes) {

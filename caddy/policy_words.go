@@ -171,7 +171,7 @@ func fillFromApp(d *policyfile.Document, from *PolicyWords) {
 	}
 }
 
-// nameRules gives each unnamed rule a name for which taken returns false.
+// nameRules gives each unnamed rule a name for which the function named taken returns false.
 func nameRules(d *policyfile.Document, taken func(string) bool) {
 	own := make(map[string]bool, len(d.Rules))
 	for i := range d.Rules {

@@ -136,7 +136,7 @@ func readExponent(text string) (exponent int, ok bool) {
 	return int(n), ok
 }
 
-// digitAt returns the i-th digit of whole followed by fraction; 0 after the last digit.
+// digitAt returns the i-th digit of the concatenation whole + fraction, or 0 after the last digit.
 func digitAt(whole, fraction string, i int) int64 {
 	switch {
 	case i < len(whole):

@@ -55,8 +55,8 @@ local function refunds()
     end
   end
 
-  -- The function dip adds a dip with the parts that are missing now. Of these it subtracts beyond,
-  -- the parts that are missing because of a lease.
+  -- The function dip adds a dip with the parts that are missing now. From these it subtracts the
+  -- argument beyond: the parts that are missing because of a lease.
   function refund.dip(s, beyond)
     local missing, at, kept = s.used - beyond, s.now, {}
     if s.at ~= s.now then

@@ -140,9 +140,9 @@ local function sliding_log()
   end
 
   -- The function roll reads everything that the decision can need. The variables newest_at and
-  -- newest_units hold the newest mark. If it has expired, all marks have (emptied), and no other is
-  -- read. If the clock went back by more than a window (gathered), all future marks count as one
-  -- mark at now.
+  -- newest_units hold the newest mark. If it has expired, so have all others: emptied is then set,
+  -- and no other mark is read. If the clock went back by more than a window, gathered is set, and
+  -- all future marks count as one mark at now.
   function log.roll(s, now)
     s.used, s.gone, s.oldest, s.passes_at, s.newest_at = 0, 0, 0, 0, 0
     local newest = call('ZRANGE', s.key, -1, -1)[1]

@@ -92,9 +92,9 @@ func TestHalfSentCallsDelayNoOthers(t *testing.T) {
 	}
 }
 
-// running.sendHalf sends a text over its own connection. It counts the connection in ended once an
-// answer arrives that begins with want, or once the connection ends without an answer after the
-// time limit of a reply.
+// running.sendHalf sends a text over its own connection. It adds the connection to the counter
+// named ended once an answer arrives that begins with want, or once the connection ends without an
+// answer after the time limit of a reply.
 func (r *running) sendHalf(t *testing.T, text, want string, ended *atomic.Int64) {
 	connection, err := net.Dial("tcp", r.address)
 	if err != nil {

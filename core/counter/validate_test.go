@@ -119,8 +119,9 @@ func TestValidateCalendarsAndPenalties(t *testing.T) {
 	holdValid(t, taken, denied)
 }
 
-// holdValid fails the test if a call in the map taken is rejected, or if a call in the map denied
-// is accepted. The key of a denied call is part of the error that it must be rejected with.
+// holdValid fails the test if a call in the map named taken is rejected, or if a call in the map
+// named denied is accepted. The key of a call in the second map is part of the error with which the
+// call must be rejected.
 func holdValid(t *testing.T, taken, denied map[string][]Check) {
 	t.Helper()
 	room := make([]Result, ChecksMax+1)

@@ -127,8 +127,8 @@ func (f *Filter) recordOf(h uint64, now counter.Micros) (least record) {
 
 // countLetThrough counts a request that on_error lets through. countLetThrough reports whether the
 // request exceeds a limit; in that case the results are set to a denial, and the request is not
-// counted. If known is set, the count begins at the usage that the bridge reported last. It is not
-// set for a request of a throttle queue, which has waited until that usage expired.
+// counted. If the argument known is true, the count begins at the usage that the bridge reported
+// last. It is false for a request of a throttle queue, which has waited until that usage expired.
 func (f *Filter) countLetThrough(a *askingData, known bool) (exceeded bool) {
 	checks, results := a.plan.Checks(), a.plan.Results()
 	now := f.host.Now()
@@ -148,8 +148,8 @@ func (f *Filter) countLetThrough(a *askingData, known bool) (exceeded bool) {
 }
 
 // spendUnits counts the cost of a check, or refunds it if sign is -1. spendUnits returns the time
-// until there is room, or 0 if there is room now. If known is set, the count begins at the usage
-// that the bridge reported last.
+// until there is room, or 0 if there is room now. If the argument known is true, the count begins
+// at the usage that the bridge reported last.
 func (f *Filter) spendUnits(c *counter.Check, now counter.Micros, sign int64, known bool) (wait counter.Micros) {
 	if !isCharge(c) {
 		return 0

@@ -79,7 +79,7 @@ func (d *directory) findKnown(client uint64) *corepolicy.ClientRecord {
 	return known.record
 }
 
-// takeRecord returns the record that the bridge has sent, and remembers it in place of known. The
+// takeRecord returns the record that the bridge has sent, and stores it in the argument known. The
 // bridge looks up the same clients in the same order, so the position selects the record. A record
 // that the bridge itself does not know is not remembered.
 func (d *directory) takeRecord(h *verdictReply, client uint64, known *knownRecord) *corepolicy.ClientRecord {

@@ -49,8 +49,8 @@ func (s *Stream) decideLocally() (action Action, done bool) {
 	return Continue, false
 }
 
-// Filter.look evaluates each check locally. If takes is set, it takes leased units; otherwise
-// it considers only recent denials.
+// Filter.look evaluates each check locally. If the argument takes is true, it takes leased units;
+// otherwise it considers only recent denials.
 func (f *Filter) look(now counter.Micros, a *askingData, takes bool) (inHand int, denied bool) {
 	checks := a.plan.Checks()
 	for i := range checks {
@@ -219,7 +219,7 @@ func (w *wantedUnits) ageOf(granted int64) counter.Micros {
 }
 
 // takeGranted processes the result for a wanted counter. The argument r is nil if there is no
-// usable answer, and own is the part of the grant that the request itself uses.
+// usable answer; the argument own is the part of the grant that the request itself uses.
 func (f *Filter) takeGranted(w *wantedUnits, r *counter.Result, own int64, leases []wire.Lease) {
 	h, now := w.held, f.elapsedTime()
 	h.pins--

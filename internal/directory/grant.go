@@ -84,7 +84,7 @@ func (r *Record) grants() ([]policy.Grant, error) {
 	return list, nil
 }
 
-// Edit.grant returns the grants in before, followed by the grant that the edit describes.
+// Edit.grant returns the existing grants, followed by the grant that the edit describes.
 func (e *Edit) grant(before []Grant, now time.Time) []Grant {
 	return append(before, Grant{Rule: e.Rule, Units: e.Units, Window: e.Window, At: now.UTC().Truncate(time.Microsecond), Reason: e.Reason})
 }

@@ -74,10 +74,10 @@ type FollowedNode struct {
 // ErrAfter means that no page of events can have ended at the place in EventQuery.After.
 var ErrAfter = errors.New("no place in the events")
 
-// Follow returns the events of all nodes in the Redis of the store, and of the node of this
-// process, own. The node and the store may each be nil. Other nodes send their events for ten
+// Follow returns the events of all nodes in the Redis of the store, and those of own, the node of
+// this process. The node and the store may each be nil. Other nodes send their events for ten
 // seconds after the call. If Redis does not answer, or if four other calls use it for two seconds,
-// only the events of own are returned.
+// Follow returns only the events of this process.
 func Follow(ctx context.Context, store *redisstore.Store, own *Node, q *EventQuery) (*EventPage, error) {
 	places, err := parsePlaces(q.After)
 	if err != nil {

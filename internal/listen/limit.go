@@ -303,8 +303,8 @@ func WithConn(ctx context.Context, conn net.Conn) context.Context {
 	return ctx
 }
 
-// Called marks the connection of an accepted call as established. If known is false, the call is a
-// health check, which does not establish the connection.
+// Called marks the connection of an accepted call as established. If the argument known is false,
+// the call is a health check, which does not establish the connection.
 func Called(ctx context.Context, known bool) {
 	v, _ := ctx.Value(visiting{}).(*Conn)
 	if known {

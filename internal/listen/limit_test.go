@@ -44,7 +44,8 @@ func newTestLimit(t *testing.T, most int, guarded bool) *testLimit {
 	return &testLimit{NewLimit(unopenedListener{}, most, guarded, said.Logger()), t, said}
 }
 
-// testLimit.accept accepts a connection from an IP address, or from a Unix socket if from is "".
+// testLimit.accept accepts a connection from an IP address. If the address is "", the connection is
+// from a Unix socket.
 func (c *testLimit) accept(from string) *Conn {
 	near, far := net.Pipe()
 	c.Cleanup(func() { far.Close() })

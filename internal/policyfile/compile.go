@@ -91,9 +91,9 @@ func (d *Document) addFollowing(found *syntax.Report) {
 	}
 }
 
-// Document.compile adds the problems of values and of the whole policy to found. It does
-// not report consequences of a problem that the list found already contains: for example, an
-// invalid limit is not also reported as missing.
+// Document.compile adds the problems of values and of the whole policy to the report. It does not
+// report consequences of a problem that the report already contains: for example, an invalid limit
+// is not also reported as missing.
 //
 // If an entry of the list "identify" has no verifier, compile uses one that rejects every
 // credential.

@@ -155,8 +155,8 @@ func (l *Lines[T]) cut(own *line[T]) {
 	}
 }
 
-// Prepend puts the items of earlier ahead of the items of l. The argument named earlier must not be
-// used afterwards.
+// Prepend puts the items of another Lines ahead of the items of l. The other Lines must not be used
+// afterwards.
 func (l *Lines[T]) Prepend(earlier Lines[T]) {
 	if earlier.first == nil {
 		return

@@ -12,9 +12,9 @@ import (
 // stands for.
 const escapes = "\"\"\\\\//b\bf\fn\nr\rt\t"
 
-// unescapeName returns a member's name, written without its quotes, with its escapes
-// decoded. The scanner has checked that the escapes are complete. Invalid text, such as half a
-// surrogate pair, becomes U+FFFD, as everywhere in Go.
+// unescapeName decodes the escapes of a member's name, whose quotes have been removed. The scanner
+// has checked that the escapes are complete. Invalid text, such as half a surrogate pair, becomes
+// U+FFFD, as everywhere in Go.
 func unescapeName(written []byte) string {
 	name := make([]byte, 0, len(written))
 	for len(written) > 0 {
@@ -40,7 +40,7 @@ func unescapeName(written []byte) string {
 	return string(name)
 }
 
-// hexRune decodes an escape of the form \u0000. hexRune returns utf8.RuneError if written does not
+// hexRune decodes an escape of the form \u0000. hexRune returns utf8.RuneError if the text does not
 // begin with one.
 func hexRune(written []byte) (r rune) {
 	if len(written) < 6 || written[0] != '\\' || written[1] != 'u' {

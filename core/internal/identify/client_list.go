@@ -95,8 +95,8 @@ func (l *List) index(entry int32, e *policy.Listed) {
 	}
 }
 
-// List.linked returns a link to the entry, followed by next. If an entry names a client twice, only
-// one link is made.
+// List.linked returns a link to the entry, ahead of the link named next. If an entry names a client
+// twice, only one link is made.
 func (l *List) linked(entry, next int32) int32 {
 	if next != 0 && l.links[next].entry == entry {
 		return next

@@ -289,8 +289,8 @@ func withoutEmpty(dst []byte, base int) []byte {
 
 func appendSegment(dst []byte, text string) []byte { return append(append(dst, '/'), text...) }
 
-// appendReplaced appends s, in which it replaces each occurrence of old by the byte other. The text
-// old has one byte or three.
+// appendReplaced appends s with each occurrence of the text named old replaced by the byte named
+// other. The replaced text has one byte or three.
 //
 //go:noinline
 func appendReplaced(dst []byte, s, old string, other byte) []byte {
@@ -354,7 +354,7 @@ func dropSegment(dst []byte, base int) []byte {
 }
 
 // appendDecoded appends the decoded bytes of a path or segment, and returns their classes. Bytes of
-// the classes in kept remain encoded, with upper case digits.
+// the classes in the argument kept remain encoded, with upper case digits.
 func appendDecoded(dst []byte, s string, kept byteClass) (decoded []byte, seen byteClass) {
 	dst = growBytes(dst, len(s)) // the result is never longer than s
 	n := len(dst)

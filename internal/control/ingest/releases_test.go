@@ -137,7 +137,7 @@ func expectRows(t *testing.T, pool *pgxpool.Pool, commit string, want recorded) 
 }
 
 // nodeOf starts a server that passes the batches of feeds to the ingester, as a control plane does.
-// It counts the batches that were stored in taken.
+// The counter named taken holds the number of batches that were stored so far.
 func nodeOf(t *testing.T, i *Ingester) (url string, taken *atomic.Int64) {
 	t.Helper()
 	taken = new(atomic.Int64)

@@ -199,8 +199,8 @@ func (w *writeTx) edited(ctx context.Context, edit directory.KeyEdit, present []
 	return after, nil
 }
 
-// putKeys writes the keys that differ between before and after, each as a change of its own, and
-// returns their number.
+// putKeys writes the keys that differ between the maps before and after, each as a change of its
+// own, and returns their number.
 func (w *writeTx) putKeys(ctx context.Context, actor Actor, action, reason string, before, after map[string]*directory.KeyRecord) (changed int, err error) {
 	hashes := slices.Concat(slices.Collect(maps.Keys(before)), slices.Collect(maps.Keys(after)))
 	slices.Sort(hashes)

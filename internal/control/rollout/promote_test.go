@@ -101,8 +101,8 @@ func (c *candidacy) policy() *ledger.Policy {
 // candidacy.reads makes a process read reports at the instant in the parameter second. The given
 // number of nodes have the candidate. Each node sent its last report at the instant in the
 // parameter reported. The parameter total is the number of requests that the candidate has decided
-// according to that report, and denied is the number of these that it has denied. If nodes is 0,
-// only a node without the candidate reports.
+// according to that report, and the parameter denied is the number of these that it has denied. If
+// nodes is 0, only a node without the candidate reports.
 func (c *candidacy) reads(r *Rollout, second, reported int64, nodes int, total, denied uint64) {
 	c.t.Helper()
 	const epoch = 1_795_000_000

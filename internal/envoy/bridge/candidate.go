@@ -222,7 +222,7 @@ func (k *requestCopy) Plan(t *shadow.Trial) bool {
 // Release implements [shadow.Source].
 func (k *requestCopy) Release() {}
 
-// missingInputs returns the inputs in needs that are missing from sent.
+// missingInputs returns the inputs that are needed but were not sent.
 func missingInputs(needs, sent *core.Inputs) (missing []string) {
 	for _, name := range needs.Headers {
 		if !slices.Contains(sent.Headers, name) {

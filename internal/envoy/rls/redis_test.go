@@ -106,7 +106,7 @@ func TestQuotaOverRedis(t *testing.T) {
 }
 
 // useQuota sends 200 requests for the rules of TestQuotaOverRedis. useQuota returns how many were
-// admitted, and how many units of the rule n are left.
+// admitted, and how many units the rule named n has left.
 func useQuota(t *testing.T, nodes []*served, value string) (requests int64, left uint32) {
 	t.Helper()
 	var admitted atomic.Int64

@@ -68,7 +68,7 @@ func (c *cursor) int() int64 {
 	return 0
 }
 
-// cursor.count reads a number of entries. It fails if that exceeds most or the remaining bytes.
+// cursor.count reads a number of entries, which must not exceed the maximum or the bytes left.
 func (c *cursor) count(most int) int {
 	n := c.int()
 	if n < 0 || n > int64(most) || n > int64(len(c.rest)) {

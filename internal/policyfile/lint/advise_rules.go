@@ -171,8 +171,8 @@ func countsWithin(parent, child *policyfile.Rule) bool {
 	return true
 }
 
-// isImpliedBy reports whether all traffic that l admits also passes the limit other, even at the
-// edges of windows.
+// isImpliedBy reports whether the other limit admits all traffic that l admits, even at the edges
+// of windows.
 func isImpliedBy(l, other *counter.Limit) bool {
 	switch {
 	case l.Count() == other.Count() && l.Capacity() == other.Capacity() && l.Window() == other.Window():
@@ -223,7 +223,7 @@ func nestsWindows(l, other *counter.Limit) bool {
 	return inner == outer || inner == counter.CalendarDay || outer == counter.CalendarYear && inner == counter.CalendarMonth
 }
 
-// hasLowerRate reports whether the rate of l is at most that of other.
+// hasLowerRate reports whether the rate of l is at most the rate of the other limit.
 func hasLowerRate(l, other *counter.Limit) bool {
 	high, low := bits.Mul64(uint64(l.Count()), uint64(other.Window()))
 	otherHigh, otherLow := bits.Mul64(uint64(other.Count()), uint64(l.Window()))

@@ -306,7 +306,7 @@ func (r *row) placeholders(column string) (per policyfile.Words) {
 	return per
 }
 
-// oneOf returns what the word in a column stands for, by the map known.
+// oneOf returns what the word in a column stands for, according to the map of known words.
 func (r *row) oneOf(column string, known map[string]policyfile.Words) policyfile.Words {
 	w, ok := known[strings.ToLower(r.text(column))]
 	if !ok {

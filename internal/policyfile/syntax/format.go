@@ -63,8 +63,8 @@ func Tree(name string, format Format, data []byte) (*Node, error) {
 	return tree, nil
 }
 
-// Parse parses a document into nodes. Parse returns an error if nothing can be read; other problems
-// are added to found.
+// Parse parses a document into nodes. Parse returns an error if nothing can be read. Other problems
+// are added to the report.
 func Parse(name string, format Format, data []byte, found *Report) (*Node, error) {
 	switch format {
 	case YAML:

@@ -283,9 +283,9 @@ func (a *Agent) argsOf(c *regionstore.Changed) []any {
 	return []any{int64(a.instant), algorithm, int64(c.Limit.Window()), c.BoundsText()}
 }
 
-// Agent.evalAll executes a script once for each call, and passes each reply to done. If Redis
-// rejects a call because of the call's counter, evalAll counts a failure and continues with the
-// next call. Any other error ends it.
+// Agent.evalAll executes a script once for each call, and passes each reply to the function done.
+// If Redis rejects a call because of the call's counter, evalAll counts a failure and continues
+// with the next call. Any other error ends it.
 func (a *Agent) evalAll(ctx context.Context, script *lua.Script, calls []redisstore.ScriptCall, done func(i int, reply string) error) error {
 	at := 0
 	for some := range slices.Chunk(calls, scriptsMax) {

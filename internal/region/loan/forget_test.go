@@ -193,8 +193,8 @@ func (w *losses) arrive() {
 	}
 }
 
-// losses.borrowOf makes the region p borrow units of the region lost. If lost was written off, its
-// units are lent by its steward, so borrowOf asks the steward.
+// losses.borrowOf makes the region p borrow units of the region named lost. If that region was
+// written off, its steward lends its units, so borrowOf asks the steward.
 func (w *losses) borrowOf(p, lost *site) {
 	e := p.knows.Entries[lost.name]
 	at := slices.IndexFunc(w.sites, func(s *site) bool { return s.name == e.Steward })

@@ -194,8 +194,8 @@ func (g *gates) left(q *queued) {
 }
 
 // awaitTurn waits until the request is decided or its turn comes. The result named done reports
-// whether the results are set. If done is false and err is nil, the request has passed the gate and
-// must make its call.
+// whether the results are set. If they are not set and err is nil, the request has passed the gate
+// and must make its call.
 func (s *Store) awaitTurn(ctx context.Context, q *queued) (done bool, err error) {
 	select {
 	case <-q.done:

@@ -93,7 +93,7 @@ func (s *Store) tick(ctx context.Context) {
 }
 
 // Store.sweep calls the function named take for each counter that holds units, and sends the
-// refunds that take returns.
+// refunds that the function returns.
 func (s *Store) sweep(ctx context.Context, take func(*lease.Counter, []lease.Refund) []lease.Refund) {
 	var backs []lease.Refund
 	var calls []counter.Call

@@ -46,8 +46,8 @@ func (b *between) Take(ctx context.Context, checks []counter.Check, results []co
 	return take(ctx, checks, results)
 }
 
-// between.instead makes the function take answer all further calls. If take is nil, the inner store
-// answers again.
+// between.instead makes the given function answer all further calls. If the function is nil, the
+// inner store answers again.
 func (b *between) instead(take func(ctx context.Context, checks []counter.Check, results []counter.Result) error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

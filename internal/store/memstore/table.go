@@ -206,9 +206,9 @@ func trim[T any](item []T) []T {
 	return item
 }
 
-// table.reclaim moves the hand past looks records. It removes the records that were fresh at the
-// instant horizon, except the records in spared. If enough is true, it stops after removing one.
-// table.reclaim returns the number of removed records.
+// table.reclaim moves the hand past a number of records, given by the argument looks. Of these, it
+// removes the records that were fresh at the instant horizon, except the records in spared. If
+// enough is true, it stops after removing one. table.reclaim returns the number of removed records.
 func (t *table) reclaim(horizon counter.Micros, looks int, enough bool, spared []place) (forgotten int) {
 	for range looks {
 		r, ok := t.advance()

@@ -239,8 +239,8 @@ func (t *Trial) await(ctx context.Context, n *Node, i int) error {
 	})
 }
 
-// retryUntilDone calls the function named try until it succeeds. If ctx is done before,
-// retryUntilDone returns the last error of try.
+// retryUntilDone calls the function named try until it succeeds. If ctx is done before that,
+// retryUntilDone returns the last error of this function.
 func retryUntilDone(ctx context.Context, try func() error) error {
 	for {
 		err := try()

@@ -27,7 +27,8 @@ const (
 	askEveryMax = 150 * time.Millisecond
 )
 
-// Store.follow keeps the list of servers current. It calls ask for each round of discovery.
+// Store.follow keeps the list of servers current. In each round of discovery, it calls the function
+// named ask.
 func (s *Store) follow(ask func(context.Context) error) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()

@@ -89,8 +89,8 @@ func (q *queue) signal() {
 	}
 }
 
-// queue.take appends waiting calls to dst, one of each source in turn. It stops after the number of
-// calls that most gives, or when the calls together have the given number of checks.
+// queue.take appends waiting calls to dst, one of each source in turn. It stops at the given number
+// of calls, named most, or when the calls together have the given number of checks.
 func (q *queue) take(dst []*call, most, checks int) []*call {
 	if q.waiting.Load() == 0 {
 		return dst

@@ -56,8 +56,8 @@ type silence struct {
 }
 
 // silence.note records that a batch timed out. A silence begins with the batch if another batch was
-// answered since the previous timeout. A silence also begins if there were no batches for the
-// duration most or longer, because a time without calls is no evidence against the server.
+// answered since the previous timeout. A silence also begins if no batch was sent for the duration
+// named most or longer, because a time without calls is no evidence against the server.
 func (s *silence) note(sent, lastAnswered int64, most time.Duration) {
 	first := s.first.Load()
 	if first <= lastAnswered || sent-s.latest.Load() >= int64(most) {

@@ -18,7 +18,7 @@ func (s *Store) AwaitStart(ctx context.Context) {
 	}
 }
 
-// awaitEnd waits until a channel is closed, and returns false if ctx is done before.
+// awaitEnd waits until a channel is closed. It returns false if ctx is done before that.
 func awaitEnd(ctx context.Context, done <-chan struct{}) bool {
 	select {
 	case <-done:

@@ -84,14 +84,15 @@ func (s *Store) waitsFor(checks []counter.Check, results []counter.Result, taken
 	return s.lines.behind(checks)
 }
 
-// Await lets a request wait for loans of the units that its checks lack, and calls take again when
-// units may have arrived. The function named take calls the store, and fills in the results. Await
-// waits until the request is admitted, or lacks units that no other region can lend. The error of
-// Await is that of the last call of take. The argument named taken reports whether the caller has
-// already called take. The caller may omit that call only if [Store.Behind] has returned true.
+// Await lets a request wait for loans of the units that its checks lack. The function named take
+// calls the store and fills in the results. Await calls this function again when units may have
+// arrived. Await waits until the request is admitted, or lacks units that no other region can lend.
+// The error of Await is the error of the last call of the function. The argument named taken
+// reports whether the caller has already called the function. The caller may omit that call only if
+// [Store.Behind] has returned true.
 //
 // The wait lasts for at most [Agency.WaitMax]. The argument named until can set an earlier end; if
-// it is zero, it is ignored. If ctx ends, take is not called.
+// it is zero, it is ignored. If ctx ends, Await does not call the function.
 func (s *Store) Await(ctx context.Context, until time.Time, checks []counter.Check, results []counter.Result, taken bool, take func() error) (End, error) {
 	c := s.waitsFor(checks, results, taken)
 	if c == nil && !taken {

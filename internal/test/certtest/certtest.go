@@ -77,7 +77,7 @@ func Mutual(t testing.TB, folder, name string) *tls.Config {
 }
 
 // write completes the template, writes the certificate and its key, and returns the key. The
-// certificate is self-signed if by is nil.
+// certificate is signed by the given authority, or self-signed if the authority is nil.
 func write(t testing.TB, certFile, keyFile string, template *x509.Certificate, by *Authority) *ecdsa.PrivateKey {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

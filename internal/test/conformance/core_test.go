@@ -199,8 +199,9 @@ func (a *Answer) deny(r *Request, plan *core.Plan, d *core.Decision, fields *res
 	}
 }
 
-// grpcKind returns the content type of the answer to a request with the content type asked, or ""
-// if it is no gRPC request. A suffix of asked may name the encoding of messages.
+// grpcKind returns the content type of the answer to a gRPC request with the given content type, or
+// "" if the request is not gRPC. A suffix of the request's content type may name the encoding of
+// messages.
 func grpcKind(asked string) string {
 	kind, _, _ := strings.Cut(asked, "+")
 	if slices.Contains([]string{"application/grpc", "application/grpc-web", "application/grpc-web-text"}, kind) {

@@ -11,9 +11,9 @@ import (
 // returns after the settlement.
 type Asker func(t testing.TB, e *Exchange) Answer
 
-// Run runs the stories against a front. For each story, it calls begin to get an Asker. Run fails
-// the test for each answer that does not meet its expectation, and logs the differences that the
-// corpus permits.
+// Run runs the stories against a front. For each story, it calls the function begin, which returns
+// an Asker. Run fails the test for each answer that does not meet its expectation, and logs the
+// differences that the corpus permits.
 func Run(t *testing.T, front string, stories []Story, begin func(t testing.TB, s *Story) Asker) {
 	asked, told, others := 0, 0, 0
 	for i := range stories {

@@ -297,7 +297,7 @@ func TestEveryChoiceMatters(t *testing.T) {
 }
 
 // changedRun.compare runs the story once for each of the other values, which it puts at the place.
-// It records in told which pairs of values lead to different outcomes.
+// It records in the map told which pairs of values lead to different outcomes.
 func (w *changedRun) compare(p place, from string, values []string, told map[string]bool) {
 	for _, to := range values {
 		pair := fmt.Sprint(p.word, from, to)

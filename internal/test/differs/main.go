@@ -134,8 +134,8 @@ func newDeclaration(node ast.Node) declaration {
 	return d
 }
 
-// addUsers adds the names of all declarations that use a name in the set found, until no such
-// declaration is left.
+// addUsers adds the names of all declarations that use a name in the set. It repeats this until no
+// such declaration is left.
 func addUsers(found map[string]bool, others []declaration) {
 	for more := true; more; {
 		more = false

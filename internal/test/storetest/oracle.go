@@ -61,8 +61,8 @@ func (o *oracle) room(key string, l *corecounter.Limit, at corecounter.Micros) i
 	}
 }
 
-// sumCharged returns how many units the events charged from the instant from until just before the
-// instant until.
+// sumCharged returns how many units the events charged in the span that begins at the instant from
+// and ends just before the instant until.
 func sumCharged(events []event, from, until corecounter.Micros) (units int64) {
 	for _, e := range events {
 		if e.at >= from && e.at < until {

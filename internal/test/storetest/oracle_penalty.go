@@ -88,8 +88,8 @@ func (r *record) violate(at corecounter.Micros, checks []corecounter.Check, resu
 	return longest, distinct
 }
 
-// sentence returns the duration of the penalty that a denial imposes. The argument wait is the wait
-// of the denial, and over is the number of violations above the threshold.
+// sentence returns the duration of the penalty that a denial imposes. The argument named wait is
+// the wait of the denial; the argument named over is the number of violations above the threshold.
 func sentence(p *corecounter.Penalty, wait corecounter.Micros, over int64) corecounter.Micros {
 	multiplier, longest := p.Multipliers[len(p.Multipliers)-1], p.Max
 	if over < int64(len(p.Multipliers)) {

@@ -109,8 +109,8 @@ func (tr *traffic) learn(checks []corecounter.Check, results []corecounter.Resul
 
 func (tr *traffic) chance(percent int) bool { return tr.rng.IntN(100) < percent }
 
-// traffic.upTo returns a random number from 0 to most. Small and large orders of magnitude are
-// about equally likely.
+// traffic.upTo returns a random number between 0 and the given maximum. Small and large orders of
+// magnitude are about equally likely.
 func (tr *traffic) upTo(most int64) int64 {
 	if most <= 0 {
 		return 0
