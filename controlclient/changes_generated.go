@@ -12,7 +12,7 @@ import (
 
 // ListChangesOptions are the optional parameters of [Client.ListChanges].
 type ListChangesOptions struct {
-	// Before: the value of next in the answer with the previous page
+	// Before: the field next of the previous page's answer
 	Before int64
 	Limit  int64
 }
@@ -55,7 +55,7 @@ func (c *Client) VerifyChanges(ctx context.Context) (*VerifiedAnswer, error) {
 type ChangesAnswer struct {
 	// Changes: the newest first
 	Changes []Change `json:"changes"`
-	// Next: the value of before for the next page; absent on the last
+	// Next: pass it as the parameter before to get the next page; absent on the last page
 	Next int64 `json:"next,omitempty"`
 }
 
@@ -64,10 +64,10 @@ type ChangesAnswer struct {
 type Change struct {
 	Action string `json:"action"`
 	Actor  string `json:"actor"`
-	// After: the record's text after; null if there is none
+	// After: the text of the record after the change; null if there is no record
 	After *string   `json:"after"`
 	At    time.Time `json:"at"`
-	// Before: the record's text before; null if there was none
+	// Before: the text of the record before the change; null if there was no record
 	Before *string `json:"before"`
 	Change int64   `json:"change"`
 	// Origin: the address that the change came from, or the command

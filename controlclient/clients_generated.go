@@ -13,7 +13,7 @@ import (
 
 // ListClientsOptions are the optional parameters of [Client.ListClients].
 type ListClientsOptions struct {
-	// After: the value of next in the answer with the previous page
+	// After: the field next of the previous page's answer
 	After string
 	Limit int64
 	Kind  string
@@ -87,7 +87,7 @@ func (c *Client) PutClient(ctx context.Context, client string, when Condition, b
 
 // ListClientChangesOptions are the optional parameters of [Client.ListClientChanges].
 type ListClientChangesOptions struct {
-	// Before: the value of next in the answer with the previous page
+	// Before: the field next of the previous page's answer
 	Before int64
 	Limit  int64
 }
@@ -147,15 +147,15 @@ type GetRemainingOptions struct {
 	Policy string
 	// Rule: only this rule
 	Rule string
-	// Region: whose limits and counters are meant, if there are regions
+	// Region: the region whose limits and counters are meant, if there are regions
 	Region string
-	// Host: if rules count per host
+	// Host: the host of the requests, if rules count per host
 	Host string
-	// User: of the client, if its token or key names one
+	// User: the user whom the client's token or key names, if it names one
 	User string
-	// Tier: of the client, by its token or key
+	// Tier: the tier of the client, by its token or key
 	Tier string
-	// Tenant: of the client, by its token or key
+	// Tenant: the tenant of the client, by its token or key
 	Tenant string
 }
 
@@ -180,7 +180,7 @@ func (c *Client) GetRemaining(ctx context.Context, client string, o GetRemaining
 // schema ClientsAnswerBody.
 type ClientsAnswer struct {
 	Clients []ClientEntry `json:"clients"`
-	// Next: the value of after for the next page; absent on the last
+	// Next: pass it as the parameter after to get the next page; absent on the last page
 	Next string `json:"next,omitempty"`
 }
 
@@ -248,9 +248,9 @@ type PatchClient struct {
 // Changed is the JSON object that the OpenAPI document of the API describes in the schema
 // Changed.
 type Changed struct {
-	// After: absent if there is none
+	// After: the record after the change; absent if there is none
 	After *Record `json:"after,omitempty"`
-	// Before: absent if there was none
+	// Before: the record before the change; absent if there was none
 	Before *Record `json:"before,omitempty"`
 	Client string  `json:"client"`
 	// KeysRemoved: how many API keys of the client were removed, by forget

@@ -21,9 +21,9 @@ type ListEventsOptions struct {
 	Rule   string
 	// Kind: one of denied, admitted, degraded, dropped
 	Kind string
-	// Region: of the node
+	// Region: the region of the node
 	Region string
-	// After: the value of next in the answer with the previous page
+	// After: the field next of the previous page's answer
 	After string
 	Limit int64
 }
@@ -64,7 +64,7 @@ func (c *Client) AllEvents(ctx context.Context, o ListEventsOptions) iter.Seq2[E
 type EventsAnswer struct {
 	// Events: the newest first
 	Events []Event `json:"events"`
-	// Next: the value of after for the next page; absent on the last
+	// Next: pass it as the parameter after to get the next page; absent on the last page
 	Next string `json:"next,omitempty"`
 }
 
@@ -73,7 +73,7 @@ type EventsAnswer struct {
 type Event struct {
 	At     time.Time `json:"at"`
 	Client string    `json:"client,omitempty"`
-	// Count: how many decisions
+	// Count: how many decisions the event stands for
 	Count    int64  `json:"count"`
 	Decision string `json:"decision,omitempty"`
 	Event    int64  `json:"event"`
@@ -87,14 +87,14 @@ type Event struct {
 	Path      string `json:"path,omitempty"`
 	Policy    string `json:"policy,omitempty"`
 	Reason    string `json:"reason,omitempty"`
-	// Region: of the node
+	// Region: the region of the node
 	Region string `json:"region,omitempty"`
 	// RetryAfterMs: of a denial: how many milliseconds the client was to wait, after the first
 	// of the decisions
 	RetryAfterMs int64   `json:"retry_after_ms,omitempty"`
 	Rule         string  `json:"rule,omitempty"`
 	Seconds      float64 `json:"seconds,omitempty"`
-	// Share: of the decisions that are reported
+	// Share: the share of the decisions that are reported
 	Share   float64 `json:"share"`
 	State   string  `json:"state,omitempty"`
 	Status  int64   `json:"status,omitempty"`

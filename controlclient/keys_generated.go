@@ -14,7 +14,7 @@ import (
 type ListKeysOptions struct {
 	// Client: only keys that identify this client: user:ID or api_key:NAME
 	Client string
-	// After: the value of next in the answer with the previous page
+	// After: the field next of the previous page's answer
 	After string
 	Limit int64
 }
@@ -66,7 +66,7 @@ func (c *Client) GetKeys(ctx context.Context, key string) (*NamedKeysAnswer, err
 
 // ListKeyChangesOptions are the optional parameters of [Client.ListKeyChanges].
 type ListKeyChangesOptions struct {
-	// Before: the value of next in the answer with the previous page
+	// Before: the field next of the previous page's answer
 	Before int64
 	Limit  int64
 }
@@ -114,7 +114,7 @@ func (c *Client) EditKeys(ctx context.Context, key string, body EditKeys) (*Edit
 type KeysAnswer struct {
 	// Keys: in the order of their names
 	Keys []Key `json:"keys"`
-	// Next: the value of after for the next page; absent on the last
+	// Next: pass it as the parameter after to get the next page; absent on the last page
 	Next string `json:"next,omitempty"`
 }
 

@@ -18,7 +18,7 @@ type ListMetricsOptions struct {
 	To time.Time
 	// Granularity: one of minute, hour, day
 	Granularity string
-	// After: the value of next in the answer with the previous page
+	// After: the field next of the previous page's answer
 	After string
 	Limit int64
 }
@@ -59,7 +59,7 @@ type ListActiveClientsOptions struct {
 	To time.Time
 	// Client: KIND:ID
 	Client string
-	// After: the value of next in the answer with the previous page
+	// After: the field next of the previous page's answer
 	After string
 	Limit int64
 }
@@ -103,9 +103,9 @@ type ListEndpointsOptions struct {
 	Granularity string
 	Policy      string
 	Rule        string
-	// Region: of the nodes
+	// Region: the region of the nodes
 	Region string
-	// After: the value of next in the answer with the previous page
+	// After: the field next of the previous page's answer
 	After string
 	Limit int64
 }
@@ -147,22 +147,22 @@ func (c *Client) AllEndpoints(ctx context.Context, o ListEndpointsOptions) iter.
 type MetricsAnswer struct {
 	// Metrics: the oldest first
 	Metrics []Metric `json:"metrics"`
-	// Next: the value of after for the next page; absent on the last
+	// Next: pass it as the parameter after to get the next page; absent on the last page
 	Next string `json:"next,omitempty"`
 }
 
 // Metric is the JSON object that the OpenAPI document of the API describes in the schema
 // Metric.
 type Metric struct {
-	// Admitted: requests
+	// Admitted: how many requests were admitted
 	Admitted int64     `json:"admitted"`
 	At       time.Time `json:"at"`
-	// Denied: requests
+	// Denied: how many requests were denied
 	Denied int64  `json:"denied"`
 	Policy string `json:"policy"`
 	Rule   string `json:"rule"`
 	Tier   string `json:"tier"`
-	// Units: of the requests that were admitted
+	// Units: the units of the admitted requests
 	Units int64 `json:"units"`
 }
 
@@ -171,23 +171,23 @@ type Metric struct {
 type ActiveAnswer struct {
 	// Clients: the oldest minute first
 	Clients []Active `json:"clients"`
-	// Next: the value of after for the next page; absent on the last
+	// Next: pass it as the parameter after to get the next page; absent on the last page
 	Next string `json:"next,omitempty"`
 }
 
 // Active is the JSON object that the OpenAPI document of the API describes in the schema
 // Active.
 type Active struct {
-	// Admitted: requests
+	// Admitted: how many requests were admitted
 	Admitted int64     `json:"admitted"`
 	At       time.Time `json:"at"`
 	// Client: KIND:ID; empty for all but the 1,000 most active clients of the minute
 	Client string `json:"client"`
-	// Denied: requests
+	// Denied: how many requests were denied
 	Denied int64  `json:"denied"`
 	Policy string `json:"policy"`
 	Rule   string `json:"rule"`
-	// Units: of the requests that were admitted
+	// Units: the units of the admitted requests
 	Units int64 `json:"units"`
 }
 
@@ -196,17 +196,17 @@ type Active struct {
 type EndpointsAnswer struct {
 	// Endpoints: the oldest first
 	Endpoints []Endpoint `json:"endpoints"`
-	// Next: the value of after for the next page; absent on the last
+	// Next: pass it as the parameter after to get the next page; absent on the last page
 	Next string `json:"next,omitempty"`
 }
 
 // Endpoint is the JSON object that the OpenAPI document of the API describes in the schema
 // Endpoint.
 type Endpoint struct {
-	// Admitted: requests
+	// Admitted: how many requests were admitted
 	Admitted int64     `json:"admitted"`
 	At       time.Time `json:"at"`
-	// Denied: requests
+	// Denied: how many requests were denied
 	Denied int64 `json:"denied"`
 	// Endpoint: a path pattern of the rule; empty for a rule without a path
 	Endpoint string `json:"endpoint"`

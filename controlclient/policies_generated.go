@@ -13,7 +13,7 @@ import (
 
 // ListPoliciesOptions are the optional parameters of [Client.ListPolicies].
 type ListPoliciesOptions struct {
-	// After: the value of next in the answer with the previous page
+	// After: the field next of the previous page's answer
 	After string
 	Limit int64
 }
@@ -125,7 +125,7 @@ func (c *Client) GetPublishedPolicy(ctx context.Context, policy string, known ET
 
 // ListRevisionsOptions are the optional parameters of [Client.ListRevisions].
 type ListRevisionsOptions struct {
-	// Before: the value of next in the answer with the previous page
+	// Before: the field next of the previous page's answer
 	Before int64
 	Limit  int64
 }
@@ -170,7 +170,7 @@ func (c *Client) RollBackPolicy(ctx context.Context, policy string, when Conditi
 // PoliciesAnswer is the JSON object that the OpenAPI document of the API describes in the
 // schema PoliciesAnswerBody.
 type PoliciesAnswer struct {
-	// Next: the value of after for the next page; absent on the last
+	// Next: pass it as the parameter after to get the next page; absent on the last page
 	Next     string   `json:"next,omitempty"`
 	Policies []Policy `json:"policies"`
 }
@@ -181,7 +181,8 @@ type Policy struct {
 	// Head: the latest revision
 	Head   int64  `json:"head"`
 	Policy string `json:"policy"`
-	// Promotion: of a candidate that is to be published to all nodes automatically
+	// Promotion: the promotion of a candidate that is to be published to all nodes
+	// automatically
 	Promotion   *Promotion  `json:"promotion,omitempty"`
 	Publication Publication `json:"publication"`
 }
@@ -202,21 +203,22 @@ type Promotion struct {
 // Publication is the JSON object that the OpenAPI document of the API describes in the
 // schema Publication.
 type Publication struct {
-	// Candidate: in shadow, or in force for a share of the nodes or of the clients
+	// Candidate: the revision in shadow, or in force for a share of the nodes or of the
+	// clients
 	Candidate int64 `json:"candidate,omitempty"`
-	// ClientSharePercent: of the clients on all nodes, for the step share
+	// ClientSharePercent: the share of the clients on all nodes, for the step share
 	ClientSharePercent float64 `json:"client_share_percent,omitempty"`
 	// DenialsMaxPercent: the candidate is withdrawn if it denies a greater share of requests
 	DenialsMaxPercent float64 `json:"denials_max_percent,omitempty"`
-	// Generation: rises with each publication; 0 before the first
+	// Generation: a number that rises with each publication; 0 before the first
 	Generation int64 `json:"generation"`
 	// PromoteAfterSeconds: the candidate is published to all nodes automatically when it has
 	// been observed for this time within its bound on denials
 	PromoteAfterSeconds int64 `json:"promote_after_seconds,omitempty"`
-	// Revision: in force on all nodes and for all clients, or for those that do not have the
-	// candidate; 0 before the first publication
+	// Revision: the revision in force on all nodes and for all clients, or for those that do
+	// not have the candidate; 0 before the first publication
 	Revision int64 `json:"revision"`
-	// SharePercent: of the nodes, for the step share
+	// SharePercent: the share of the nodes, for the step share
 	SharePercent float64 `json:"share_percent,omitempty"`
 	// Step: one of shadow, share
 	Step string `json:"step,omitempty"`
@@ -301,19 +303,19 @@ type ExplainRequest struct {
 	// IP: the client's address, as the proxy reports it
 	IP     string `json:"ip,omitempty"`
 	Method string `json:"method,omitempty"`
-	// Path: with its query, if there is one
+	// Path: the path with its query, if it has one
 	Path string `json:"path"`
-	// Region: whose limits and counters are meant, if there are regions
+	// Region: the region whose limits and counters are meant, if there are regions
 	Region string `json:"region,omitempty"`
 	// Remote: the address of the connection; default: the client's
 	Remote string `json:"remote,omitempty"`
 	// Revision: default: the revision in force on all nodes, or the latest if none is in force
 	Revision int64 `json:"revision,omitempty"`
-	// Tenant: of the client, by its token or key
+	// Tenant: the tenant of the client, by its token or key
 	Tenant string `json:"tenant,omitempty"`
-	// Tier: of the client, by its token or key
+	// Tier: the tier of the client, by its token or key
 	Tier string `json:"tier,omitempty"`
-	// User: of the client, if its token or key names one
+	// User: the user whom the client's token or key names, if it names one
 	User string `json:"user,omitempty"`
 }
 
@@ -333,7 +335,7 @@ type ExplanationAnswer struct {
 	// Records: the records of the request's client and networks, and of its API key
 	Records       []FoundRecord `json:"records"`
 	RecordsUnread bool          `json:"records_unread,omitempty"`
-	// Revision: of the policy
+	// Revision: the revision of the policy
 	Revision int64           `json:"revision"`
 	Rules    []ExplainedRule `json:"rules"`
 	// Store: where the counters were read; absent if they count as unused
@@ -421,13 +423,13 @@ type ExplainedCheck struct {
 // PublishPolicy is the JSON object that the OpenAPI document of the API describes in the
 // schema PublishPolicyBody.
 type PublishPolicy struct {
-	// ClientSharePercent: of the clients on all nodes, for the step share in place of
-	// share_percent; 422 names nodes that cannot decide by the client
+	// ClientSharePercent: the share of the clients on all nodes, for the step share; it
+	// replaces share_percent; an answer 422 names nodes that cannot decide by the client
 	ClientSharePercent float64 `json:"client_share_percent,omitempty"`
 	// DenialsMaxPercent: for the step share: withdraw the candidate if it denies a greater
 	// share of requests
 	DenialsMaxPercent float64 `json:"denials_max_percent,omitempty"`
-	// Generation: that must be present; else the answer is 412
+	// Generation: the generation that must be present; otherwise the answer is 412
 	Generation int64 `json:"generation,omitempty"`
 	// PromoteAfterSeconds: for the step share with denials_max_percent, from 60 to 2678400:
 	// publish the candidate to all nodes automatically when each region that serves the policy
@@ -437,7 +439,7 @@ type PublishPolicy struct {
 	Reason string `json:"reason"`
 	// Revision: default: the latest
 	Revision int64 `json:"revision,omitempty"`
-	// SharePercent: of the nodes, for the step share
+	// SharePercent: the share of the nodes, for the step share
 	SharePercent float64 `json:"share_percent,omitempty"`
 	// Step: one of shadow, share, all, withdraw
 	Step string `json:"step"`
@@ -446,7 +448,7 @@ type PublishPolicy struct {
 // RevisionsAnswer is the JSON object that the OpenAPI document of the API describes in the
 // schema RevisionsAnswerBody.
 type RevisionsAnswer struct {
-	// Next: the value of before for the next page; absent on the last
+	// Next: pass it as the parameter before to get the next page; absent on the last page
 	Next int64 `json:"next,omitempty"`
 	// Revisions: the latest first
 	Revisions []Revision `json:"revisions"`

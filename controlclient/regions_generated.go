@@ -42,7 +42,7 @@ type Region struct {
 	Published bool `json:"published"`
 	// Region: empty if the control plane has no regions
 	Region string `json:"region"`
-	// Since: of the trouble, or of its end
+	// Since: when the trouble began or ended
 	Since time.Time `json:"since"`
 	// Trouble: why nothing can be published now
 	Trouble string `json:"trouble,omitempty"`

@@ -12,7 +12,7 @@ import (
 
 // ListThresholdsOptions are the optional parameters of [Client.ListThresholds].
 type ListThresholdsOptions struct {
-	// After: the value of next in the answer with the previous page
+	// After: the field next of the previous page's answer
 	After string
 	Limit int64
 }
@@ -66,7 +66,7 @@ func (c *Client) PutThreshold(ctx context.Context, threshold string, body PutThr
 
 // ListNoticesOptions are the optional parameters of [Client.ListNotices].
 type ListNoticesOptions struct {
-	// After: the value of next in the answer with the previous page
+	// After: the field next of the previous page's answer
 	After string
 	Limit int64
 }
@@ -100,7 +100,7 @@ func (c *Client) AllNotices(ctx context.Context, threshold string, o ListNotices
 // ThresholdsAnswer is the JSON object that the OpenAPI document of the API describes in the
 // schema ThresholdsAnswerBody.
 type ThresholdsAnswer struct {
-	// Next: the value of after for the next page; absent on the last
+	// Next: pass it as the parameter after to get the next page; absent on the last page
 	Next       string      `json:"next,omitempty"`
 	Thresholds []Threshold `json:"thresholds"`
 }
@@ -148,7 +148,7 @@ type PutThreshold struct {
 // NoticesAnswer is the JSON object that the OpenAPI document of the API describes in the
 // schema NoticesAnswerBody.
 type NoticesAnswer struct {
-	// Next: the value of after for the next page; absent on the last
+	// Next: pass it as the parameter after to get the next page; absent on the last page
 	Next string `json:"next,omitempty"`
 	// Notices: the newest first
 	Notices []Notice `json:"notices"`
@@ -161,7 +161,7 @@ type Notice struct {
 	Client      string    `json:"client"`
 	DeliveredAt time.Time `json:"delivered_at,omitzero"`
 	MadeAt      time.Time `json:"made_at"`
-	// Month: of UTC, as 2026-11
+	// Month: the month, in UTC, such as 2026-11
 	Month string `json:"month"`
 	// NextAt: the next attempt; absent if it is delivered or given up
 	NextAt time.Time `json:"next_at,omitzero"`
@@ -173,6 +173,6 @@ type Notice struct {
 	Trouble string `json:"trouble,omitempty"`
 	// Units: the quota
 	Units int64 `json:"units"`
-	// Used: units, when it was made
+	// Used: the units used when the notice was made
 	Used float64 `json:"used"`
 }

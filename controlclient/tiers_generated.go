@@ -12,7 +12,7 @@ import (
 
 // ListTiersOptions are the optional parameters of [Client.ListTiers].
 type ListTiersOptions struct {
-	// After: the value of next in the answer with the previous page
+	// After: the field next of the previous page's answer
 	After string
 	Limit int64
 }
@@ -67,7 +67,7 @@ func (c *Client) PutTier(ctx context.Context, tier string, body PutTier) (*Tier,
 // TiersAnswer is the JSON object that the OpenAPI document of the API describes in the
 // schema TiersAnswerBody.
 type TiersAnswer struct {
-	// Next: the value of after for the next page; absent on the last
+	// Next: pass it as the parameter after to get the next page; absent on the last page
 	Next  string `json:"next,omitempty"`
 	Tiers []Tier `json:"tiers"`
 }
@@ -75,9 +75,9 @@ type TiersAnswer struct {
 // Tier is the JSON object that the OpenAPI document of the API describes in the schema
 // Tier.
 type Tier struct {
-	// Currency: of the price, such as USD
+	// Currency: the currency of the price, such as USD
 	Currency string `json:"currency,omitempty"`
-	// DisplayName: for people
+	// DisplayName: a name for people
 	DisplayName string `json:"display_name,omitempty"`
 	Note        string `json:"note,omitempty"`
 	// PriceCents: a month, in hundredths of the currency
@@ -91,9 +91,9 @@ type Tier struct {
 // PutTier is the JSON object that the OpenAPI document of the API describes in the schema
 // PutTierBody.
 type PutTier struct {
-	// Currency: of the price, such as USD
+	// Currency: the currency of the price, such as USD
 	Currency string `json:"currency,omitempty"`
-	// DisplayName: for people
+	// DisplayName: a name for people
 	DisplayName string `json:"display_name,omitempty"`
 	Note        string `json:"note,omitempty"`
 	// PriceCents: a month, in hundredths of the currency

@@ -12,7 +12,7 @@ import (
 
 // ListTokensOptions are the optional parameters of [Client.ListTokens].
 type ListTokensOptions struct {
-	// After: the value of next in the answer with the previous page
+	// After: the field next of the previous page's answer
 	After string
 	Limit int64
 }
@@ -65,7 +65,7 @@ func (c *Client) RevokeToken(ctx context.Context, token string, reason string) e
 // TokensAnswer is the JSON object that the OpenAPI document of the API describes in the
 // schema TokensAnswerBody.
 type TokensAnswer struct {
-	// Next: the value of after for the next page; absent on the last
+	// Next: pass it as the parameter after to get the next page; absent on the last page
 	Next   string  `json:"next,omitempty"`
 	Tokens []Token `json:"tokens"`
 }

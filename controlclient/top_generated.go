@@ -50,7 +50,7 @@ type TopAnswer struct {
 type Violator struct {
 	// Client: KIND:ID; empty for clients beyond the bound of a node
 	Client string `json:"client"`
-	// Denied: requests
+	// Denied: how many requests were denied
 	Denied int64  `json:"denied"`
 	Policy string `json:"policy"`
 	// Rule: the rule that denied most of them

@@ -12,13 +12,13 @@ import (
 
 // ListUnpublishedOptions are the optional parameters of [Client.ListUnpublished].
 type ListUnpublishedOptions struct {
-	// After: the value of next in the answer with the previous page
+	// After: the field next of the previous page's answer
 	After string
 	Limit int64
 }
 
 // ListUnpublished calls GET /v1/unpublished: List clients, API keys and policies whose rows
-// are not valid, so that the last valid state stays published. Needs the role viewer or one
+// are not valid; their last valid state stays published. Needs the role viewer or one
 // above.
 func (c *Client) ListUnpublished(ctx context.Context, o ListUnpublishedOptions) (*UnpublishedAnswer, error) {
 	r := newRequest("GET")
@@ -46,7 +46,7 @@ func (c *Client) AllUnpublished(ctx context.Context, o ListUnpublishedOptions) i
 // UnpublishedAnswer is the JSON object that the OpenAPI document of the API describes in
 // the schema UnpublishedAnswerBody.
 type UnpublishedAnswer struct {
-	// Next: the value of after for the next page; absent on the last
+	// Next: pass it as the parameter after to get the next page; absent on the last page
 	Next        string        `json:"next,omitempty"`
 	Unpublished []Unpublished `json:"unpublished"`
 }
@@ -54,9 +54,9 @@ type UnpublishedAnswer struct {
 // Unpublished is the JSON object that the OpenAPI document of the API describes in the
 // schema Unpublished.
 type Unpublished struct {
-	// ID: of a client; the SHA-256 of a key, the name of a policy
+	// ID: the identifier of a client, the SHA-256 of a key, or the name of a policy
 	ID string `json:"id"`
-	// Kind: of a client; ~key for an API key, ~policy for a policy
+	// Kind: the kind of a client; ~key for an API key, ~policy for a policy
 	Kind    string    `json:"kind"`
 	Problem string    `json:"problem"`
 	Since   time.Time `json:"since"`

@@ -21,7 +21,7 @@ type ListUsageOptions struct {
 	Region string
 	// By: a row for each region; usage of nodes without a region is left out; one of region
 	By string
-	// After: the value of next in the answer with the previous page
+	// After: the field next of the previous page's answer
 	After string
 	Limit int64
 }
@@ -61,7 +61,7 @@ func (c *Client) AllUsage(ctx context.Context, o ListUsageOptions) iter.Seq2[Usa
 // schema UsageAnswerBody.
 type UsageAnswer struct {
 	Month string `json:"month"`
-	// Next: the value of after for the next page; absent on the last
+	// Next: pass it as the parameter after to get the next page; absent on the last page
 	Next  string  `json:"next,omitempty"`
 	Usage []Usage `json:"usage"`
 }
@@ -69,11 +69,11 @@ type UsageAnswer struct {
 // Usage is the JSON object that the OpenAPI document of the API describes in the schema
 // Usage.
 type Usage struct {
-	// Admitted: requests
+	// Admitted: how many requests were admitted
 	Admitted int64 `json:"admitted"`
 	// Client: KIND:ID; empty for clients beyond the bound of a node
 	Client string `json:"client"`
-	// Denied: requests
+	// Denied: how many requests were denied
 	Denied int64  `json:"denied"`
 	Policy string `json:"policy"`
 	// Region: with by=region: the region of the nodes
@@ -81,6 +81,6 @@ type Usage struct {
 	// Rule: empty for the policy itself: blocks, credentials and penalties
 	Rule string `json:"rule"`
 	Tier string `json:"tier"`
-	// Units: of the requests that were admitted
+	// Units: the units of the admitted requests
 	Units int64 `json:"units"`
 }

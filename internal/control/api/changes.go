@@ -14,7 +14,7 @@ import (
 
 // ChangesQuery selects a page of changes.
 type ChangesQuery struct {
-	Before int64 `query:"before" minimum:"1" doc:"the value of next in the answer with the previous page"`
+	Before int64 `query:"before" minimum:"1" doc:"the field next of the previous page's answer"`
 	Limit  int   `query:"limit" default:"100" minimum:"1" maximum:"1000"`
 }
 
@@ -26,7 +26,7 @@ type clientChangesQuery struct {
 type changesAnswer struct {
 	Body struct {
 		Changes []ledger.Change `json:"changes" doc:"the newest first"`
-		Next    int64           `json:"next,omitempty" doc:"the value of before for the next page; absent on the last"`
+		Next    int64           `json:"next,omitempty" doc:"pass it as the parameter before to get the next page; absent on the last page"`
 	}
 }
 

@@ -86,12 +86,12 @@ func (a *API) answerChange(c *ledger.Changed, err error) (*changedAnswer, error)
 type clientsAnswer struct {
 	Body struct {
 		Clients []ledger.Client `json:"clients"`
-		Next    string          `json:"next,omitempty" doc:"the value of after for the next page; absent on the last"`
+		Next    string          `json:"next,omitempty" doc:"pass it as the parameter after to get the next page; absent on the last page"`
 	}
 }
 
 type clientsQuery struct {
-	After   string `query:"after" maxLength:"600" doc:"the value of next in the answer with the previous page"`
+	After   string `query:"after" maxLength:"600" doc:"the field next of the previous page's answer"`
 	Limit   int    `query:"limit" default:"100" minimum:"1" maximum:"1000"`
 	Kind    string `query:"kind" maxLength:"300" example:"user"`
 	Tier    string `query:"tier" maxLength:"255"`

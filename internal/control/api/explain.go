@@ -42,18 +42,18 @@ type explainRequest struct {
 	PolicyPath
 	Body struct {
 		Revision int64               `json:"revision,omitempty" minimum:"1" doc:"default: the revision in force on all nodes, or the latest if none is in force"`
-		Region   string              `json:"region,omitempty" maxLength:"64" doc:"whose limits and counters are meant, if there are regions"`
+		Region   string              `json:"region,omitempty" maxLength:"64" doc:"the region whose limits and counters are meant, if there are regions"`
 		Method   string              `json:"method,omitempty" maxLength:"32" default:"GET"`
-		Path     string              `json:"path" maxLength:"8192" pattern:"^/" doc:"with its query, if there is one"`
+		Path     string              `json:"path" maxLength:"8192" pattern:"^/" doc:"the path with its query, if it has one"`
 		Host     string              `json:"host,omitempty" maxLength:"255" default:"localhost"`
 		IP       string              `json:"ip,omitempty" maxLength:"64" doc:"the client's address, as the proxy reports it"`
 		Remote   string              `json:"remote,omitempty" maxLength:"64" doc:"the address of the connection; default: the client's"`
 		Headers  map[string][]string `json:"headers,omitempty"`
 		Attrs    map[string]string   `json:"attributes,omitempty" doc:"attributes of the proxy"`
 		Client   string              `json:"client,omitempty" maxLength:"600" doc:"KIND:ID, instead of a token or an API key in the headers"`
-		User     string              `json:"user,omitempty" maxLength:"255" doc:"of the client, if its token or key names one"`
-		Tier     string              `json:"tier,omitempty" maxLength:"255" doc:"of the client, by its token or key"`
-		Tenant   string              `json:"tenant,omitempty" maxLength:"255" doc:"of the client, by its token or key"`
+		User     string              `json:"user,omitempty" maxLength:"255" doc:"the user whom the client's token or key names, if it names one"`
+		Tier     string              `json:"tier,omitempty" maxLength:"255" doc:"the tier of the client, by its token or key"`
+		Tenant   string              `json:"tenant,omitempty" maxLength:"255" doc:"the tenant of the client, by its token or key"`
 		Counters bool                `json:"counters,omitempty" doc:"read the counters in Redis, without charging"`
 	}
 }
@@ -61,7 +61,7 @@ type explainRequest struct {
 type explanationAnswer struct {
 	Body struct {
 		explain.Explanation
-		Revision int64         `json:"revision" doc:"of the policy"`
+		Revision int64         `json:"revision" doc:"the revision of the policy"`
 		Records  []foundRecord `json:"records" doc:"the records of the request's client and networks, and of its API key"`
 		Unknown  []string      `json:"unknown,omitempty" doc:"what cannot be known of a named client, with the reason"`
 	}

@@ -31,7 +31,7 @@ func (q *keysQuery) Resolve(huma.Context) []error { return checkStorable("client
 type keysAnswer struct {
 	Body struct {
 		Keys []ledger.Key `json:"keys" doc:"in the order of their names"`
-		Next string       `json:"next,omitempty" doc:"the value of after for the next page; absent on the last"`
+		Next string       `json:"next,omitempty" doc:"pass it as the parameter after to get the next page; absent on the last page"`
 	}
 }
 

@@ -18,7 +18,7 @@ type endpointQuery struct {
 	Granularity string `query:"granularity" enum:"minute,hour,day" default:"hour"`
 	Policy      string `query:"policy" maxLength:"255"`
 	Rule        string `query:"rule" maxLength:"255"`
-	Region      string `query:"region" maxLength:"255" doc:"of the nodes"`
+	Region      string `query:"region" maxLength:"255" doc:"the region of the nodes"`
 	Page
 }
 
@@ -30,7 +30,7 @@ func (q *endpointQuery) Resolve(huma.Context) []error {
 type endpointsAnswer struct {
 	Body struct {
 		Endpoints []reports.Endpoint `json:"endpoints" doc:"the oldest first"`
-		Next      string             `json:"next,omitempty" doc:"the value of after for the next page; absent on the last"`
+		Next      string             `json:"next,omitempty" doc:"pass it as the parameter after to get the next page; absent on the last page"`
 	}
 }
 
@@ -46,7 +46,7 @@ func (q *activeQuery) Resolve(huma.Context) []error { return checkStorable("clie
 type activeAnswer struct {
 	Body struct {
 		Clients []reports.Active `json:"clients" doc:"the oldest minute first"`
-		Next    string           `json:"next,omitempty" doc:"the value of after for the next page; absent on the last"`
+		Next    string           `json:"next,omitempty" doc:"pass it as the parameter after to get the next page; absent on the last page"`
 	}
 }
 

@@ -43,7 +43,7 @@ func (p *PolicyPath) Resolve(huma.Context) []error {
 type policiesAnswer struct {
 	Body struct {
 		Policies []ledger.Policy `json:"policies"`
-		Next     string          `json:"next,omitempty" doc:"the value of after for the next page; absent on the last"`
+		Next     string          `json:"next,omitempty" doc:"pass it as the parameter after to get the next page; absent on the last page"`
 	}
 }
 
@@ -61,7 +61,7 @@ type policyAnswer struct {
 type revisionsAnswer struct {
 	Body struct {
 		Revisions []ledger.Revision `json:"revisions" doc:"the latest first"`
-		Next      int64             `json:"next,omitempty" doc:"the value of before for the next page; absent on the last"`
+		Next      int64             `json:"next,omitempty" doc:"pass it as the parameter before to get the next page; absent on the last page"`
 	}
 }
 
@@ -95,12 +95,12 @@ type publishPolicy struct {
 	Body struct {
 		Step     ledger.Step `json:"step" enum:"shadow,share,all,withdraw"`
 		Revision int64       `json:"revision,omitempty" minimum:"1" doc:"default: the latest"`
-		Share    float64     `json:"share_percent,omitempty" minimum:"0.01" maximum:"99.99" doc:"of the nodes, for the step share"`
+		Share    float64     `json:"share_percent,omitempty" minimum:"0.01" maximum:"99.99" doc:"the share of the nodes, for the step share"`
 		// ClientShare is given in place of Share.
-		ClientShare  float64 `json:"client_share_percent,omitempty" minimum:"0.01" maximum:"99.99" doc:"of the clients on all nodes, for the step share in place of share_percent; 422 names nodes that cannot decide by the client"`
+		ClientShare  float64 `json:"client_share_percent,omitempty" minimum:"0.01" maximum:"99.99" doc:"the share of the clients on all nodes, for the step share; it replaces share_percent; an answer 422 names nodes that cannot decide by the client"`
 		DenialsMax   float64 `json:"denials_max_percent,omitempty" minimum:"0.01" maximum:"99.99" doc:"for the step share: withdraw the candidate if it denies a greater share of requests"`
 		PromoteAfter int64   `json:"promote_after_seconds,omitempty" doc:"for the step share with denials_max_percent, from 60 to 2678400: publish the candidate to all nodes automatically when each region that serves the policy has observed it for this time within its bound on denials"`
-		Generation   int64   `json:"generation,omitempty" minimum:"1" doc:"that must be present; else the answer is 412"`
+		Generation   int64   `json:"generation,omitempty" minimum:"1" doc:"the generation that must be present; otherwise the answer is 412"`
 		Reason       string  `json:"reason" doc:"why, for the history"`
 	}
 }

@@ -24,11 +24,11 @@ type remainingQuery struct {
 	ClientPath
 	Policy string `query:"policy" maxLength:"64" doc:"only this policy"`
 	Rule   string `query:"rule" maxLength:"255" doc:"only this rule"`
-	Region string `query:"region" maxLength:"64" doc:"whose limits and counters are meant, if there are regions"`
-	Host   string `query:"host" maxLength:"255" doc:"if rules count per host"`
-	User   string `query:"user" maxLength:"255" doc:"of the client, if its token or key names one"`
-	Tier   string `query:"tier" maxLength:"255" doc:"of the client, by its token or key"`
-	Tenant string `query:"tenant" maxLength:"255" doc:"of the client, by its token or key"`
+	Region string `query:"region" maxLength:"64" doc:"the region whose limits and counters are meant, if there are regions"`
+	Host   string `query:"host" maxLength:"255" doc:"the host of the requests, if rules count per host"`
+	User   string `query:"user" maxLength:"255" doc:"the user whom the client's token or key names, if it names one"`
+	Tier   string `query:"tier" maxLength:"255" doc:"the tier of the client, by its token or key"`
+	Tenant string `query:"tenant" maxLength:"255" doc:"the tenant of the client, by its token or key"`
 }
 
 // Resolve implements [huma.Resolver].

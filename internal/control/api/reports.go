@@ -18,7 +18,7 @@ import (
 
 // Page is the part of a query that selects a page of a report.
 type Page struct {
-	After string `query:"after" maxLength:"4096" doc:"the value of next in the answer with the previous page"`
+	After string `query:"after" maxLength:"4096" doc:"the field next of the previous page's answer"`
 	Limit int    `query:"limit" default:"100" minimum:"1" maximum:"1000"`
 }
 
@@ -85,7 +85,7 @@ type usageAnswer struct {
 	Body struct {
 		Month string          `json:"month"`
 		Usage []reports.Usage `json:"usage"`
-		Next  string          `json:"next,omitempty" doc:"the value of after for the next page; absent on the last"`
+		Next  string          `json:"next,omitempty" doc:"pass it as the parameter after to get the next page; absent on the last page"`
 	}
 }
 
@@ -114,7 +114,7 @@ type eventQuery struct {
 	Client string `query:"client" maxLength:"512" doc:"KIND:ID"`
 	Rule   string `query:"rule" maxLength:"255"`
 	Kind   string `query:"kind" enum:"denied,admitted,degraded,dropped"`
-	Region string `query:"region" maxLength:"255" doc:"of the node"`
+	Region string `query:"region" maxLength:"255" doc:"the region of the node"`
 	Page
 }
 
@@ -126,7 +126,7 @@ func (q *eventQuery) Resolve(huma.Context) []error {
 type eventsAnswer struct {
 	Body struct {
 		Events []reports.Event `json:"events" doc:"the newest first"`
-		Next   string          `json:"next,omitempty" doc:"the value of after for the next page; absent on the last"`
+		Next   string          `json:"next,omitempty" doc:"pass it as the parameter after to get the next page; absent on the last page"`
 	}
 }
 
@@ -139,7 +139,7 @@ type metricQuery struct {
 type metricsAnswer struct {
 	Body struct {
 		Metrics []reports.Metric `json:"metrics" doc:"the oldest first"`
-		Next    string           `json:"next,omitempty" doc:"the value of after for the next page; absent on the last"`
+		Next    string           `json:"next,omitempty" doc:"pass it as the parameter after to get the next page; absent on the last page"`
 	}
 }
 

@@ -21,7 +21,7 @@ type thresholdAnswer struct{ Body ledger.Threshold }
 type thresholdsAnswer struct {
 	Body struct {
 		Thresholds []ledger.Threshold `json:"thresholds"`
-		Next       string             `json:"next,omitempty" doc:"the value of after for the next page; absent on the last"`
+		Next       string             `json:"next,omitempty" doc:"pass it as the parameter after to get the next page; absent on the last page"`
 	}
 }
 
@@ -47,7 +47,7 @@ type noticesQuery struct {
 type noticesAnswer struct {
 	Body struct {
 		Notices []ledger.Notice `json:"notices" doc:"the newest first"`
-		Next    string          `json:"next,omitempty" doc:"the value of after for the next page; absent on the last"`
+		Next    string          `json:"next,omitempty" doc:"pass it as the parameter after to get the next page; absent on the last page"`
 	}
 }
 

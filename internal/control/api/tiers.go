@@ -24,12 +24,12 @@ type tierAnswer struct{ Body ledger.Tier }
 type tiersAnswer struct {
 	Body struct {
 		Tiers []ledger.Tier `json:"tiers"`
-		Next  string        `json:"next,omitempty" doc:"the value of after for the next page; absent on the last"`
+		Next  string        `json:"next,omitempty" doc:"pass it as the parameter after to get the next page; absent on the last page"`
 	}
 }
 
 type pageQuery struct {
-	After string `query:"after" maxLength:"255" doc:"the value of next in the answer with the previous page"`
+	After string `query:"after" maxLength:"255" doc:"the field next of the previous page's answer"`
 	Limit int    `query:"limit" default:"100" minimum:"1" maximum:"1000"`
 }
 
@@ -91,7 +91,7 @@ func (a *API) tierOperations() {
 type tokensAnswer struct {
 	Body struct {
 		Tokens []ledger.Token `json:"tokens"`
-		Next   string         `json:"next,omitempty" doc:"the value of after for the next page; absent on the last"`
+		Next   string         `json:"next,omitempty" doc:"pass it as the parameter after to get the next page; absent on the last page"`
 	}
 }
 

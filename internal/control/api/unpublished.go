@@ -16,14 +16,14 @@ import (
 type unpublishedAnswer struct {
 	Body struct {
 		Unpublished []ledger.Unpublished `json:"unpublished"`
-		Next        string               `json:"next,omitempty" doc:"the value of after for the next page; absent on the last"`
+		Next        string               `json:"next,omitempty" doc:"pass it as the parameter after to get the next page; absent on the last page"`
 	}
 }
 
 // unpublishedOperations registers the operation that lists what is not published.
 func (a *API) unpublishedOperations() {
 	huma.Register(a.huma, operation(http.MethodGet, "/v1/unpublished", "list-unpublished",
-		"List clients, API keys and policies whose rows are not valid, so that the last valid state stays published", ledger.Viewer),
+		"List clients, API keys and policies whose rows are not valid; their last valid state stays published", ledger.Viewer),
 		func(ctx context.Context, in *Page) (*unpublishedAnswer, error) {
 			after, err := keyOf[policy.ClientName](in.After)
 			if err != nil {

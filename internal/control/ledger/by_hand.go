@@ -67,8 +67,8 @@ func printableLine(text string) string {
 
 // Unpublished is a client, an API key or a policy whose rows are not valid.
 type Unpublished struct {
-	Kind    string    `json:"kind" doc:"of a client; ~key for an API key, ~policy for a policy"`
-	ID      string    `json:"id" doc:"of a client; the SHA-256 of a key, the name of a policy"`
+	Kind    string    `json:"kind" doc:"the kind of a client; ~key for an API key, ~policy for a policy"`
+	ID      string    `json:"id" doc:"the identifier of a client, the SHA-256 of a key, or the name of a policy"`
 	Problem string    `json:"problem"`
 	Since   time.Time `json:"since"`
 }

@@ -32,8 +32,8 @@ type Change struct {
 	Subject string    `json:"subject" doc:"KIND:ID of a client, or the name of a tier, token, policy or key"`
 	Action  string    `json:"action"`
 	Reason  string    `json:"reason"`
-	Before  *string   `json:"before" doc:"the record's text before; null if there was none"`
-	After   *string   `json:"after" doc:"the record's text after; null if there is none"`
+	Before  *string   `json:"before" doc:"the text of the record before the change; null if there was no record"`
+	After   *string   `json:"after" doc:"the text of the record after the change; null if there is no record"`
 	hash    []byte
 }
 

@@ -76,8 +76,8 @@ func (l *Ledger) Clients(ctx context.Context, f Filter, after policy.ClientName,
 // Changed is the result of a write to a client.
 type Changed struct {
 	Client   string            `json:"client"`
-	Before   *directory.Record `json:"before,omitempty" doc:"absent if there was none"`
-	After    *directory.Record `json:"after,omitempty" doc:"absent if there is none"`
+	Before   *directory.Record `json:"before,omitempty" doc:"the record before the change; absent if there was none"`
+	After    *directory.Record `json:"after,omitempty" doc:"the record after the change; absent if there is none"`
 	Revision int64             `json:"revision" doc:"the number of this change"`
 	// Keys is how many API keys were removed with the client.
 	Keys int `json:"keys_removed,omitempty" doc:"how many API keys of the client were removed, by forget"`

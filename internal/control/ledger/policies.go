@@ -21,20 +21,20 @@ type Policy struct {
 	Head        int64  `json:"head" doc:"the latest revision"`
 	Publication `json:"publication"`
 	// Only [Ledger.Promotion] fills in Promotion.
-	Promotion *Promotion `json:"promotion,omitempty" doc:"of a candidate that is to be published to all nodes automatically"`
+	Promotion *Promotion `json:"promotion,omitempty" doc:"the promotion of a candidate that is to be published to all nodes automatically"`
 
 	promoteHead int64 // the latest revision when the candidate was published; 0 without a promotion
 }
 
 // Publication states which revisions of a policy the proxies enforce.
 type Publication struct {
-	Generation int64 `json:"generation" doc:"rises with each publication; 0 before the first"`
-	Revision   int64 `json:"revision" doc:"in force on all nodes and for all clients, or for those that do not have the candidate; 0 before the first publication"`
-	Candidate  int64 `json:"candidate,omitempty" doc:"in shadow, or in force for a share of the nodes or of the clients"`
+	Generation int64 `json:"generation" doc:"a number that rises with each publication; 0 before the first"`
+	Revision   int64 `json:"revision" doc:"the revision in force on all nodes and for all clients, or for those that do not have the candidate; 0 before the first publication"`
+	Candidate  int64 `json:"candidate,omitempty" doc:"the revision in shadow, or in force for a share of the nodes or of the clients"`
 	Step       Step  `json:"step,omitempty" enum:"shadow,share"`
-	Share      Parts `json:"share_percent,omitempty" doc:"of the nodes, for the step share"`
+	Share      Parts `json:"share_percent,omitempty" doc:"the share of the nodes, for the step share"`
 	// A publication has a share of the nodes or a share of the clients, never both.
-	ClientShare Parts `json:"client_share_percent,omitempty" doc:"of the clients on all nodes, for the step share"`
+	ClientShare Parts `json:"client_share_percent,omitempty" doc:"the share of the clients on all nodes, for the step share"`
 	DenialsMax  Parts `json:"denials_max_percent,omitempty" doc:"the candidate is withdrawn if it denies a greater share of requests"`
 	// PromoteAfterSeconds is 0 for a candidate that remains a candidate until an operator takes the
 	// next step.

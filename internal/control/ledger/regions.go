@@ -34,7 +34,7 @@ type Region struct {
 	Change    int64     `json:"change" doc:"the latest change that this Redis has"`
 	Behind    int64     `json:"behind" doc:"changes that this Redis does not have yet"`
 	Trouble   string    `json:"trouble,omitempty" doc:"why nothing can be published now"`
-	Since     time.Time `json:"since" doc:"of the trouble, or of its end"`
+	Since     time.Time `json:"since" doc:"when the trouble began or ended"`
 	Policies  int64     `json:"policies" doc:"policies whose publication this Redis has"`
 	Missing   []string  `json:"missing_policies" doc:"policies whose latest publication this Redis does not have yet, at most 100"`
 }

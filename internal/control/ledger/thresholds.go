@@ -215,9 +215,9 @@ type Notice struct {
 	Notice    string     `json:"notice" doc:"the identifier of the message: its header webhook-id"`
 	Threshold string     `json:"threshold"`
 	Client    string     `json:"client"`
-	Month     string     `json:"month" doc:"of UTC, as 2026-11"`
+	Month     string     `json:"month" doc:"the month, in UTC, such as 2026-11"`
 	Percent   int        `json:"percent"`
-	Used      float64    `json:"used" doc:"units, when it was made"`
+	Used      float64    `json:"used" doc:"the units used when the notice was made"`
 	Units     int64      `json:"units" doc:"the quota"`
 	MadeAt    time.Time  `json:"made_at"`
 	Attempts  int        `json:"attempts"`

@@ -31,9 +31,9 @@ type Tier struct {
 
 // Sold says how a tier is sold. It has no effect on limits.
 type Sold struct {
-	DisplayName string `json:"display_name,omitempty" doc:"for people"`
+	DisplayName string `json:"display_name,omitempty" doc:"a name for people"`
 	PriceCents  int64  `json:"price_cents" required:"false" minimum:"0" doc:"a month, in hundredths of the currency"`
-	Currency    string `json:"currency,omitempty" pattern:"^[A-Z]{3}$" doc:"of the price, such as USD"`
+	Currency    string `json:"currency,omitempty" pattern:"^[A-Z]{3}$" doc:"the currency of the price, such as USD"`
 }
 
 // tierColumns are the columns that scanTier reads.

@@ -23,8 +23,8 @@ type EndpointKey struct {
 // took.
 type Endpoint struct {
 	EndpointKey
-	Admitted int64   `json:"admitted" doc:"requests"`
-	Denied   int64   `json:"denied" doc:"requests"`
+	Admitted int64   `json:"admitted" doc:"how many requests were admitted"`
+	Denied   int64   `json:"denied" doc:"how many requests were denied"`
 	P50      float64 `json:"p50_us" doc:"half of the decisions took at most this number of microseconds"`
 	P95      float64 `json:"p95_us"`
 	P99      float64 `json:"p99_us"`
@@ -84,9 +84,9 @@ type ActiveKey struct {
 // Active is what a client used in a minute.
 type Active struct {
 	ActiveKey
-	Admitted int64 `json:"admitted" doc:"requests"`
-	Denied   int64 `json:"denied" doc:"requests"`
-	Units    int64 `json:"units" doc:"of the requests that were admitted"`
+	Admitted int64 `json:"admitted" doc:"how many requests were admitted"`
+	Denied   int64 `json:"denied" doc:"how many requests were denied"`
+	Units    int64 `json:"units" doc:"the units of the admitted requests"`
 }
 
 // ActiveQuery selects minutes of clients. An empty client selects all.

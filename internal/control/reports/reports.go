@@ -41,9 +41,9 @@ type UsageKey struct {
 // Usage is what a client used in a span of days.
 type Usage struct {
 	UsageKey
-	Admitted int64 `json:"admitted" doc:"requests"`
-	Denied   int64 `json:"denied" doc:"requests"`
-	Units    int64 `json:"units" doc:"of the requests that were admitted"`
+	Admitted int64 `json:"admitted" doc:"how many requests were admitted"`
+	Denied   int64 `json:"denied" doc:"how many requests were denied"`
+	Units    int64 `json:"units" doc:"the units of the admitted requests"`
 }
 
 // UsageQuery selects usage. Empty texts select all.
@@ -92,7 +92,7 @@ func (r *Reports) Usage(ctx context.Context, q UsageQuery) ([]Usage, error) {
 // Violator is a client that was denied.
 type Violator struct {
 	Client string `json:"client" doc:"KIND:ID; empty for clients beyond the bound of a node"`
-	Denied int64  `json:"denied" doc:"requests"`
+	Denied int64  `json:"denied" doc:"how many requests were denied"`
 	Policy string `json:"policy"`
 	Rule   string `json:"rule" doc:"the rule that denied most of them"`
 }
@@ -143,10 +143,10 @@ type Event struct {
 	State    string  `json:"state,omitempty"`
 	Reason   string  `json:"reason,omitempty"`
 	Node     string  `json:"node,omitempty"`
-	Region   string  `json:"region,omitempty" doc:"of the node"`
+	Region   string  `json:"region,omitempty" doc:"the region of the node"`
 	Seconds  float64 `json:"seconds,omitempty"`
-	Share    float32 `json:"share" doc:"of the decisions that are reported"`
-	Count    int64   `json:"count" doc:"how many decisions"`
+	Share    float32 `json:"share" doc:"the share of the decisions that are reported"`
+	Count    int64   `json:"count" doc:"how many decisions the event stands for"`
 	// The next two are nil if the node has not reported them.
 	RetryAfterMS *int64 `json:"retry_after_ms,omitempty" doc:"of a denial: how many milliseconds the client was to wait, after the first of the decisions"`
 	LatencyUS    *int64 `json:"latency_us,omitempty" doc:"how many microseconds the first of the decisions took"`
@@ -208,9 +208,9 @@ type MetricKey struct {
 // Metric is a sum over all clients in a minute, an hour or a day.
 type Metric struct {
 	MetricKey
-	Admitted int64 `json:"admitted" doc:"requests"`
-	Denied   int64 `json:"denied" doc:"requests"`
-	Units    int64 `json:"units" doc:"of the requests that were admitted"`
+	Admitted int64 `json:"admitted" doc:"how many requests were admitted"`
+	Denied   int64 `json:"denied" doc:"how many requests were denied"`
+	Units    int64 `json:"units" doc:"the units of the admitted requests"`
 }
 
 // MetricQuery selects sums.
