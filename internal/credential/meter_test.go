@@ -126,7 +126,7 @@ func TestAllTogetherHaveABudget(t *testing.T) {
 	if shared > 3 {
 		t.Errorf("the first tokens of %d clients were not looked at", shared)
 	}
-	if spent != 49*counter.Millisecond { // the fiftieth token is not counted in spent
+	if spent != 49*counter.Millisecond { // without the fiftieth token
 		t.Errorf("%v of processor time were spent before anybody was refused, want 50 ms", spent)
 	}
 	if ok, clean := m.admits(client(5000), now); !ok || !clean {

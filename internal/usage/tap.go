@@ -23,8 +23,8 @@ type Tap struct {
 	scan   scanner
 	events *eventReader // nil: the body is one document
 	coding coding
-	// inflater decompresses the bytes in kept, whose content coding is in content. It is nil if the
-	// body is not compressed.
+	// inflater is nil if the body is not compressed. Otherwise it decompresses the bytes in the
+	// field kept, whose content coding is in the field content.
 	inflater Inflater
 	content  string
 	kept     []byte // compressed

@@ -49,7 +49,8 @@ type Options struct {
 	// Admit is called last. It can record the version, which comes into force when Admit returns
 	// nil.
 	Admit func(next *Version) error
-	// Changed is called after a version has come into force. For the first version, before is nil.
+	// Changed is called after a version has come into force. The argument before is the version
+	// that was in force until then, and nil for the first version.
 	Changed func(before, now *Version)
 	// Edited is called for each accepted or rejected edit, with the name of the policy. It is not
 	// called if the document has not changed.

@@ -35,10 +35,10 @@ type halves struct {
 	call  *counter.Call
 	isNew []bool          // for each check whether its counter is new
 	fresh []counter.Check // the half with the new counters
-	known []counter.Check
+	known []counter.Check // the other half
 	local localCall
-	next  counter.Call // the call with the checks of known
-	asked bool         // whether next is sent in this round
+	next  counter.Call // the call with the checks in known
+	asked bool         // whether that call is sent in this round
 }
 
 // halves.divide divides the call. It returns false if the error names no further new counter of the

@@ -75,8 +75,8 @@ type Store struct {
 	overflow  overflow
 	alarm     alarm
 
-	// every new counter changes held, so held has its own cache line; the fields above are only
-	// read
+	// every new counter changes the field held, which therefore has its own cache line; the fields
+	// above are only read
 	_     [64]byte
 	held  atomic.Int64
 	bytes atomic.Int64 // the bytes of all shards, as of their last call of addBytes

@@ -17,7 +17,8 @@ type number struct {
 	pinned bool
 }
 
-// instant is a number or, if since is set, a number of seconds after the front's decision.
+// instant is a number. If the field since is true, it is a number of seconds after the front's
+// decision.
 type instant struct {
 	n     int64
 	since bool
