@@ -85,8 +85,10 @@ func (a *App) linkOf(server *caddyhttp.Server) func() {
 
 // addLater adds to the plan the policies of the handlers to which the request comes next after h,
 // so that all of them are decided in one step. addLater leaves the remaining handlers to decide by
-// themselves if what comes next depends on the decision, or if the plan would need more checks than
-// one call of the store accepts.
+// themselves if what comes next depends on the decision. If the plan needs more checks than one
+// call of the store accepts, the request is denied and not charged, as under a single policy. A
+// client chooses how many checks its request needs, so the step must not become two steps because
+// of it.
 func (s *scratchSpace) addLater(h *Handler, rec *record, r *http.Request) {
 	if h.link == nil {
 		return
@@ -138,7 +140,7 @@ func (s *scratchSpace) addLater(h *Handler, rec *record, r *http.Request) {
 func (s *scratchSpace) addHandler(h *Handler, rec *record) bool {
 	begun, versions := len(rec.done), len(s.versions)
 	s.addPolicies(h.policies, rec)
-	if !rec.wasRead && !s.plan.IsOverfull() {
+	if !rec.wasRead {
 		s.later = append(s.later, h)
 		return true
 	}

@@ -78,15 +78,21 @@ func (s *server) wantShared(t *testing.T) {
 	equal(t, "one more than the shared limit", s.statuses(1, "/xyz", "X-Forwarded-For", "192.0.2.99"), "429")
 }
 
-// TestLaterHandlersDecideWhatTheyMust: a handler decides by itself if it needs the decision of an
-// earlier one, if another directive is in between, or if the checks of both do not fit in one call.
-func TestLaterHandlersDecideWhatTheyMust(t *testing.T) {
-	var many [2]strings.Builder
-	for i := range many {
-		for j := range 40 {
-			fmt.Fprintf(&many[i], "rule r%d-%d 1000/30d\n", i, j)
-		}
+// TestTooManyChecksChargeNothing: a client that makes its request need more checks than one call of
+// the store accepts, by a path with two endpoints, uses up no limit of an earlier directive.
+func TestTooManyChecksChargeNothing(t *testing.T) {
+	var many strings.Builder
+	for i := range 32 {
+		fmt.Fprintf(&many, "rule r%d 1000/30d {\n match path /a/* /b/*\n per client endpoint\n}\n", i)
 	}
+	s := start(t, ":PORT {\n penstock 3/30d {\n per []\n}\n penstock {\n name many\n "+many.String()+"}\n respond ok\n}")
+	equal(t, "two endpoints", s.statuses(5, "/a/..;/b/x"), "503 503 503 503 503")
+	equal(t, "one endpoint", s.statuses(4, "/a/x"), "200 200 200 429")
+}
+
+// TestLaterHandlersDecideWhatTheyMust: a handler decides by itself if it needs the decision of an
+// earlier one, or if another directive is in between.
+func TestLaterHandlersDecideWhatTheyMust(t *testing.T) {
 	for name, c := range map[string]struct{ site, want string }{
 		"a matcher reads the decision": {"@allowed vars {http.penstock.decision} allowed\n route {\n penstock 10/30d\n penstock @allowed 2/30d\n}",
 			"200 200 429"},
@@ -101,8 +107,6 @@ func TestLaterHandlersDecideWhatTheyMust(t *testing.T) {
 			"200 200 200 429"},
 		"a group that was left": {"route {\n handle /* {\n penstock 3/30d\n}\n handle {\n penstock 1/30d\n}\n}",
 			"200 200 200 429"},
-		"too many checks for one call": {"penstock {\n " + many[0].String() + "}\n penstock {\n name two\n " + many[1].String() + "rule least 2/30d\n}",
-			"200 200 429"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := start(t, ":PORT {\n "+c.site+"\n respond ok\n}")

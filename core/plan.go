@@ -254,9 +254,6 @@ func (p *Plan) blockBy(rs *Ruleset, index int32) {
 // "block[2]"; "" if none does.
 func (p *Plan) BlockedBy() string { return p.blockedBy }
 
-// IsOverfull reports whether the request needs more checks than one call of a store accepts.
-func (p *Plan) IsOverfull() bool { return p.denial == denialTooManyChecks }
-
 // applyBlock blocks the request if a matching rule has the action block. No other rule of any
 // policy is then in play.
 func (p *Plan) applyBlock(rs *Ruleset) bool {

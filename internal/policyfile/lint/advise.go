@@ -5,6 +5,7 @@ package lint
 import (
 	"cmp"
 	"fmt"
+	"net/http"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -83,6 +84,7 @@ var repeaters = []string{"http.request.header", "http.request.orig_header", "htt
 
 // fleeting lists placeholders and attributes whose value differs for each request or connection.
 var fleeting = []string{"http.request.uuid", "http.request.remote", "http.request.remote.port",
+	"http.request.duration", "http.request.duration_ms",
 	"request.id", "request.time", "request.duration", "request.size", "request.total_size", "source.address", "source.port",
 	"connection.id"}
 
@@ -238,6 +240,7 @@ func (a *adviser) rule(at string, d *policyfile.Rule, r *policy.Rule) {
 			}
 		}
 	}
+	a.statuses(at+".count_if.status", r)
 	if c := r.CostAfter; c != nil {
 		a.unnamedCosts(at+".cost_after", c)
 		a.lowEstimate(at+".cost_after.estimate", c)
@@ -254,6 +257,13 @@ func (a *adviser) rule(at string, d *policyfile.Rule, r *policy.Rule) {
 		}
 	})
 	a.tierWindows(at, d)
+}
+
+// statuses warns of a rule that counts successful responses, but not those to requests for a range.
+func (a *adviser) statuses(at string, r *policy.Rule) {
+	if policy.Covers(r.CountIf, http.StatusOK) && !policy.Covers(r.CountIf, http.StatusPartialContent) {
+		a.problem(at, "200", "does not include 206, so a request with a Range is not counted", "write 2xx")
+	}
 }
 
 // unnamedCosts warns of a default that a client can choose in place of a higher cost.

@@ -32,8 +32,9 @@ func TestAdvise(t *testing.T) {
 				`tier[0].attr: "http.request.uri.query.tier": only repeats client input: each client can pose as one of any tier`}},
 		{"user: [{attr: http.auth.user.id}, {attr: http.regexp.user.1}]\nrules: [{name: a, limit: 1/1s}]",
 			[]string{`user[1].attr: "http.regexp.user.1": only repeats client input: each client can pose as one of any user`}},
-		{"identify: [{attr: http.request.tls.server_name}, {attr: http.request.uuid}, {attr: http.request.remote.host}]\nrules: [{name: a, limit: 1/1s}]",
-			[]string{`identify[0].attr: "http.request.tls.server_name": only repeats`, `identify[1].attr: "http.request.uuid": changes with each request`}},
+		{"identify: [{attr: http.request.tls.server_name}, {attr: http.request.uuid}, {attr: http.request.remote.host}, {attr: http.request.duration}]\nrules: [{name: a, limit: 1/1s}]",
+			[]string{`identify[0].attr: "http.request.tls.server_name": only repeats`, `identify[1].attr: "http.request.uuid": changes with each request`,
+				`identify[3].attr: "http.request.duration": changes with each request`}},
 		{"identify: [{attr: connection.requested_server_name}, {attr: request.id}, {attr: 'metadata.filter_metadata.[a.b].sub'}]\nrules: [{name: a, limit: 1/1s}]",
 			[]string{`identify[0].attr: "connection.requested_server_name": only repeats`, `identify[1].attr: "request.id": changes with each request`}},
 		{"rules: [{name: a, per: ['attr:[request].useragent', 'attr:source.address'], limit: 1/1s}]",
@@ -97,6 +98,19 @@ func TestAdviseOnCosts(t *testing.T) {
 			"so requests sent at once can use many times the limit"},
 	} {
 		wantAdvice(t, "rules: [{name: a, limit: 100/1m, cost_after: "+cost+"}]", want)
+	}
+}
+
+// TestAdviseOnStatuses tests the warning about a status that a client can avoid.
+func TestAdviseOnStatuses(t *testing.T) {
+	for statuses, want := range map[string][]string{
+		"200":        {`rules[0].count_if.status: "200": does not include 206, so a request with a Range is not counted; write 2xx`},
+		"[200, 404]": {`rules[0].count_if.status: "200": does not include 206`},
+		"[200, 206]": nil,
+		"2xx":        nil,
+		"401":        nil,
+	} {
+		wantAdvice(t, "rules: [{name: a, limit: 100/1m, count_if: {status: "+statuses+"}}]", want)
 	}
 }
 
