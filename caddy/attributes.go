@@ -29,8 +29,9 @@ type attributes struct {
 	began  counter.Micros // 0 unless usage is counted
 }
 
-// attributes.reset loads a request. The path is the one that the client sent, before any rewrite.
-func (a *attributes) reset(r *http.Request) {
+// attributes.reset loads a request with its variables. The path is the one that the client sent,
+// before any rewrite.
+func (a *attributes) reset(r *http.Request, vars map[string]any) {
 	if a.r, a.began = r, 0; usageMeter.On() {
 		a.began = a.Now()
 	}
@@ -45,7 +46,7 @@ func (a *attributes) reset(r *http.Request) {
 		a.path = "/" // a target in absolute form without a path
 	}
 	a.opaque = target.Opaque != ""
-	a.peer = clientAddr(r)
+	a.peer = clientAddr(r, vars)
 }
 
 // servesTarget reports whether Caddy will serve the same path and host that the attributes show. A
@@ -95,8 +96,8 @@ func (a *attributes) release() { *a = attributes{} }
 
 // clientAddr returns Caddy's client_ip: the address that a trusted proxy reports, or else the
 // address of the connection.
-func clientAddr(r *http.Request) netip.Addr {
-	text, _ := caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string)
+func clientAddr(r *http.Request, vars map[string]any) netip.Addr {
+	text, _ := vars[caddyhttp.ClientIPVarKey].(string)
 	if text == "" {
 		host, _, err := net.SplitHostPort(r.RemoteAddr)
 		if err != nil {

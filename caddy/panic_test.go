@@ -60,7 +60,7 @@ func TestARequestOutlivesItsConfiguration(t *testing.T) {
 		return told[0].GetMetric()[0].GetCounter().GetValue()
 	}
 	before := untried()
-	h.tryOut(recordOf(r), r, false, nil)
+	h.tryOut(recordOf(r, varsOf(r)), r, false, nil)
 	if n := untried() - before; n != 1 {
 		t.Errorf("%v trials are untried, want 1", n)
 	}

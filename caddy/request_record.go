@@ -54,9 +54,16 @@ type verdict struct {
 	retryAfter counter.Micros
 }
 
-// recordOf returns the request's record. recordOf creates the record on first use.
-func recordOf(r *http.Request) *record {
+// varsOf returns the Caddy variables of the request, or nil if there are none. A search of the
+// request's context takes time, so callers keep the result.
+func varsOf(r *http.Request) map[string]any {
 	vars, _ := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)
+	return vars
+}
+
+// recordOf returns the request's record, which is in its variables. recordOf creates the record on
+// first use.
+func recordOf(r *http.Request, vars map[string]any) *record {
 	if rec, ok := vars[recordVar].(*record); ok {
 		return rec
 	}

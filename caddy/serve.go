@@ -49,13 +49,14 @@ func (s *scratchSpace) release() {
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	h.app.store.hold()
 	defer h.app.store.release()
-	rec := recordOf(r)
+	vars := varsOf(r)
+	rec := recordOf(r, vars)
 	span := enforce.SpanWithin(r.Context())
 	s := scratches.Get().(*scratchSpace)
 	s.plan.Reset()
 	s.failure = nil
 	useDirectory(&s.plan, h.app.store.directory)
-	s.attrs.reset(r)
+	s.attrs.reset(r, vars)
 	if h.rejectsRequest(w, r, &s.attrs) {
 		s.release()
 		return nil
@@ -70,7 +71,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	s.addLater(h, rec, r)
 	s.resolve(&s.plan, h.app.store.directory)
 	if h.lenient != nil {
-		h.warnOfForwarding(r)
+		h.warnOfForwarding(vars)
 	}
 	if !s.attrs.peer.IsValid() && h.nameless.CompareAndSwap(false, true) {
 		h.logger.Warn("requests come without a client address, as over a Unix socket: rules that count by address count " +
@@ -165,11 +166,11 @@ func (h *Handler) deny(w *responder, r *http.Request, s *scratchSpace, d *core.D
 // warnOfForwarding warns once that clients can choose their own address. warnOfForwarding logs at
 // the first request from a trusted proxy, because only then is it known that the server has trusted
 // proxies.
-func (h *Handler) warnOfForwarding(r *http.Request) {
+func (h *Handler) warnOfForwarding(vars map[string]any) {
 	if !h.lenient.Load() {
 		return
 	}
-	trusted, _ := caddyhttp.GetVar(r.Context(), caddyhttp.TrustedProxyVarKey).(bool)
+	trusted, _ := vars[caddyhttp.TrustedProxyVarKey].(bool)
 	if trusted && h.lenient.CompareAndSwap(true, false) {
 		h.logger.Warn("trusted_proxies is set without trusted_proxies_strict: unless every proxy replaces X-Forwarded-For, " +
 			"clients can choose the address they are counted by; set trusted_proxies_strict")

@@ -28,7 +28,8 @@ func usedUnits(t *testing.T, h *Handler, path string) int64 {
 	t.Helper()
 	synctest.Wait()
 	s := new(scratchSpace)
-	s.attrs.reset(requestFor(http.MethodGet, path))
+	r := requestFor(http.MethodGet, path)
+	s.attrs.reset(r, varsOf(r))
 	s.plan.Add(h.policies[0].Current().Ruleset, &s.attrs)
 	looks := slices.Clone(s.plan.Checks())
 	for i := range looks {

@@ -61,7 +61,7 @@ func (rec *record) passObserved(w http.ResponseWriter, r *http.Request, waiting 
 // point, unless no policy in force applies.
 func (a *App) tryRequest(candidate *live.Policy, r *http.Request, denied bool) (waiting *settlement) {
 	attrs := readers.Get().(*attributes)
-	attrs.reset(r)
+	attrs.reset(r, varsOf(r))
 	t := a.shadows.Begin(candidate.Current(), denied)
 	t.Add(attrs, a.store.directory)
 	attrs.release() // the plan contains all data of the request that is needed

@@ -113,7 +113,7 @@ func (b *sitePolicies) get(site string) []*live.Policy {
 func (s *Status) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.Handler) error {
 	scratch := scratches.Get().(*scratchSpace)
 	defer scratch.release()
-	scratch.attrs.reset(r)
+	scratch.attrs.reset(r, varsOf(r))
 	if ok, busy := s.app.store.statuses.Enter(scratch.attrs.peer, time.Now()); !ok {
 		code := http.StatusTooManyRequests
 		if busy {
