@@ -25,6 +25,7 @@ type scratchSpace struct {
 	fields   response.Writer
 	body     []byte
 	wait     throttle.Wait
+	decision core.Decision
 	failure  error    // the error of the last call of the store, or nil
 	asks     *Handler // the handler of the request that waits
 	// settlement is an unused settlement, kept for the next request.
@@ -77,8 +78,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		h.logger.Warn("requests come without a client address, as over a Unix socket: rules that count by address count " +
 			"all clients as one; if a proxy is in front, set trusted_proxies_unix, so that the address it forwards is used")
 	}
-	d, gone := h.decide(r, s)
-	if gone {
+	d := &s.decision
+	if gone := h.decide(r, s); gone {
 		s.release()
 		w.WriteHeader(statusClientGone) // the status is for the log, because the client has disconnected
 		return nil
@@ -86,9 +87,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if d.Rule == "" {
 		d.Rule = s.plan.BlockedBy()
 	}
-	rec.storeDecision(&d)
-	h.app.store.enforcer.Count(&s.plan, &d, s.versions...)
-	span.End(&s.plan, &d, s.failure, s.versions...)
+	rec.storeDecision(d)
+	h.app.store.enforcer.Count(&s.plan, d, s.versions...)
+	span.End(&s.plan, d, s.failure, s.versions...)
 	waiting := h.tryOut(rec, r, d.Denied(), nil)
 	for _, later := range s.later {
 		waiting = later.tryOut(rec, r, d.Denied(), waiting)
@@ -98,13 +99,13 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		return rec.passObserved(w, r, waiting, next)
 	}
 	own := rec.responder(w)
-	own.setFields(s.fields.Headers(&s.plan, &d), d.Remaining)
+	own.setFields(s.fields.Headers(&s.plan, d), d.Remaining)
 	if d.Denied() {
 		rec.deniedBy = own
-		return h.deny(own, r, s, &d)
+		return h.deny(own, r, s, d)
 	}
 	own.settlement = waiting
-	if due := s.settlementOf(&d); due != nil {
+	if due := s.settlementOf(d); due != nil {
 		due.store, due.next = h.app.store, waiting
 		due.client = h.app.store.enforcer.ClientOf(&s.plan)
 		own.settlement = due
@@ -117,18 +118,21 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 
 // Handler.decide decides the request. If the plan has checks, the method asks the store. The
 // result gone is true if the client has left before that, or while the request waited.
-func (h *Handler) decide(r *http.Request, s *scratchSpace) (d core.Decision, gone bool) {
-	if len(s.plan.Checks()) == 0 {
-		return s.plan.Decide(), false
+func (h *Handler) decide(r *http.Request, s *scratchSpace) (gone bool) {
+	checks := s.plan.Checks()
+	if len(checks) == 0 {
+		s.decision = s.plan.Decide()
+		return false
 	}
 	if hasLeft(r) {
-		return d, true
+		return true
 	}
 	if throttled := s.plan.Throttled(); len(throttled) > 0 {
-		return h.decideThrottled(r, s, throttled)
+		s.decision, gone = h.decideThrottled(r, s, throttled)
+		return gone
 	}
-	d, gone, s.failure = h.app.store.enforcer.AskOrWait(r.Context(), &s.plan, s.plan.Checks())
-	return d, gone
+	gone, s.failure = h.app.store.enforcer.AskOrWait(r.Context(), &s.plan, checks, &s.decision)
+	return gone
 }
 
 // hasLeft reports whether the client has reset the stream of the request, or closed the connection

@@ -16,24 +16,25 @@ import (
 // WaitForLoans must be called before the first request. If l is nil, no request waits.
 func (e *Enforcer) WaitForLoans(l *regionstore.Store) { e.loans = l }
 
-// AskOrWait is like Ask, for a request that has a goroutine of its own. If the request is denied
-// only because this region has lent or used its units, it waits for at most a second until other
-// regions lend some. If ctx ends meanwhile, the client has left: the result named gone is true, and
-// nothing is charged.
-func (e *Enforcer) AskOrWait(ctx context.Context, plan *core.Plan, checks []counter.Check) (d core.Decision, gone bool, err error) {
+// AskOrWait is like Ask, for a request that has a goroutine of its own. It stores the decision in
+// d. If the request is denied only because this region has lent or used its units, it waits for at
+// most a second until other regions lend some. If ctx ends meanwhile, the client has left: the
+// result named gone is true, and nothing is charged.
+func (e *Enforcer) AskOrWait(ctx context.Context, plan *core.Plan, checks []counter.Check, d *core.Decision) (gone bool, err error) {
 	gone, err = e.TakeOrWait(ctx, context.Background(), Times{}, checks, plan.Results())
-	return decide(plan, gone, err), gone, err
+	decide(plan, d, gone, err)
+	return gone, err
 }
 
 // decide decides a request whose client has not left.
-func decide(plan *core.Plan, gone bool, err error) (d core.Decision) {
+func decide(plan *core.Plan, d *core.Decision, gone bool, err error) {
 	switch {
 	case gone:
-		return d
 	case err != nil:
-		return plan.Fail(err)
+		*d = plan.Fail(err)
+	default:
+		*d = plan.Decide()
 	}
-	return plan.Decide()
 }
 
 // Times bound the wait of a request for a loan. Instants that are zero bound nothing.
@@ -90,7 +91,8 @@ func (e *Enforcer) WouldWait(plan *core.Plan, checks []counter.Check, taken bool
 // true. The argument named taken is true if the store was called.
 func (e *Enforcer) AwaitLoan(ctx context.Context, plan *core.Plan, checks []counter.Check, taken bool) (d core.Decision, gone bool, err error) {
 	gone, err = e.await(ctx, context.Background(), time.Time{}, checks, plan.Results(), taken)
-	return decide(plan, gone, err), gone, err
+	decide(plan, &d, gone, err)
+	return d, gone, err
 }
 
 // Enforcer.await waits for a loan. The argument named taking is the context of the store calls
