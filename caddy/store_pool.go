@@ -48,9 +48,12 @@ type pooledStore struct {
 	member *fleet.Member // nil before join
 	joined sync.Once
 
+	ended sync.Once
+
+	_        [64]byte     // every request changes requests and only reads what precedes
 	requests atomic.Int64 // requests being served and bodies in the queue
 	removed  atomic.Bool  // whether no configuration uses the store any more
-	ended    sync.Once
+	_        [48]byte
 }
 
 // pooledStore.hold keeps the store open until release is called.
