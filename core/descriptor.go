@@ -21,9 +21,9 @@ type Descriptor struct {
 	// Negative means that the hits are refunded instead of charged, and that nothing is denied: see
 	// [Plan.Reports].
 	Negative bool
-	// Reported means that the hits have already happened. Such hits are charged even if they exceed
+	// Past says whether the hits have already happened. Such hits are charged even if they exceed
 	// the limit: see [Plan.Reports].
-	Reported bool
+	Past Past
 
 	parts  [2]int32 // the half-open range of its parts in the plan
 	exempt bool     // at least one rule does not limit it
@@ -32,6 +32,16 @@ type Descriptor struct {
 	// decides reports whether its limits with quota are those that deny: see [Plan.TryNextQuota].
 	decides bool
 }
+
+// Past says whether the hits of a descriptor have already happened.
+type Past uint8
+
+// The zero value means that the hits belong to the request that is decided.
+const (
+	PastNo Past = iota
+	PastMaybe
+	PastYes
+)
 
 // part is a check that a descriptor needs. Several descriptors may need the same check.
 type part struct {
@@ -172,8 +182,12 @@ func (p *Plan) tightenLimit(check, other int) {
 }
 
 // Reports appends the checks that must be sent after the store has answered. These checks refund
-// negative hits. If the request was denied, they also charge the reported hits. If nothing is
-// appended, no call is needed. None of these checks can be denied.
+// negative hits. If the request was denied, they also charge the hits that have already happened.
+// If nothing is appended, no call is needed. None of these checks can be denied.
+//
+// Hits that may have happened are charged only to counters that lack room for them. If the request
+// was denied before it used anything, it so uses up no limit that has room, such as a limit that
+// all clients share.
 //
 // Negative hits have no receipt, so they are refunded to the store's current window, up to the
 // units charged there. A sliding log stores each charge under its receipt, so it cannot be refunded
@@ -192,7 +206,7 @@ func (p *Plan) Reports(dst []counter.Check, ds []Descriptor, denied bool) []coun
 			switch {
 			case d.Negative:
 				c.Op, c.Receipt = counter.OpRefund, asked.Limit.ReceiptAt(result.At, asked.Bounds)
-			case d.Reported && result.Granted == 0:
+			case result.Granted == 0 && (d.Past == PastYes || d.Past == PastMaybe && result.Denied):
 				c.Op = counter.OpForce
 			}
 			if c.Cost > 0 && (c.Op == counter.OpForce || c.Op == counter.OpRefund && c.Receipt > 0) {

@@ -141,10 +141,26 @@ func TestHits(t *testing.T) {
 		step("seven", ask(Descriptor{Hits: 7}), true, 3)
 		step("four do not fit", ask(Descriptor{Hits: 4}), false, 3)
 		step("absurdly many", ask(Descriptor{Hits: 1 << 62}), false, 3)
-		step("four reported", ask(Descriptor{Hits: 4, Reported: true}), false, 0)
+		step("four reported", ask(Descriptor{Hits: 4, Past: PastYes}), false, 0)
 		step("look at nothing", ask(Descriptor{}), false, 0)
 		step("back", ask(Descriptor{Hits: 5, Negative: true}), true, 4)
 		step("more back than was used", ask(Descriptor{Hits: 1 << 62, Negative: true}), true, 10)
+	}
+}
+
+// TestHitsThatMayHaveHappened: a request is denied by one of two counters. Hits that have happened
+// are charged to both, and hits that may have happened only to the one that denies.
+func TestHitsThatMayHaveHappened(t *testing.T) {
+	rs := compiled(t, policy.Policy{Rules: []policy.Rule{perAttr("shared", "100/1m fixed_window", t), perAttr("own", "10/1m fixed_window", t)}})
+	for past, want := range map[Past]int64{PastNo: 100, PastMaybe: 100, PastYes: 93} {
+		c := newCounters()
+		c.describe(t, []Descriptor{{Ruleset: rs, Attributes: entriesOnly("own", "1"), Hits: 7}})
+		_, decision := c.describe(t, []Descriptor{{Ruleset: rs, Attributes: entriesOnly("shared", "1"), Hits: 7, Past: past},
+			{Ruleset: rs, Attributes: entriesOnly("own", "1"), Hits: 7, Past: past}})
+		left := map[Past]int64{PastNo: 3}[past]
+		if shared, own := c.unitsLeft(t, rs, "shared", "1"), c.unitsLeft(t, rs, "own", "1"); !decision.Denied() || shared != want || own != left {
+			t.Errorf("%d: denied %t; %d left of the shared limit, want %d; %d of the own, want %d", past, decision.Denied(), shared, want, own, left)
+		}
 	}
 }
 

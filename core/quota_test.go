@@ -49,7 +49,7 @@ func TestQuotaReports(t *testing.T) {
 	c := newCounters()
 	for i, want := range []int64{7, 5, 3} {
 		c.describe(t, []Descriptor{{Ruleset: rs, Attributes: entriesOnly("a", "1"), Hits: 1}, {Ruleset: rs, Attributes: entriesOnly("b", "1"), Hits: 1},
-			{Ruleset: rs, Attributes: entriesOnly("n", "1"), Hits: 1}, {Ruleset: rs, Attributes: entriesOnly("n", "1"), Hits: 2, Reported: true}})
+			{Ruleset: rs, Attributes: entriesOnly("n", "1"), Hits: 1}, {Ruleset: rs, Attributes: entriesOnly("n", "1"), Hits: 2, Past: PastYes}})
 		if left := c.unitsLeft(t, rs, "n", "1"); left != want {
 			t.Errorf("request %d: %d left, want %d", i, left, want)
 		}

@@ -4,6 +4,7 @@ package bridge
 
 import (
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,6 +22,7 @@ type Observer struct {
 	domains atomic.Pointer[domains] // the domains of the policy that was last in force
 	// the second in which an unknown domain was logged last.
 	domainLoggedAt atomic.Int64
+	unmarkedLogged sync.Once // a call without a mark was logged
 }
 
 // Observer returns an observer of the bridge.
@@ -53,6 +55,18 @@ func (o *Observer) UnknownDomain() { o.limits.WithLabelValues("unknown_domain").
 // InvalidTarget counts a request that was denied because servers could read its path or host
 // differently.
 func (o *Observer) InvalidTarget() { o.limits.WithLabelValues("invalid_target").Inc() }
+
+// Refused counts the end of a stream that Envoy has denied.
+func (o *Observer) Refused() { o.limits.WithLabelValues("refused").Inc() }
+
+// Unmarked logs, once, that Envoy sends hits of descriptors without saying whether they have
+// already happened.
+func (o *Observer) Unmarked() {
+	o.unmarkedLogged.Do(func() {
+		o.b.logger.Warn("Envoy sends hits_addend of a descriptor, but does not say whether the stream has ended, so usage that it reports may not be " +
+			"charged: add to grpc_service of its rate_limit_service: initial_metadata: [{key: penstock-stream, value: \"ended=%RESPONSE_CODE_DETAILS%\"}]")
+	})
+}
 
 // Invalid counts a request that was answered with an error.
 func (o *Observer) Invalid(error) { o.limits.WithLabelValues(callMalformed).Inc() }

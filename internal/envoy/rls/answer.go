@@ -184,7 +184,6 @@ func forbidden(request *pb.RateLimitRequest) *pb.RateLimitResponse {
 func readHits(d *core.Descriptor, source *ratelimit.RateLimitDescriptor) {
 	if own := source.GetHitsAddend(); own != nil {
 		d.Hits = int64(min(own.GetValue(), math.MaxInt64))
-		d.Reported = true
 	}
 	d.Negative = source.GetIsNegativeHits()
 }

@@ -45,12 +45,13 @@
 // descriptors with exactly these entries, write match: { attr: { envoy.descriptor: "foo/bar" } }. A
 // counter that several descriptors of a request share is charged once.
 //
-// hits_addend multiplies the rule's cost. The hits_addend of a request is charged completely or not
-// at all. The hits_addend of a descriptor reports past usage, often after the response
-// (apply_on_stream_done). Usage beyond the limit is recorded too, as debt of up to one window's
-// count, and is answered OVER_LIMIT. A value of 0 charges nothing, and is answered OVER_LIMIT if
-// nothing is left, because the next request would be denied. Negative hits (is_negative_hits) are
-// refunded to the current window, up to the units charged in it. A sliding log refunds nothing.
+// hits_addend multiplies the rule's cost. It is charged completely or not at all. At the end of a
+// stream (apply_on_stream_done), the hits_addend of a descriptor reports past usage; see
+// [StreamKey]. Usage beyond the limit is recorded too, as debt of up to one window's count, and is
+// answered OVER_LIMIT. At the end of a stream that was denied, nothing is charged. A value of 0
+// charges nothing, and is answered OVER_LIMIT if nothing is left, because the next request would be
+// denied. Negative hits (is_negative_hits) are refunded to the current window, up to the units
+// charged in it. A sliding log refunds nothing.
 //
 // A descriptor's own limit replaces the policy's rules, in every domain. Such a limit is a fixed
 // window, with a counter for the descriptor's entries. Of several limits with the same unit for one

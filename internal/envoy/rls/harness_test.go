@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/core/counter"
@@ -33,12 +34,15 @@ type served struct {
 	testing.TB
 	conn  *grpc.ClientConn
 	clock atomic.Int64
+	// the metadata with which calls are marked, if it is not empty
+	mark string
 
 	metrics *metrics.Metrics
 
 	mu                      sync.Mutex
 	decided, unknown, wrong int
 	panics, busy, targets   int
+	refused, unmarked       int
 	outcomes                map[string]int
 }
 
@@ -59,6 +63,8 @@ func (s *served) count(n *int) {
 
 func (s *served) UnknownDomain() { s.count(&s.unknown) }
 func (s *served) InvalidTarget() { s.count(&s.targets) }
+func (s *served) Refused()       { s.count(&s.refused) }
+func (s *served) Unmarked()      { s.count(&s.unmarked) }
 func (s *served) Invalid(error)  { s.count(&s.wrong) }
 func (s *served) Busy()          { s.count(&s.busy) }
 func (s *served) Panicked(any)   { s.count(&s.panics) }
@@ -171,7 +177,11 @@ func (s *served) ask(ds ...*ratelimit.RateLimitDescriptor) *pb.RateLimitResponse
 
 func (s *served) send(request *pb.RateLimitRequest) *pb.RateLimitResponse {
 	s.Helper()
-	response, err := s.RateLimitServiceClient.ShouldRateLimit(eventually.Context(s), request)
+	ctx := eventually.Context(s)
+	if s.mark != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, StreamKey, s.mark)
+	}
+	response, err := s.RateLimitServiceClient.ShouldRateLimit(ctx, request)
 	if err != nil {
 		s.Fatal(err)
 	}

@@ -149,7 +149,7 @@ func TestACallerThatLeavesIsNotCharged(t *testing.T) {
 // passed.
 func TestUsageIsReportedAfterAWait(t *testing.T) {
 	withRegion(t, func(l *lendingService) {
-		ctx, cancel := context.WithTimeout(l.Context(), time.Second)
+		ctx, cancel := context.WithTimeout(markEnded(l.Context()), time.Second)
 		defer cancel()
 		used := descriptor("remote_address", "192.0.2.2")
 		used.HitsAddend = wrapperspb.UInt64(2)

@@ -58,10 +58,12 @@ func (s *Service) reportLater(c *call) {
 
 // Service.reportApart does what reportLater does, for a request that has no plan, or whose plan has
 // no checks because its token has expired. The argument named verify is the time for unknown
-// tokens. Records of clients are not read.
+// tokens. Records of clients are not read, so a report is lost if its client is identified by a key
+// of the directory that is not remembered.
 func (s *Service) reportApart(rs *core.Ruleset, clients *directory.Directory, request *pb.RateLimitRequest, verify counter.Micros) {
 	c := s.calls.Get().(*call)
 	defer s.free(c)
+	c.past = core.PastYes
 	if response, err := s.read(c, rs, request); err != nil || response != nil {
 		return
 	}
@@ -82,14 +84,4 @@ func (s *Service) reportApart(rs *core.Ruleset, clients *directory.Directory, re
 func (c *call) deniesExpired() bool {
 	return len(c.plan.Checks()) == 0 && slices.ContainsFunc(c.plan.Credentials(),
 		func(u core.CredentialUse) bool { return u.State == policy.CredentialExpired })
-}
-
-// reports returns whether a descriptor of the request has hits that have already happened.
-func reports(request *pb.RateLimitRequest) bool {
-	for _, d := range request.GetDescriptors() {
-		if d.GetHitsAddend().GetValue() > 0 && !d.GetIsNegativeHits() {
-			return true
-		}
-	}
-	return false
 }

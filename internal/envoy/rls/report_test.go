@@ -11,6 +11,7 @@ import (
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/core/counter"
@@ -42,6 +43,14 @@ func (o *overloadedStore) Take(ctx context.Context, checks []counter.Check, resu
 	return o.Store.Take(ctx, checks, results)
 }
 
+// ended is the mark of a call that Envoy makes at the end of a stream.
+const ended = "ended=via_upstream"
+
+// markEnded marks the calls that arrive with ctx.
+func markEnded(ctx context.Context) context.Context {
+	return metadata.NewIncomingContext(ctx, metadata.Pairs(StreamKey, ended))
+}
+
 // TestLateReportsAreCharged: many streams of a client end at the same time, on a busy machine. The
 // client is charged what they have used. Envoy sends each report once, and does not use the answer.
 func TestLateReportsAreCharged(t *testing.T) {
@@ -65,7 +74,7 @@ func TestLateReportsAreCharged(t *testing.T) {
 			return s.send(used(150))
 		},
 		"Envoy has left": func(t *testing.T, s *served, _ *core.Ruleset) *pb.RateLimitResponse {
-			ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
+			ctx, cancel := context.WithDeadline(markEnded(t.Context()), time.Now().Add(-time.Second))
 			defer cancel()
 			r, err := s.Service.ShouldRateLimit(ctx, used(150))
 			if err != nil {
@@ -74,7 +83,7 @@ func TestLateReportsAreCharged(t *testing.T) {
 			return r
 		},
 		"the time is over before the store is called": func(t *testing.T, s *served, rs *core.Ruleset) *pb.RateLimitResponse {
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			ctx, cancel := context.WithTimeout(markEnded(t.Context()), 20*time.Millisecond)
 			defer cancel()
 			s.options.Ruleset = func(string) (*core.Ruleset, bool) {
 				<-ctx.Done()
@@ -95,6 +104,7 @@ func TestLateReportsAreCharged(t *testing.T) {
 				{name: o, match: {attr: {other: []}}, per: [attr:other], limit: 9/1h},
 				{name: n, match: {attr: {third: []}}, per: [attr:third], limit: 9/1h}]}`)
 			s := serve(t, rs, nil)
+			s.mark = ended
 			s.checkAnswer(true, hits(descriptor("k", "v"), 100, false))
 			if r := send(t, s, rs); r.GetOverallCode() != pb.RateLimitResponse_OVER_LIMIT {
 				t.Errorf("%v", r)
@@ -130,7 +140,7 @@ func TestALateReportWaitsForTheStore(t *testing.T) {
 	store.Store = s.options.Store
 	s.Service = New(Options{Store: store.Store, Corrections: store, Metrics: s.metrics, Observer: s, Ruleset: s.options.Ruleset, Now: s.options.Now})
 	s.under.all.Add(RequestsMaxDefault)
-	if r, err := s.Service.ShouldRateLimit(t.Context(), &pb.RateLimitRequest{Domain: "shop",
+	if r, err := s.Service.ShouldRateLimit(markEnded(t.Context()), &pb.RateLimitRequest{Domain: "shop",
 		Descriptors: []*ratelimit.RateLimitDescriptor{hits(descriptor("remote_address", "192.0.2.1"), 1, false)}}); err != nil || r.GetOverallCode() != pb.RateLimitResponse_OVER_LIMIT {
 		t.Errorf("%v, %v", r, err)
 	}
@@ -176,6 +186,7 @@ func TestReportsOfExpiredTokensAreCharged(t *testing.T) {
 				t.Fatal(err)
 			}
 			s := serve(t, rs, nil)
+			s.mark = ended
 			client := func() *ratelimit.RateLimitDescriptor {
 				return descriptor("authorization", "Bearer u", "remote_address", "192.0.2.1")
 			}

@@ -97,6 +97,10 @@ type Observer interface {
 	// InvalidTarget reports a request that was denied because servers could read its path or host
 	// differently.
 	InvalidTarget()
+	// Refused reports a call at the end of a stream that Envoy has denied. Nothing is charged.
+	Refused()
+	// Unmarked reports a call with hits that Envoy has not marked as [StreamKey] says.
+	Unmarked()
 	// Invalid reports a request that was answered with an error.
 	Invalid(err error)
 	// Busy reports a request beyond RequestsMax or beyond the share of its address, or with too
@@ -212,6 +216,7 @@ type call struct {
 	reports      []counter.Check
 	results      []counter.Result
 	body         []byte
+	past         core.Past      // of descriptors with their own hits
 	left         counter.Micros // the remaining time for verifying tokens
 	span         enforce.Span
 }
@@ -249,7 +254,11 @@ func (s *Service) ShouldRateLimit(ctx context.Context, request *pb.RateLimitRequ
 		return nil, s.invalid(err)
 	}
 	rs, known := s.options.Ruleset(request.GetDomain())
-	clients := s.options.Directory(rs)
+	clients, phase := s.options.Directory(rs), phaseOf(ctx)
+	if phase == phaseRefused {
+		s.options.Observer.Refused()
+		return unlimited(request), nil
+	}
 	if !known {
 		if !bringsLimit(request) {
 			s.options.Observer.UnknownDomain()
@@ -257,15 +266,16 @@ func (s *Service) ShouldRateLimit(ctx context.Context, request *pb.RateLimitRequ
 		}
 		rs = s.overrides.alone(rs)
 	}
+	past := s.pastOf(phase, request)
 	if !ok || !timely {
 		s.options.Observer.Busy()
-		if reports(request) {
+		if past == core.PastYes {
 			s.reportApart(rs, clients, request, 0)
 		}
 		return overLimit(request), nil
 	}
 	c := s.calls.Get().(*call)
-	c.span = s.spanOf(ctx)
+	c.span, c.past = s.spanOf(ctx), past
 	defer s.free(c)
 	if response, err := s.read(c, rs, request); err != nil || response != nil {
 		return response, err
@@ -345,6 +355,9 @@ func (s *Service) read(c *call, rs *core.Ruleset, request *pb.RateLimitRequest) 
 		}
 		c.descriptors[i] = core.Descriptor{Ruleset: rs, Attributes: d, Hits: max(1, int64(request.GetHitsAddend()))}
 		readHits(&c.descriptors[i], source)
+		if source.GetHitsAddend() != nil {
+			c.descriptors[i].Past = c.past
+		}
 		if source.GetLimit() == nil {
 			continue
 		}
@@ -399,7 +412,7 @@ func (s *Service) decide(ctx, until context.Context, c *call, rs *core.Ruleset, 
 		s.reportLater(c)
 		return overLimit(request), nil
 	}
-	if reports(request) && c.deniesExpired() {
+	if c.past == core.PastYes && c.deniesExpired() {
 		s.reportApart(rs, clients, request, c.left)
 	}
 	checks, times := c.plan.Checks(), loanTimes(ctx)
@@ -456,6 +469,8 @@ type noObserver struct{}
 func (noObserver) Decided(*core.Plan, *core.Decision, *enforce.Span, error) {}
 func (noObserver) UnknownDomain()                                           {}
 func (noObserver) InvalidTarget()                                           {}
+func (noObserver) Refused()                                                 {}
+func (noObserver) Unmarked()                                                {}
 func (noObserver) Invalid(error)                                            {}
 func (noObserver) Busy()                                                    {}
 func (noObserver) Panicked(any)                                             {}

@@ -153,8 +153,8 @@ func hits(d *ratelimit.RateLimitDescriptor, n uint64, negative bool) *ratelimit.
 	return d
 }
 
-// TestHitsAddend: a request's hits are charged entirely or not at all; a descriptor's own hits are
-// a report.
+// TestHitsAddend: a request's hits are charged entirely or not at all; a descriptor's own hits may
+// be a report, because the calls are not marked.
 func TestHitsAddend(t *testing.T) {
 	s := serve(t, rules(t, `{name: shop, rules: [{name: r, per: [attr:k], missing: share, limit: 10/1m fixed_window, cost: 2}]}`), nil)
 	left := func(key string, want uint32) {

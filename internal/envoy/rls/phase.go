@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rls
+
+import (
+	"context"
+	"strings"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/penstock/penstock/core"
+)
+
+// StreamKey is the key of the metadata with which Envoy marks its calls, if the configuration of
+// its filter contains this line. The protocol itself does not say when a call is made.
+//
+//	initial_metadata: [{ key: penstock-stream, value: "ended=%RESPONSE_CODE_DETAILS%" }]
+//
+// Envoy has these details from the moment a response begins or the stream ends without one. So they
+// are empty in a call for a request, and present in a call at the end of a stream
+// (apply_on_stream_done). The response code would not distinguish the two: it is 100 in a call for
+// a request with "Expect: 100-continue", and 0 at the end of a stream that the client has reset. A
+// client cannot set the metadata of Envoy's calls.
+const StreamKey = "penstock-stream"
+
+// endedPrefix is the constant part of the value of StreamKey.
+const endedPrefix = "ended="
+
+// phase says when in a stream Envoy makes a call.
+type phase uint8
+
+const (
+	phaseUnknown phase = iota
+	phaseRequest       // before the request is passed on
+	phaseEnded
+	// phaseRefused is the end of a stream whose request a rate limit filter has denied, so that the
+	// request has used nothing.
+	phaseRefused
+)
+
+// phaseOf returns the phase of the call to which ctx belongs. Versions of Envoy that do not
+// evaluate metadata send the name of the details instead of the details.
+func phaseOf(ctx context.Context) phase {
+	sent := metadata.ValueFromIncomingContext(ctx, StreamKey)
+	if len(sent) != 1 {
+		return phaseUnknown
+	}
+	details, marked := strings.CutPrefix(sent[0], endedPrefix)
+	switch {
+	case !marked || strings.HasPrefix(details, "%"):
+		return phaseUnknown
+	case details == "" || details == "-":
+		return phaseRequest
+	case details == "request_rate_limited" || details == "rate_limiter_error":
+		return phaseRefused
+	}
+	return phaseEnded
+}
+
+// Service.pastOf returns whether the own hits of the request's descriptors have already happened,
+// if they are charged.
+func (s *Service) pastOf(p phase, request *pb.RateLimitRequest) core.Past {
+	charged, refunded := ownHits(request)
+	if p == phaseUnknown && (charged || refunded) {
+		s.options.Observer.Unmarked()
+	}
+	switch {
+	case p == phaseRequest || !charged:
+		return core.PastNo
+	case p == phaseUnknown:
+		return core.PastMaybe
+	}
+	return core.PastYes
+}
+
+// ownHits reports whether descriptors of the request have hits of their own that are to be charged
+// or to be refunded.
+func ownHits(request *pb.RateLimitRequest) (charged, refunded bool) {
+	for _, d := range request.GetDescriptors() {
+		if d.GetHitsAddend().GetValue() > 0 {
+			charged, refunded = charged || !d.GetIsNegativeHits(), refunded || d.GetIsNegativeHits()
+		}
+	}
+	return charged, refunded
+}
