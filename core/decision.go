@@ -110,24 +110,21 @@ func (d *Decision) Denied() bool { return d.Status != 0 }
 
 // Decide turns the store's answers into a decision.
 func (p *Plan) Decide() (d Decision) {
-	d.Client = p.client
 	if !p.asksStore() {
-		p.decideWithoutStore(&d)
-		return d
+		return p.decideWithoutStore()
 	}
 	denied := p.longestDenial(true) >= 0
 	for i := range p.uses {
 		p.outcomes[i].Outcome = p.answeredOutcome(&p.uses[i], denied)
 	}
-	if denied {
-		p.denyByStore(&d)
+	if !denied {
+		d.Outcome, d.Client = p.admittedOutcome(), p.client
+		if d.Degraded = d.Outcome == OutcomeDegradedLocal || d.Outcome == OutcomeDegradedAllowed; !d.Degraded {
+			p.showLimit(&d, p.tightest(policy.HeadersX|policy.HeadersIETF|policy.HeadersNone))
+		}
 		return d
 	}
-	d.Outcome = p.admittedOutcome()
-	if d.Degraded = d.Outcome == OutcomeDegradedLocal || d.Outcome == OutcomeDegradedAllowed; !d.Degraded {
-		p.showLimit(&d, p.tightest(policy.HeadersX|policy.HeadersIETF|policy.HeadersNone))
-	}
-	return d
+	return p.denyByStore()
 }
 
 // asksStore reports whether the store decides the request.
@@ -135,8 +132,8 @@ func (p *Plan) asksStore() bool { return p.denial == denialNone && len(p.checks)
 
 // denyByStore decides a request that the store denies. If a penalty is in force, denyByStore
 // reports it, because the limits might have room again by now. RetryAfter covers limits, too.
-func (p *Plan) denyByStore(d *Decision) {
-	d.Outcome, d.Status, d.RetryAfter = OutcomeDenied, statusDenied, p.retryAfter()
+func (p *Plan) denyByStore() Decision {
+	d := Decision{Outcome: OutcomeDenied, Status: statusDenied, Client: p.client, RetryAfter: p.retryAfter()}
 	denying := p.longestDenial(false)
 	if denying >= 0 {
 		d.Rule = p.ruleOf(denying).name
@@ -144,16 +141,17 @@ func (p *Plan) denyByStore(d *Decision) {
 	if p.inPenalty() {
 		d.Outcome = OutcomePenalized
 		p.releaseShardTurns()
-		return
+		return d
 	}
 	if d.Delay = p.delay(); d.Delay == 0 {
 		p.releaseShardTurns()
 	}
 	d.Degraded = p.results[denying].Local
 	if r := p.ruleOf(denying); !r.hidden && !d.Degraded {
-		p.showLimit(d, denying)
+		p.showLimit(&d, denying)
 	}
 	d.respond(p.ruleOf(denying))
+	return d
 }
 
 // Degrade decides without the store, by the strictest on_error of the rules in play. As always,
@@ -186,14 +184,12 @@ func Overloads(err error) bool {
 	return errors.Is(err, counter.ErrOverloaded) || errors.Is(err, counter.ErrInvalid)
 }
 
-func (p *Plan) degrade(overload bool) (d Decision) {
-	d.Client = p.client
+func (p *Plan) degrade(overload bool) Decision {
 	if !p.asksStore() {
-		p.decideWithoutStore(&d)
-		return d
+		return p.decideWithoutStore()
 	}
 	clear(p.results) // the store has left the results undefined
-	d.Outcome, d.Degraded = OutcomeDegradedAllowed, true
+	d := Decision{Outcome: OutcomeDegradedAllowed, Client: p.client, Degraded: true}
 	for i := range p.uses {
 		if u := &p.uses[i]; d.Rule == "" && u.deniesUnanswered(overload) {
 			d.Outcome, d.Status, d.Rule = OutcomeDegradedDenied, statusUnavailable, u.rule.name
@@ -233,7 +229,8 @@ func (u *ruleUse) deniesUnanswered(overload bool) bool {
 
 // decideWithoutStore decides requests that are denied without the store, and requests without any
 // check.
-func (p *Plan) decideWithoutStore(d *Decision) {
+func (p *Plan) decideWithoutStore() (d Decision) {
+	d.Client = p.client
 	switch p.denial {
 	case denialBlocked:
 		d.Outcome, d.Status = OutcomeBlocked, statusForbidden
@@ -274,6 +271,7 @@ func (p *Plan) decideWithoutStore(d *Decision) {
 		p.outcomes[i].Outcome = outcome
 	}
 	p.releaseShardTurns()
+	return d
 }
 
 // admittedOutcome returns the outcome of a request that was admitted by the store, or by this
