@@ -89,6 +89,9 @@ func TestABurstAvoidsNoCharge(t *testing.T) {
 			if !q.Send(charge(1, []string{"a", "b"}[i%2])) {
 				t.Fatalf("charge %d is dropped", i)
 			}
+			if i == workersCount-1 {
+				synctest.Wait() // each worker has a job, so none frees a place later
+			}
 		}
 		if q.Send(refund(1, "a")) {
 			t.Error("a refund without a place is not dropped")
@@ -129,6 +132,9 @@ func TestExcessIsBounded(t *testing.T) {
 		q := New(store, e.note)
 		for i := range jobsMax + workersCount {
 			q.Send(refund(uint32(1000+i), "other")) // all places are taken
+			if i == workersCount-1 {
+				synctest.Wait() // each worker has a job, so none frees a place later
+			}
 		}
 		for i := range counters + 1 {
 			if sent := q.Send(charge(1, strconv.Itoa(i))); sent != (i < counters) {
