@@ -133,7 +133,7 @@ func (rs *Ruleset) compileRules(p *policy.Policy) (conditions []match.Condition,
 			continue
 		}
 		rs.precedences[i] = groupOrder{priority: source.Priority, specific: specificityOf(&when, source)}
-		// If servers read a path in several ways, an allow rule must match every reading.
+		// An allow rule must match every reading of the path and every element of its headers.
 		when.EveryReading = source.Action == policy.ActionAllow
 		rs.blocks = rs.blocks || source.Action == policy.ActionBlock
 		rs.compares.addRule(source, &when, costs)

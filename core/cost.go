@@ -38,7 +38,8 @@ func compileCosts(sources []policy.Cost) (costs []ruleCost, ok bool) {
 
 // rule.cost returns the units that are charged before the request is forwarded: the request's cost
 // under the rule, or the estimate if the response will state the cost. If servers read the path in
-// more than one way, the result is the highest cost of all readings.
+// more than one way, or a header has several values, the result is at least the cost of each of
+// these readings and values.
 func (r *rule) cost(req *match.Request) int64 {
 	if after := r.after.costAfter; after != nil {
 		return after.Estimate

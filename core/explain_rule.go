@@ -40,10 +40,12 @@ func (p *Plan) explainMatch(rs *Ruleset, index int32) RuleExplanation {
 		e.Fate = "denied: the request lacks " + p.lackedDimension(r)
 	case u.overCheckLimit():
 		e.Fate = "not checked: the request meets more limits than one call of the store can check"
-	case r.group >= 0 && !r.when.Certain(&p.who.Request):
-		e.Fate = "applies: the path has several readings, and the rule matches some of them"
-	default:
+	case r.group < 0 && len(r.replaces) == 0 || r.when.Certain(&p.who.Request):
 		e.Fate = "applies"
+	case r.when.CertainPath(&p.who.Request):
+		e.Fate = "applies: a header has several values, and the rule matches some of them"
+	default:
+		e.Fate = "applies: the path has several readings, and the rule matches some of them"
 	}
 	if u != nil && !u.excused && !u.missing && r.action != policy.ActionBlock {
 		e.Limits, e.Unlimited = p.explainWhose(u.whose), u.unlimited
@@ -78,7 +80,7 @@ func (p *Plan) lackedDimension(r *rule) string {
 }
 
 // winnerOf returns the winner of the group. If several of its rules are in play, the winner is the
-// one that matches all readings of the path.
+// one that matches all readings of the path and all values of its headers.
 func (p *Plan) winnerOf(rs *Ruleset, group int32) int32 {
 	if !slices.ContainsFunc(p.matched, func(index int32) bool { return rs.rules[index].group == group }) {
 		return p.winnerBefore(rs, group)

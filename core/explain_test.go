@@ -229,3 +229,23 @@ func TestExplainReadings(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
+
+// TestExplainValues: if a header has several values, rules that match only some of them exclude and
+// replace no others.
+func TestExplainValues(t *testing.T) {
+	l := limittest.All(t, "10/1m")
+	small := policy.Match{Path: []string{"/*"}, Header: []policy.HeaderMatch{{Name: "X-Size", Values: []string{"small"}}}}
+	rs := mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{
+		{Name: "won", Group: "g", Limits: l, Match: small},
+		{Name: "rest", Group: "g", Limits: l},
+		{Name: "instead", Limits: l, Match: small, Replaces: []string{"all"}},
+		{Name: "all", Limits: l},
+	}})
+	const beside = "applies: a header has several values, and the rule matches some of them | the rule"
+	want := map[string]string{"won": beside, "rest": "applies | the rule", "instead": beside, "all": "applies | the rule"}
+	a := get("192.0.2.1", "/x;y")
+	a.header = map[string]string{"X-Size": "small, large"}
+	if diff := cmp.Diff(want, ruleFates(explain(t, a, rs))); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

@@ -58,9 +58,10 @@ func (rs *Ruleset) rank() {
 // winner of each group. A rule that is skipped because the request lacks a dimension does not
 // compete.
 //
-// Servers may read a path in more than one way. A rule that matches only some of the readings does
-// not exclude other rules: it is in play together with the winner for the other readings. So a
-// client cannot avoid a rule by spelling the path differently.
+// Servers may read a path in more than one way, and may use any value of a header that has several.
+// A rule that matches only some of these readings or values does not exclude other rules: it is in
+// play together with the winner for the others. So a client cannot avoid a rule by spelling the
+// path differently, or by a second value.
 //
 // Finally, the method removes the rules that other rules in play replace. No other rule takes their
 // place.

@@ -169,6 +169,43 @@ func TestSpellingChoosesNoWinner(t *testing.T) {
 	}
 }
 
+// TestSeveralValuesChooseNoWinner: a server may read any of the values of a header. So a client can
+// choose neither the group's winner, nor the cost, nor the rules that are replaced, by a second
+// value.
+func TestSeveralValuesChooseNoWinner(t *testing.T) {
+	l := limittest.All(t, "100/1m")
+	small := policy.Match{Header: []policy.HeaderMatch{{Name: "X-Size", Values: []string{"small", "tiny*"}}}}
+	large := policy.Match{Header: []policy.HeaderMatch{{Name: "X-Size", Values: []string{"large"}}}}
+	rs := mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{
+		{Name: "cost", Limits: l, Cost: []policy.Cost{{Match: small, N: 2}, {Match: large, N: 9}, {N: 5}}},
+		{Name: "won", Group: "g", Limits: l, Match: small},
+		{Name: "lost", Group: "g", Limits: l},
+		{Name: "free", Group: "h", Action: policy.ActionAllow, Match: small},
+		{Name: "paid", Group: "h", Limits: l},
+		{Name: "instead", Match: small, Limits: l, Replaces: []string{"replaced"}},
+		{Name: "replaced", Limits: l},
+	}})
+	cheap := map[string]string{"n/cost": "allowed", "n/won": "allowed", "n/free": "exempt", "n/instead": "allowed"}
+	dear := map[string]string{"n/cost": "allowed", "n/lost": "allowed", "n/paid": "allowed", "n/replaced": "allowed"}
+	both := map[string]string{"n/cost": "allowed", "n/won": "allowed", "n/lost": "allowed", "n/paid": "allowed", "n/instead": "allowed", "n/replaced": "allowed"}
+	for _, c := range []struct {
+		size string
+		cost int64
+		want map[string]string
+	}{
+		{"small", 2, cheap}, {"small, small", 2, cheap}, {"small,tiny2", 2, cheap}, {"large", 9, dear}, {"other", 5, dear},
+		{"small, large", 9, both}, {"large,small", 9, both}, {"small, other", 5, both}, {"tiny, large", 9, both}, {"small,", 5, both},
+	} {
+		a := get("192.0.2.1", "/")
+		a.header = map[string]string{"X-Size": c.size}
+		plan, _ := newCounters().ask(t, a, rs)
+		wantOutcomes(t, plan, c.want)
+		if cost := plan.Checks()[0].Cost; cost != c.cost {
+			t.Errorf("%q costs %d, want %d", c.size, cost, c.cost)
+		}
+	}
+}
+
 // TestDegrade: without the store, the strictest on_error of the request's limits applies, and
 // log_only rules deny nothing.
 func TestDegrade(t *testing.T) {

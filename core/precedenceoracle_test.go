@@ -50,6 +50,9 @@ func (d *drawnCase) set(t *testing.T) policy.LimitSet {
 func (d *drawnCase) rule(t *testing.T, i int) policy.Rule {
 	r := policy.Rule{Name: fmt.Sprint("r", i), Disabled: d.chance(8), Match: policy.Match{Path: d.oneOrNone("/a", "/b"), Method: d.oneOrNone("GET", "PUT"),
 		Tier: d.oneOrNone("gold", "silver"), User: d.oneOrNone("u", "v"), Tenant: d.oneOrNone("t")}}
+	for _, size := range d.oneOrNone("small", "s*", "large", "small, large") {
+		r.Match.Header = []policy.HeaderMatch{{Name: "X-Size", Values: []string{size}}}
+	}
 	if r.Group = ""; d.policy.Enforce == policy.EnforceAll && d.chance(70) {
 		r.Group = []string{"g", "h"}[d.IntN(2)]
 	}
@@ -114,6 +117,9 @@ func draw(t *testing.T, random *rand.Rand) *drawnCase {
 	d.asks = get("192.0.2.7", []string{"/a", "/b", "/c"}[d.IntN(3)])
 	d.asks.method, d.asks.now = []string{"GET", "PUT"}[d.IntN(2)], drawnNow
 	d.asks.header = map[string]string{"Authorization": "Bearer x"}
+	for _, size := range d.oneOrNone("small", "large", "small, large", "large, small", "small, smaller", "small,") {
+		d.asks.header["X-Size"] = size
+	}
 	return d
 }
 
@@ -131,8 +137,34 @@ func (d *drawnCase) knownIdentity() policy.Identity {
 
 func oneOf(list []string, text string) bool { return len(list) == 0 || slices.Contains(list, text) }
 
+// matchedSizes returns how many elements of the header X-Size the match lists, and the number of
+// elements. If the match lists the whole header, or none, all elements count as listed.
+func (d *drawnCase) matchedSizes(m *policy.Match) (listed, all int) {
+	value, ok := d.asks.header["X-Size"]
+	if len(m.Header) == 0 || ok && m.Header[0].Values[0] == value {
+		return 1, 1
+	}
+	for element := range strings.SplitSeq(value, ",") {
+		prefix, starred := strings.CutSuffix(m.Header[0].Values[0], "*")
+		element = strings.TrimSpace(element)
+		if ok && (element == prefix || starred && strings.HasPrefix(element, prefix)) {
+			listed++
+		}
+		all++
+	}
+	return listed, all
+}
+
+// drawnCase.excludes reports whether the rule, which matches, does so for every element of its
+// header. Otherwise it excludes no other rule of its group.
+func (d *drawnCase) excludes(r *policy.Rule) bool {
+	listed, all := d.matchedSizes(&r.Match)
+	return listed == all
+}
+
 func (d *drawnCase) matches(m *policy.Match, who policy.Identity) bool {
-	return oneOf(m.Path, d.asks.path) && oneOf(m.Method, d.asks.method) && oneOf(m.Tier, who.Tier) && oneOf(m.User, who.User) &&
+	listed, _ := d.matchedSizes(m)
+	return listed > 0 && oneOf(m.Path, d.asks.path) && oneOf(m.Method, d.asks.method) && oneOf(m.Tier, who.Tier) && oneOf(m.User, who.User) &&
 		oneOf(m.Tenant, who.Tenant)
 }
 
@@ -179,7 +211,7 @@ func (d *drawnCase) answer() string {
 		return "blocked"
 	}
 	for i := range d.policy.Rules {
-		if r := &d.policy.Rules[i]; !r.Disabled && d.matches(&r.Match, who) {
+		if r := &d.policy.Rules[i]; !r.Disabled && d.matches(&r.Match, who) && (r.Action != policy.ActionAllow || d.excludes(r)) {
 			matching = append(matching, i)
 		}
 	}
@@ -200,7 +232,7 @@ func (d *drawnCase) answer() string {
 	for _, i := range competing {
 		r := &d.policy.Rules[i]
 		loses := (r.Group != "" || d.policy.Enforce == policy.EnforceFirst) && slices.ContainsFunc(competing, func(j int) bool {
-			return d.policy.Rules[j].Group == r.Group && d.precedes(j, i)
+			return d.policy.Rules[j].Group == r.Group && d.precedes(j, i) && d.excludes(&d.policy.Rules[j])
 		})
 		if !loses {
 			said = append(said, r.Name+":"+d.limitOf(r, who, exempt))

@@ -32,9 +32,9 @@ func (rs *Ruleset) linkReplaced(p *policy.Policy) {
 // Plan.replace removes the rules that other matching rules replace. A rule that is itself replaced
 // still replaces others, so the order of rules does not matter.
 //
-// Servers may read one path in more than one way. A rule that matches only some of these readings
-// replaces nothing: otherwise a client could choose a spelling of the path that removes a rule for
-// the path that is really served.
+// Servers may read one path in more than one way, and may use any value of a header that has
+// several. A rule that matches only some of these readings or values replaces nothing: otherwise a
+// client could remove a rule for the path that is really served, or for the value that is used.
 func (p *Plan) replace(rs *Ruleset) {
 	for _, index := range p.matched {
 		if r := &rs.rules[index]; len(r.replaces) > 0 && r.when.Certain(&p.who.Request) {

@@ -28,9 +28,10 @@ const (
 // Condition is a compiled [policy.Match]. A Condition is immutable and safe for concurrent use. The
 // zero Condition always holds.
 type Condition struct {
-	// EveryReading applies to a path that servers read in several ways (see readingSet). If
-	// EveryReading is set, all readings must match; otherwise one is enough. EveryReading is meant
-	// for conditions that exempt a request (action allow). Set it before calling NewMatcher.
+	// EveryReading applies to a path that servers read in several ways (see readingSet), and to a
+	// header with several elements, of which a server may read any. If EveryReading is set, all
+	// readings and all elements must match; otherwise one is enough. EveryReading is meant for
+	// conditions that exempt a request (action allow). Set it before calling NewMatcher.
 	EveryReading bool
 
 	Patterns []pattern // most specific first; Endpoint needs them even if one matches every path
@@ -113,17 +114,18 @@ type headerValue struct {
 }
 
 // Holds reports whether every part of the condition holds.
-func (c *Condition) Holds(r *Request) bool { return c.holdsParts(r, partsAll) }
+func (c *Condition) Holds(r *Request) bool { return c.holdsParts(r, partsAll, c.EveryReading) }
 
-// holdsParts reports whether the given parts of the condition hold.
-func (c *Condition) holdsParts(r *Request, asked partSet) bool {
+// holdsParts reports whether the given parts of the condition hold, if every is set for every
+// reading of the path and every element of the headers.
+func (c *Condition) holdsParts(r *Request, asked partSet, every bool) bool {
 	asked &= c.parts
 	return (asked&partMethod == 0 || slices.Contains(c.methods, r.Method)) &&
 		(asked&partIP == 0 || c.holdsIP(r.Peer)) &&
 		(asked&partHost == 0 || c.holdsHost(r.Host)) &&
-		(asked&partPath == 0 || c.holdsPath(r)) &&
+		(asked&partPath == 0 || c.holdsPath(r, every)) &&
 		(asked&partClient == 0 || c.client.holds(r.Client)) &&
-		(asked&partHeader == 0 || c.holdsHeaders(r.Attrs)) &&
+		(asked&partHeader == 0 || c.holdsHeaders(r.Attrs, every)) &&
 		(asked&partAttr == 0 || c.holdsAttrs(r))
 }
 
@@ -141,15 +143,15 @@ func (c *clientCondition) holds(who *policy.Identity) bool {
 	return true
 }
 
-// holdsPath reports whether the patterns match at least one reading of the path or, with
-// EveryReading, all readings. If the path was not read, no pattern matches.
-func (c *Condition) holdsPath(r *Request) bool {
+// holdsPath reports whether the patterns match at least one reading of the path or, if every is
+// set, all readings. If the path was not read, no pattern matches.
+func (c *Condition) holdsPath(r *Request, every bool) bool {
 	for i := range r.Readings {
-		if (c.firstMatch(&r.Readings[i]) != nil) != c.EveryReading {
-			return !c.EveryReading
+		if (c.firstMatch(&r.Readings[i]) != nil) != every {
+			return !every
 		}
 	}
-	return c.EveryReading && !r.Long
+	return every && !r.Long
 }
 
 // Condition.firstMatch returns the first pattern that matches the reading, or nil.
@@ -187,11 +189,11 @@ func (c *Condition) holdsIP(peer netip.Addr) bool {
 	return false
 }
 
-func (c *Condition) holdsHeaders(a policy.Attributes) bool {
+func (c *Condition) holdsHeaders(a policy.Attributes, every bool) bool {
 	for i := range c.Headers {
 		h := &c.Headers[i]
 		value, ok := a.Header(h.Name)
-		if !ok || len(h.Values) > 0 && !h.Matches(value) {
+		if !ok || len(h.Values) > 0 && !h.Matches(value, every) {
 			return false
 		}
 	}
@@ -202,30 +204,41 @@ func (c *Condition) holdsHeaders(a policy.Attributes) bool {
 // list, one of its elements. Matches compares elements because a header that is sent twice arrives
 // as a list, and a client must not evade a rule by sending a header twice. Quotes are not
 // interpreted.
-func (h *headerCondition) Matches(value string) bool {
+//
+// If every is set, all elements of a list must match, because a server may read any of them. The
+// whole value is enough if the condition lists it without a star, or if the field is not a list.
+func (h *headerCondition) Matches(value string, every bool) bool {
 	if TooLongList(value) { // core denies such a request if an enforced rule compares the header
 		return false
 	}
-	if h.matchesElement(value) {
+	list := strings.IndexByte(value, ',') >= 0
+	if h.matchesElement(value, every && list && !slices.Contains(singleFields, h.Name)) {
 		return true
 	}
-	for more := strings.IndexByte(value, ',') >= 0; more; {
+	for more := list; more; {
 		var element string
 		element, value, more = strings.Cut(value, ",")
-		if h.matchesElement(slim.Trim(element, " \t")) {
-			return true
+		if h.matchesElement(slim.Trim(element, " \t"), false) != every {
+			return !every
 		}
 	}
-	return false
+	return list && every
 }
 
-func (h *headerCondition) matchesElement(element string) bool {
+// singleFields are the request headers, by canonical name, that by definition have one value, in
+// which commas occur.
+var singleFields = []string{"Authorization", "Cookie", "Date", "If-Modified-Since", "If-Range", "If-Unmodified-Since",
+	"Referer", "User-Agent"}
+
+// matchesElement reports whether one of the condition's values matches the element. If exact is
+// set, values with a star match nothing.
+func (h *headerCondition) matchesElement(element string, exact bool) bool {
 	if h.table != nil {
-		return h.table.hasValue(element)
+		return h.table.hasValue(element, exact)
 	}
 	for i := range h.Values {
 		v := &h.Values[i]
-		if v.text == element || v.prefix && strings.HasPrefix(element, v.text) {
+		if !(exact && v.prefix) && (v.text == element || v.prefix && strings.HasPrefix(element, v.text)) {
 			return true
 		}
 	}
@@ -293,12 +306,19 @@ func (c *Condition) EndpointSpecific() bool { return c.parts&(partPath|partMetho
 // tierSpecific reports whether the condition names a tier.
 func (c *Condition) tierSpecific() bool { return c.client != nil && len(c.client[ClientTier]) > 0 }
 
-// Certain reports whether a condition that holds does so for every reading of the path.
+// Certain reports whether a condition that holds does so for every reading of the path and every
+// element of the headers.
+//
+//go:noinline
 func (c *Condition) Certain(req *Request) bool {
-	if len(req.Readings) <= 1 {
-		return true
+	asked := partHeader
+	if len(req.Readings) > 1 {
+		asked |= partPath
 	}
-	every := *c
-	every.EveryReading = true
-	return every.Holds(req)
+	return c.holdsParts(req, asked, true)
+}
+
+// CertainPath reports whether a condition that holds does so for every reading of the path.
+func (c *Condition) CertainPath(req *Request) bool {
+	return len(req.Readings) <= 1 || c.holdsParts(req, partPath, true)
 }

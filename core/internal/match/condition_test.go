@@ -5,6 +5,8 @@ package match
 import (
 	"github.com/penstock/penstock/internal/test/request"
 	"net/netip"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/penstock/penstock/core/policy"
@@ -72,6 +74,44 @@ func TestHeaderMatches(t *testing.T) {
 		}
 		if holds(t, m, &request.Attributes{}) {
 			t.Errorf("%q holds without the header", c.values)
+		}
+	}
+}
+
+// TestEveryElementMatches: a condition is certain if it matches every element of a header, or if it
+// lists the whole value. Commas in a field that is no list separate nothing.
+func TestEveryElementMatches(t *testing.T) {
+	many := []string{"small, large", "tiny*"}
+	for i := range fewValues {
+		many = append(many, strconv.Itoa(i))
+	}
+	for _, c := range []struct {
+		name   string
+		values []string
+		sent   string
+		want   bool
+	}{
+		{"X-Size", []string{"small"}, "small", true}, {"X-Size", []string{"small"}, "small, large", false}, {"X-Size", []string{"small"}, "large,small", false},
+		{"X-Size", []string{"small"}, "small ,\tsmall", true}, {"X-Size", []string{"small"}, "small,", false}, {"X-Size", []string{"small"}, ", small", false},
+		{"X-Size", []string{"small*"}, "small, large", false}, {"X-Size", []string{"small*"}, "small, smaller", true}, {"X-Size", []string{"*"}, "small, large", true},
+		{"X-Size", nil, "small, large", true}, {"X-Size", []string{"small", "large"}, "small, large", true}, {"X-Size", []string{"small, large"}, "small, large", true},
+		{"X-Size", []string{"small, large", "small"}, "small, large, small", false}, {"X-Size", []string{"small, large*", "small"}, "small, large", false},
+		{"X-Size", many, "small, large", true}, {"X-Size", many, "3, tinier", false}, {"X-Size", many, "3, tiny4", true}, {"X-Size", many, "3, large", false},
+		{"User-Agent", []string{"ShopApp/*"}, "ShopApp/1 (KHTML, like Gecko)", true}, {"User-Agent", []string{"ShopApp/*"}, "x, ShopApp/1", false},
+		{"Date", []string{"Tue, *"}, "Tue, 1 Jan", true}, {"Authorization", []string{"Digest *"}, "Digest a=1, b=2", true},
+	} {
+		conditions := compileAll(t, []policy.Match{{Header: []policy.HeaderMatch{{Name: c.name, Values: c.values}}}})
+		a := &request.Attributes{Headers: map[string]string{c.name: c.sent}}
+		var r Request
+		if r.Read(a); !strings.Contains(c.sent, "x, ") && !conditions[0].Holds(&r) {
+			t.Errorf("%q and %q: does not hold", c.values, c.sent)
+		}
+		if got := conditions[0].Certain(&r); got != c.want {
+			t.Errorf("%s %q and %q: certain is %v", c.name, c.values, c.sent, got)
+		}
+		conditions[0].EveryReading = true
+		if found := NewMatcher(conditions).AppendMatches(nil, &r); len(found) == 1 != c.want {
+			t.Errorf("%s %q and %q: with EveryReading, found is %v", c.name, c.values, c.sent, found)
 		}
 	}
 }

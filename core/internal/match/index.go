@@ -45,10 +45,11 @@ type valueTable struct {
 	prefixes prefixTable
 }
 
-// hasValue reports whether the element is one of the values.
-func (t *valueTable) hasValue(element string) bool {
-	if t.exact[element] != 0 {
-		return true
+// hasValue reports whether the element is one of the values or, unless exact is set, begins with
+// one of the prefixes.
+func (t *valueTable) hasValue(element string, exact bool) bool {
+	if found := t.exact[element] != 0; found || exact {
+		return found
 	}
 	for i := range t.prefixes.lookups() {
 		if t.prefixes.lookup(i, element) != 0 {
@@ -117,7 +118,7 @@ func (m *Matcher) appendList(dst []int32, list int32, r *Request) []int32 {
 // Matcher.verify appends the found conditions that hold.
 func (m *Matcher) verify(dst, found []int32, r *Request) []int32 {
 	for _, number := range found {
-		if open := m.compare[number]; open == 0 || m.conditions[number].holdsParts(r, open) {
+		if open := m.compare[number]; open == 0 || m.conditions[number].holdsParts(r, open, m.conditions[number].EveryReading) {
 			dst = append(dst, number)
 		}
 	}

@@ -111,7 +111,7 @@ func (c *Condition) places() []place {
 		all = c.client.appendPlaces(all)
 	}
 	for i := range c.Headers {
-		all = c.Headers[i].appendPlaces(all, i, len(c.Headers) > 1)
+		all = c.Headers[i].appendPlaces(all, i, c.EveryReading || len(c.Headers) > 1)
 	}
 	for i := range c.attrs {
 		all = c.attrs[i].appendPlaces(all, i, len(c.attrs) > 1)

@@ -85,7 +85,7 @@ func checkPathObviously(t *testing.T, m *policy.Match, c *Condition, r *Request)
 	if r.Long { // a long path satisfies only conditions that accept every path
 		want = c.parts&partPath == 0
 	}
-	if got := c.holdsParts(r, partPath); got != want {
+	if got := c.holdsParts(r, partPath, c.EveryReading); got != want {
 		t.Fatalf("paths %q (case %v, slash %v) hold for %q: %v", m.Path, m.CaseSensitive, m.StrictSlash, r.path, got)
 	}
 	if _, ok := c.Endpoint(r); ok != (some && len(m.Path) > 0) {
