@@ -19,7 +19,7 @@ import (
 // filterBytesMax is the maximum size of the filter. Envoy compiles the filter on its main thread
 // when it starts, which takes a second for each MB. The size varies by a few hundred bytes with the
 // state of the repository, which the go command writes into the filter.
-const filterBytesMax = 3_573_000
+const filterBytesMax = 3_575_000
 
 // filterParts holds the KB of code of each package in an earlier filter, which had 3.56 MB. A
 // failure shows the difference from these sizes.

@@ -162,7 +162,7 @@ func (s *settlement) recordBegin(w *responder, status int) bool {
 // learnGRPC reads the status of a gRPC response, which is in the trailers, or in the header of a
 // response without messages.
 func (s *settlement) learnGRPC(header http.Header) {
-	if s.status != http.StatusOK || !s.NeedsStatus() || response.GRPCContentType(header.Get("Content-Type")) == "" {
+	if s.status != http.StatusOK || !s.NeedsStatus() || !response.IsGRPC(header.Get("Content-Type")) {
 		return
 	}
 	s.grpc = core.StatusUnread

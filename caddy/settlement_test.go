@@ -170,6 +170,8 @@ func TestFinalCostOfAGRPCCall(t *testing.T) {
 		{"a call by gRPC whose time was over", noErrors, grpc("4"), 1},
 		{"a message of gRPC that cannot be read", noErrors, grpc("13"), 1},
 		{"a cost by gRPC", costHeader, grpc("13", "X-Cost", "7"), 7},
+		{"a failed login by gRPC, in another spelling", failedLogins,
+			headers("Content-Type", "Application/GRPC", "Grpc-Status", "16"), 1},
 		{"grpc-status in a page", failedLogins, headers("Content-Type", "text/html", "Grpc-Status", "16"), 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -113,11 +113,21 @@ func TestGRPCStatus(t *testing.T) {
 }
 
 func TestStatusOfGRPC(t *testing.T) {
-	for code, want := range map[string]int{"0": 200, "2": 500, "7": 403, "8": 429, "12": 501, "14": 503, "16": 401,
-		"1": core.StatusUnread, "4": core.StatusUnread, "13": core.StatusUnread, // a client can cause these
+	for code, want := range map[string]int{"0": 200, "7": 403, "8": 429, "12": 501, "14": 503, "16": 401,
+		"1": core.StatusUnread, "2": core.StatusUnread, "4": core.StatusUnread, "13": core.StatusUnread, // a client can cause these
 		"17": core.StatusUnread, "": core.StatusUnread, "-1": core.StatusUnread, "16 ": core.StatusUnread, "0, 0": core.StatusUnread} {
 		if got := response.StatusOfGRPC(code); got != want {
 			t.Errorf("%q: %d, want %d", code, got, want)
+		}
+	}
+}
+
+func TestIsGRPC(t *testing.T) {
+	for kind, want := range map[string]bool{"application/grpc": true, "application/grpc+proto": true, "application/GRPC-Web-Text": true,
+		"\u00a0appl\u0130cation/Grpc\t;a=b": true, // Go's package mime reads application/grpc
+		"application/grp":                   false, "text/html": false, "grpc": false, "": false, "/": false} {
+		if got := response.IsGRPC(kind); got != want {
+			t.Errorf("%q: %v", kind, got)
 		}
 	}
 }

@@ -30,10 +30,10 @@ func GRPCStatus(d *core.Decision) (code int, message string) {
 }
 
 // httpStatuses are the HTTP statuses of the gRPC codes 0 to 16, by the mapping of google.rpc.Code.
-// A client can cause three codes at any time, even after its stream has cost a lot: 1 (canceled), 4
-// (deadline exceeded, because the request sets grpc-timeout) and 13 (internal, with which servers
-// answer a message that they cannot decode).
-var httpStatuses = [...]uint16{200, core.StatusUnread, 500, 400, core.StatusUnread, 404, 409, 403, 429, 400, 409, 400,
+// A client can cause four codes at any time, even after its stream has cost a lot: 1 (canceled), 4
+// (deadline exceeded, because the request sets grpc-timeout), and 13 (internal) or 2 (unknown, in
+// grpc-java), with which servers answer a message that they cannot decode.
+var httpStatuses = [...]uint16{200, core.StatusUnread, core.StatusUnread, 400, core.StatusUnread, 404, 409, 403, 429, 400, 409, 400,
 	501, core.StatusUnread, 503, 500, 401}
 
 // StatusOfGRPC returns the HTTP status by which count_if and refund_on decide a gRPC response. The
@@ -46,6 +46,14 @@ func StatusOfGRPC(code string) int {
 		return core.StatusUnread
 	}
 	return int(httpStatuses[n])
+}
+
+// IsGRPC reports whether a response with the content type is gRPC, so that its grpc-status decides.
+// Some servers repeat the content type as the client wrote it, and accept other spellings, such as
+// application/GRPC. So IsGRPC ignores case, and everything before the slash and after the name.
+func IsGRPC(contentType string) bool {
+	at := strings.IndexByte(contentType, '/') + 1
+	return at > 0 && len(contentType) >= at+len("grpc") && slim.EqualASCII(contentType[at:at+len("grpc")], "grpc")
 }
 
 // GRPCContentType returns the content type of the response to a gRPC request. The argument asked is

@@ -50,7 +50,7 @@ func (d *Settling) Begin(b *Beginning) (due bool) {
 	}
 	d.status = b.Status
 	d.learn(b.Headers)
-	if b.Status == 200 && d.NeedsStatus() && response.GRPCContentType(firstValue(b.Headers, "content-type")) != "" {
+	if b.Status == 200 && d.NeedsStatus() && response.IsGRPC(firstValue(b.Headers, "content-type")) {
 		d.grpc = core.StatusUnread
 		d.learnGRPC(b.Headers)
 	}

@@ -128,7 +128,7 @@ type Value struct {
 // Settle holds the data of a response that determine the cost of its request.
 type Settle struct {
 	Receipt string // from the reply to the question
-	Status  int    // 0 if the request had no response
+	Status  int    // as in core.Answer: 0 if the request had no response
 	// Headers and Numbers are the values that cost_after reads. The name of a header is in
 	// canonical form. The name of a number is its path in the body. A value that the response lacks
 	// is absent.
