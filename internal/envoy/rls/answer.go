@@ -180,10 +180,11 @@ func forbidden(request *pb.RateLimitRequest) *pb.RateLimitResponse {
 	return response
 }
 
-// readHits sets the descriptor's own hits.
-func readHits(d *core.Descriptor, source *ratelimit.RateLimitDescriptor) {
+// readHits sets the descriptor's own hits. The argument named past says whether they have already
+// happened.
+func readHits(d *core.Descriptor, source *ratelimit.RateLimitDescriptor, past core.Past) {
 	if own := source.GetHitsAddend(); own != nil {
-		d.Hits = int64(min(own.GetValue(), math.MaxInt64))
+		d.Hits, d.Past = int64(min(own.GetValue(), math.MaxInt64)), past
 	}
 	d.Negative = source.GetIsNegativeHits()
 }

@@ -354,10 +354,7 @@ func (s *Service) read(c *call, rs *core.Ruleset, request *pb.RateLimitRequest) 
 			return rejectAmbiguous(request), nil
 		}
 		c.descriptors[i] = core.Descriptor{Ruleset: rs, Attributes: d, Hits: max(1, int64(request.GetHitsAddend()))}
-		readHits(&c.descriptors[i], source)
-		if source.GetHitsAddend() != nil {
-			c.descriptors[i].Past = c.past
-		}
+		readHits(&c.descriptors[i], source, c.past)
 		if source.GetLimit() == nil {
 			continue
 		}
@@ -438,7 +435,7 @@ func (s *Service) decide(ctx, until context.Context, c *call, rs *core.Ruleset, 
 		s.report(until, times.Last, c, len(checks) > 0, decision.Denied())
 	}
 	s.options.Observer.Decided(&c.plan, &decision, &c.span, err)
-	s.tryOut(request, c.descriptors, decision.Denied())
+	s.tryOut(request, c, decision.Denied())
 	return c.answer(&decision, len(request.GetDescriptors()), err != nil), nil
 }
 

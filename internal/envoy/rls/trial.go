@@ -18,8 +18,8 @@ const triedBytesMax = 16 << 10
 // tryOut makes the candidate decide the request, in the background. Descriptors with a limit of
 // their own are left out, because a candidate does not change those limits. Nothing is tried out
 // for a domain without a policy.
-func (s *Service) tryOut(request *pb.RateLimitRequest, decided []core.Descriptor, denied bool) {
-	if len(decided) == 0 {
+func (s *Service) tryOut(request *pb.RateLimitRequest, c *call, denied bool) {
+	if len(c.descriptors) == 0 {
 		return
 	}
 	t := s.options.Trial(denied)
@@ -30,7 +30,7 @@ func (s *Service) tryOut(request *pb.RateLimitRequest, decided []core.Descriptor
 		t.Drop()
 		return
 	}
-	t.Source = &triedRequest{service: s, request: request, at: decided[0].Attributes.Now()}
+	t.Source = &triedRequest{service: s, request: request, past: c.past, at: c.descriptors[0].Attributes.Now()}
 	t.Start()
 }
 
@@ -39,6 +39,7 @@ func (s *Service) tryOut(request *pb.RateLimitRequest, decided []core.Descriptor
 type triedRequest struct {
 	service *Service
 	request *pb.RateLimitRequest
+	past    core.Past // of descriptors with their own hits
 	at      counter.Micros
 }
 
@@ -53,7 +54,7 @@ func (s *triedRequest) Plan(t *shadow.Trial) bool {
 		d := &descriptions[i]
 		d.read(s.request.GetDomain(), source, s.at)
 		descriptors = append(descriptors, core.Descriptor{Attributes: d, Hits: max(1, int64(s.request.GetHitsAddend()))})
-		readHits(&descriptors[len(descriptors)-1], source)
+		readHits(&descriptors[len(descriptors)-1], source, s.past)
 	}
 	t.AddDescriptors(descriptors, s.service.options.Directory(t.Version.Ruleset))
 	return true
