@@ -61,6 +61,7 @@ type origin struct {
 	established int
 	newConns    list.List
 	tokenless   allowance // of requests on new connections; see [Restrain]
+	kept        bool      // until tokenless is full again; see Limit.forget
 }
 
 // Conn is a connection of a Limit.
@@ -166,8 +167,29 @@ func (c *Limit) leave(v *Conn) {
 		c.newConns.Remove(v.place)
 		from.newConns.Remove(v.own)
 	}
-	if from.established == 0 && from.newConns.Len() == 0 {
-		delete(c.origins, v.from)
+	c.forget(v.from)
+}
+
+// Limit.forget removes an address that has no connections, as soon as it may make all its requests
+// without a token at once again. Otherwise an address could make more of them by connecting again.
+// The mutex must be held.
+func (c *Limit) forget(address netip.Prefix) {
+	from := c.origins[address]
+	if from == nil || from.established > 0 || from.newConns.Len() > 0 {
+		return
+	}
+	wait := time.Until(time.Time(from.tokenless))
+	switch {
+	case wait <= 0:
+		delete(c.origins, address)
+	case !from.kept:
+		from.kept = true
+		time.AfterFunc(wait, func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			from.kept = false
+			c.forget(address)
+		})
 	}
 }
 

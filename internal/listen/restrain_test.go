@@ -66,6 +66,29 @@ func TestManyTokenlessRequestsAreDelayed(t *testing.T) {
 	})
 }
 
+// TestConnectingAgainRenewsNothing: an address that closes its connections may make no more
+// requests without a token than one that keeps them.
+func TestConnectingAgainRenewsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestLimit(t, 1024, true)
+		for n := range tokenlessBurst + 1 {
+			v, want := c.accept("192.0.2.1"), time.Duration(0)
+			if n == tokenlessBurst {
+				want = tokenlessDelay
+			}
+			if got := request(t.Context(), v, 1); got != want {
+				t.Errorf("request %d is delayed by %v, want %v", n, got, want)
+			}
+			closed(v)
+		}
+		time.Sleep(tokenlessEvery * tokenlessBurst)
+		synctest.Wait()
+		if len(c.origins) != 0 {
+			t.Errorf("%d addresses are on the books", len(c.origins))
+		}
+	})
+}
+
 func closed(v *Conn) *Conn {
 	_ = v.Close()
 	return v
