@@ -150,7 +150,11 @@ func (b *Bridge) reply(c *call) {
 		before := len(c.reply)
 		c.reply = answer(c.reply, &q.answer)
 		if len(c.reply)+c.used-1-i > wire.CallBytesMax {
-			q.answer = wire.Answer{Status: q.late(), Results: q.answer.Results[:0], Leases: q.answer.Leases[:0]}
+			status := q.late()
+			if q.item.Kind == wire.KindSettle {
+				status = wire.StatusInvalid // the filter must not repeat what was settled
+			}
+			q.answer = wire.Answer{Status: status, Results: q.answer.Results[:0], Leases: q.answer.Leases[:0]}
 			c.reply = answer(c.reply[:before], &q.answer)
 		}
 		b.metrics.statuses[q.answer.Status].Inc()

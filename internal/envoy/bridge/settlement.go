@@ -105,8 +105,8 @@ func (q *question) settle() {
 	if len(j.due) < all {
 		j.usage.keepCharges()
 	}
-	b.metrics.Unreadable.Add(float64(unreadable))
 	if len(j.due) == 0 {
+		b.metrics.Unreadable.Add(float64(unreadable))
 		j.Release()
 		if expired {
 			q.reject(err.Error(), wire.StatusInvalid)
@@ -121,7 +121,9 @@ func (q *question) settle() {
 			b.sealer.redeemed.restore(opened.id)
 		}
 		q.answer.Status = wire.StatusBusy // the filter repeats it
+		return
 	}
+	b.metrics.Unreadable.Add(float64(unreadable))
 }
 
 // onlyOnce makes a refund conditional: no other bridge may have made it before. Bridges do not
