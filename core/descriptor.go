@@ -186,8 +186,8 @@ func (p *Plan) tightenLimit(check, other int) {
 // If nothing is appended, no call is needed. None of these checks can be denied.
 //
 // Hits that may have happened are charged only to counters that lack room for them. If the request
-// was denied before it used anything, it so uses up no limit that has room, such as a limit that
-// all clients share.
+// was denied before it used anything, it so uses up no limit that has room for its hits, such as a
+// limit that all clients share.
 //
 // Negative hits have no receipt, so they are refunded to the store's current window, up to the
 // units charged there. A sliding log stores each charge under its receipt, so it cannot be refunded

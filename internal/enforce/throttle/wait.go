@@ -58,8 +58,8 @@ type Wait struct {
 // the store denies them, the request starts to wait. If the request has to queue, First returns
 // lookups: if a limit without throttle denies the request, it is answered at once, otherwise it
 // joins the end of a queue. A queued request takes its units only when each older request that
-// waits for one of its counters is asking the store too, so it never gets units ahead of older
-// requests, except while their calls are under way together.
+// waits for one of its limits is asking the store too, so it never gets units ahead of older
+// requests under the same limit, except while their calls are under way together.
 func (w *Wait) First(lines *Queues, plan *core.Plan, throttled []core.Throttled) []counter.Check {
 	*w = Wait{queues: lines, plan: plan, throttled: throttled, lookupChecks: w.lookupChecks}
 	if w.busy() {
