@@ -64,7 +64,7 @@ func (o *Observer) Refused() { o.limits.WithLabelValues("refused").Inc() }
 func (o *Observer) Unmarked() {
 	o.unmarkedLogged.Do(func() {
 		o.b.logger.Warn("Envoy sends hits_addend of a descriptor, but does not say whether the stream has ended, so usage that it reports may not be " +
-			"charged: add to grpc_service of its rate_limit_service: initial_metadata: [{key: penstock-stream, value: \"ended=%RESPONSE_CODE_DETAILS%\"}]")
+			"charged: add to grpc_service of its rate_limit_service: initial_metadata: [{key: penstock-stream, value: \"ended=%RESPONSE_CODE_DETAILS%,%UPSTREAM_HOST%\"}]")
 	})
 }
 

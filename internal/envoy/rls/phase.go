@@ -15,13 +15,14 @@ import (
 // StreamKey is the key of the metadata with which Envoy marks its calls, if the configuration of
 // its filter contains this line. The protocol itself does not say when a call is made.
 //
-//	initial_metadata: [{ key: penstock-stream, value: "ended=%RESPONSE_CODE_DETAILS%" }]
+//	initial_metadata: [{ key: penstock-stream, value: "ended=%RESPONSE_CODE_DETAILS%,%UPSTREAM_HOST%" }]
 //
-// Envoy has these details from the moment a response begins or the stream ends without one. So they
-// are empty in a call for a request, and present in a call at the end of a stream
-// (apply_on_stream_done). The response code would not distinguish the two: it is 100 in a call for
-// a request with "Expect: 100-continue", and 0 at the end of a stream that the client has reset. A
-// client cannot set the metadata of Envoy's calls.
+// Envoy has an upstream host from the moment the request is passed on, and details from the moment
+// a response begins. So both are empty in a call for a request, and one of them is present in a
+// call at the end of a stream (apply_on_stream_done). The details alone would not be enough: they
+// are empty if a client resets its stream over HTTP/3 before the response. The response code would
+// not distinguish the calls at all: it is 100 in a call for a request with "Expect: 100-continue",
+// and 0 at the end of a stream that was reset. A client cannot set the metadata of Envoy's calls.
 const StreamKey = "penstock-stream"
 
 // endedPrefix is the constant part of the value of StreamKey.
@@ -40,23 +41,32 @@ const (
 )
 
 // phaseOf returns the phase of the call to which ctx belongs. Versions of Envoy that do not
-// evaluate metadata send the name of the details instead of the details.
+// evaluate metadata send the names of the values instead of the values.
 func phaseOf(ctx context.Context) phase {
 	sent := metadata.ValueFromIncomingContext(ctx, StreamKey)
 	if len(sent) != 1 {
 		return phaseUnknown
 	}
-	details, marked := strings.CutPrefix(sent[0], endedPrefix)
-	switch {
-	case !marked || strings.HasPrefix(details, "%"):
+	values, marked := strings.CutPrefix(sent[0], endedPrefix)
+	comma := strings.LastIndexByte(values, ',') // details can contain commas
+	if !marked || comma < 0 || strings.HasPrefix(values, "%") {
 		return phaseUnknown
-	case details == "" || details == "-":
-		return phaseRequest
+	}
+	details, passedOn := values[:comma], isPresent(values[comma+1:])
+	switch {
+	case passedOn:
+		return phaseEnded
 	case details == "request_rate_limited" || details == "rate_limiter_error":
 		return phaseRefused
+	case isPresent(details):
+		return phaseEnded
 	}
-	return phaseEnded
+	return phaseRequest
 }
+
+// isPresent reports whether Envoy has a value. Some versions of Envoy write a hyphen for a value
+// that is absent.
+func isPresent(value string) bool { return value != "" && value != "-" }
 
 // Service.pastOf returns whether the own hits of the request's descriptors have already happened,
 // if they are charged.

@@ -24,15 +24,18 @@ func TestDeniedRequestsChargeNoSharedLimit(t *testing.T) {
 		shared, own uint32 // what is left of the two limits
 		unmarked    int
 	}{
-		{name: "request", mark: "ended=", shared: 90},
-		{name: "request, with a hyphen for no details", mark: "ended=-", shared: 90},
+		{name: "request", mark: "ended=,", shared: 90},
+		{name: "request, with a hyphen for no details", mark: "ended=-,-", shared: 90},
 		{name: "no mark", shared: 90, unmarked: 25},
-		{name: "a mark that Envoy has not evaluated", mark: "ended=%RESPONSE_CODE_DETAILS%", shared: 90, unmarked: 25},
+		{name: "a mark that Envoy has not evaluated", mark: "ended=%RESPONSE_CODE_DETAILS%,%UPSTREAM_HOST%", shared: 90, unmarked: 25},
+		{name: "a mark without the upstream", mark: "ended=", shared: 90, unmarked: 25},
 		{name: "another mark", mark: "via_upstream", shared: 90, unmarked: 25},
 		{name: "end of a stream", mark: ended, shared: 50},
-		{name: "reset of a stream", mark: "ended=http2.remote_reset", shared: 50},
-		{name: "end of a denied stream", mark: "ended=request_rate_limited", shared: 100, own: 10},
-		{name: "request in an overload", mark: "ended=", busy: true, shared: 100, own: 10},
+		{name: "reset of a stream", mark: "ended=http2.remote_reset,192.0.2.9:80", shared: 50},
+		{name: "reset of a stream before the upstream is chosen", mark: "ended=upstream_reset{a,b},", shared: 50},
+		{name: "reset of a stream over HTTP/3", mark: "ended=,192.0.2.9:80", shared: 50},
+		{name: "end of a denied stream", mark: "ended=request_rate_limited,", shared: 100, own: 10},
+		{name: "request in an overload", mark: "ended=,", busy: true, shared: 100, own: 10},
 		{name: "no mark in an overload", busy: true, shared: 100, own: 10, unmarked: 25},
 		{name: "end of a stream in an overload", mark: ended, busy: true, shared: 50},
 	} {
@@ -51,7 +54,7 @@ func TestDeniedRequestsChargeNoSharedLimit(t *testing.T) {
 			if err := s.Close(); err != nil {
 				t.Error(err)
 			}
-			s.mark = "ended="
+			s.mark = "ended=,"
 			left := func(d *ratelimit.RateLimitDescriptor) uint32 {
 				return s.ask(hits(d, 0, true)).Statuses[0].LimitRemaining
 			}
@@ -73,7 +76,7 @@ func TestDeniedStreamsGiveNothingBack(t *testing.T) {
 	}
 	begin := func(want bool) {
 		t.Helper()
-		s.mark = "ended="
+		s.mark = "ended=,"
 		s.checkAnswer(want, unit(false))
 	}
 	for range 10 {
@@ -81,7 +84,7 @@ func TestDeniedStreamsGiveNothingBack(t *testing.T) {
 	}
 	for range 5 {
 		begin(false)
-		for _, s.mark = range []string{"ended=request_rate_limited", "ended=rate_limiter_error"} {
+		for _, s.mark = range []string{"ended=request_rate_limited,", "ended=rate_limiter_error,-"} {
 			s.checkAnswer(true, unit(true))
 		}
 	}

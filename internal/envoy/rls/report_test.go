@@ -44,7 +44,7 @@ func (o *overloadedStore) Take(ctx context.Context, checks []counter.Check, resu
 }
 
 // ended is the mark of a call that Envoy makes at the end of a stream.
-const ended = "ended=via_upstream"
+const ended = "ended=via_upstream,192.0.2.9:80"
 
 // markEnded marks the calls that arrive with ctx.
 func markEnded(ctx context.Context) context.Context {

@@ -34,7 +34,7 @@ func TestTrialsChargePastUsage(t *testing.T) {
 	for trials, c := range []struct {
 		mark string
 		hits uint64
-	}{{ended, 12}, {"ended=", 1}} {
+	}{{ended, 12}, {"ended=,", 1}} {
 		s.mark = c.mark
 		s.checkAnswer(false, hits(descriptor("remote_address", "192.0.2.1"), c.hits, false))
 		eventually.Until(t, 10*time.Second, "the candidate has denied", func() bool {
