@@ -59,9 +59,6 @@ func IsGRPC(contentType string) bool {
 // GRPCContentType returns the content type of the response to a gRPC request. The argument asked is
 // the content type of the request. GRPCContentType returns "" if the request is not gRPC.
 func GRPCContentType(asked string) string {
-	if !strings.HasPrefix(asked, "application/grpc") {
-		return ""
-	}
 	for _, kind := range [...]string{"application/grpc-web-text", "application/grpc-web", "application/grpc"} {
 		// The message encoding can follow, as in application/grpc+proto. The type application/grpcx
 		// is not a form of gRPC.

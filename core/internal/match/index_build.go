@@ -111,7 +111,7 @@ func (c *Condition) places() []place {
 		all = c.client.appendPlaces(all)
 	}
 	for i := range c.Headers {
-		all = c.Headers[i].appendPlaces(all, i, c.EveryReading || len(c.Headers) > 1)
+		all = c.Headers[i].appendPlaces(all, i, c.EveryReading, c.EveryReading || len(c.Headers) > 1)
 	}
 	for i := range c.attrs {
 		all = c.attrs[i].appendPlaces(all, i, len(c.attrs) > 1)
@@ -174,8 +174,11 @@ func (c *clientCondition) appendPlaces(all []place) []place {
 	return all
 }
 
-func (h *headerCondition) appendPlaces(all []place, header int, open bool) []place {
-	if len(h.Values) == 0 {
+// headerCondition.appendPlaces appends the places of the values. If every element of a header must
+// match, and there are many values, the place is that of any value: otherwise a header with all of
+// them would find the condition once for each, and each time all elements would be compared.
+func (h *headerCondition) appendPlaces(all []place, header int, every, open bool) []place {
+	if len(h.Values) == 0 || every && h.table != nil {
 		return appendValuePlace(all, partHeader, header, h.Name, nil, open)
 	}
 	for i := range h.Values {

@@ -4,11 +4,35 @@ package match
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/test/request"
 )
+
+// TestEveryElementIsComparedOnce: a header that has all values of a condition for every element
+// finds the condition once.
+func TestEveryElementIsComparedOnce(t *testing.T) {
+	var values []string
+	for i := range 100 {
+		values = append(values, strconv.Itoa(i))
+	}
+	conditions := compileAll(t, []policy.Match{{Header: []policy.HeaderMatch{{Name: "X-App", Values: values}}}})
+	conditions[0].EveryReading = true
+	m := NewMatcher(conditions)
+	if len(m.numbers) != 1 {
+		t.Errorf("the condition is in %d lists, want 1", len(m.numbers))
+	}
+	for value, want := range map[string]int{strings.Join(values, ","): 1, "7": 1, "7,x": 0, "": 0} {
+		var r Request
+		r.Read(&request.Attributes{Headers: map[string]string{"X-App": value}})
+		if found := m.AppendMatches(nil, &r); len(found) != want {
+			t.Errorf("%.20q: found %v", value, found)
+		}
+	}
+}
 
 // TestManyElementsMeetManyValues: an element is looked up, not compared with each value.
 func TestManyElementsMeetManyValues(t *testing.T) {
