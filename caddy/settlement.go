@@ -168,7 +168,7 @@ func (s *settlement) learnGRPC(header http.Header) {
 	s.grpc = core.StatusUnread
 	for _, name := range [...]string{"Grpc-Status", http.TrailerPrefix + "Grpc-Status"} {
 		if codes := header[name]; len(codes) > 0 {
-			s.grpc = response.StatusOfGRPC(codes[0])
+			s.grpc = response.StatusOfGRPC(codes[len(codes)-1])
 		}
 	}
 }
