@@ -93,8 +93,9 @@ func (q *queue) join(name, path string) *waiter {
 func (q *queue) waiting() int { return int(q.p.metric("penstock_waiting ")) }
 
 // queue.order waits until all requests are answered. It returns the names of the admitted requests
-// to the path /, in the order in which they were charged. That order follows from the windows and
-// the remaining units in the answers.
+// to the path /, in the order of the windows in which they were charged. The requests of one window
+// are in the order of their arrival, because their calls are under way at the same time. The
+// windows and the remaining units are in the answers.
 func (q *queue) order() string {
 	q.t.Helper()
 	q.group.Wait()
@@ -105,12 +106,17 @@ func (q *queue) order() string {
 	slices.SortFunc(admitted, func(a, b *waiter) int {
 		return cmp.Or(cmp.Compare(a.reset, b.reset), cmp.Compare(a.ordinal, b.ordinal))
 	})
-	var names []string
 	for i, v := range admitted {
-		names = append(names, v.name)
 		if i > 0 && v.reset == admitted[i-1].reset && v.ordinal != admitted[i-1].ordinal+1 {
 			q.t.Errorf("%s is charge %d of its window, after %d: a unit was lost or charged twice", v.name, v.ordinal, admitted[i-1].ordinal)
 		}
+	}
+	slices.SortStableFunc(admitted, func(a, b *waiter) int {
+		return cmp.Or(cmp.Compare(a.reset, b.reset), cmp.Compare(slices.Index(q.here, a), slices.Index(q.here, b)))
+	})
+	var names []string
+	for _, v := range admitted {
+		names = append(names, v.name)
 	}
 	return strings.Join(names, " ")
 }
