@@ -102,7 +102,8 @@ func TestHungRedisUnderABurst(t *testing.T) {
 	key := func(i int) string { return fmt.Sprintf("rl1:shop:api:{h:%d}:1h:fw", i) }
 	granted, kinds, longest := callAtOnce(s, callers, key, limittest.New(t, "1000000000/1h fixed_window"))
 	t.Logf("%d granted, failures %v, the longest call took %s", granted, kinds, longest)
-	if granted > 0 || kinds["timeout"]+kinds["breaker_open"] != callers {
+	// A call is slow if the server answered another one after it, as it may have before the pause.
+	if granted > 0 || kinds["timeout"]+kinds["slow"]+kinds["breaker_open"] != callers {
 		t.Errorf("%d of %d calls were answered, failures %v", granted, callers, kinds)
 	}
 	if sent := s.Stats().Batches - before; sent > batchesMax || longest > s.settings.queueWait/2 {
