@@ -17,7 +17,8 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// waitUntil waits until the condition holds. It waits long enough for a busy machine.
+// waitUntil waits until the function holds returns true. If that takes 10 s, the test fails. A busy
+// machine needs less.
 func waitUntil(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	eventually.Until(t, 10*time.Second, what, holds)

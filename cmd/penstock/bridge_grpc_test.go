@@ -155,7 +155,7 @@ func TestHalfSentRequestsOverGRPC(t *testing.T) {
 	if good < 20 {
 		t.Errorf("%d requests were answered beside them", good)
 	}
-	// A health watch may last forever, but the message that requests it must arrive in time.
+	// A call that watches the health may last for any time. But its request must arrive in time.
 	said, err := sendHalfCall(two, address, healthpb.Health_Watch_FullMethodName)
 	if err != nil || said != fmt.Sprint(int(codes.Canceled)) {
 		t.Errorf("half a request to watch the health ends with status %q, %v", said, err)

@@ -84,9 +84,9 @@ func (c *candidate) fillDefaults(d *policyfile.Document) error {
 	return nil
 }
 
-// candidate.showChange shows a version in the metrics when it replaces another version. It ignores
-// the first version, because the field policy is not assigned yet when that version is loaded.
-// openCandidate shows the first version.
+// candidate.showChange shows the version named now in the metrics, if it replaces another one. When
+// the first version is loaded, the field named policy is still nil, so showChange does nothing.
+// Once openCandidate has set that field, it calls show for the first version.
 func (c *candidate) showChange(before, now *live.Version) {
 	if before != nil {
 		c.show(now)

@@ -49,8 +49,8 @@ func (s *Stream) decideLocally() (action Action, done bool) {
 	return Continue, false
 }
 
-// Filter.look evaluates each check locally. If the argument takes is true, it takes leased units;
-// otherwise it considers only recent denials.
+// Filter.look evaluates each check without the bridge. If the argument named takes is true, look
+// takes leased units for the checks. If it is false, look only finds recent denials.
 func (f *Filter) look(now counter.Micros, a *askingData, takes bool) (inHand int, denied bool) {
 	checks := a.plan.Checks()
 	for i := range checks {

@@ -51,7 +51,8 @@ type fetcher struct {
 	want    chan struct{} // a channel that receives a value when a token names an unknown key
 }
 
-// newFetcher returns a fetcher that passes each set to the function named load. The caller runs it.
+// newFetcher returns a fetcher that is not running yet. A running fetcher passes each key set that
+// it has fetched to the function named load.
 func newFetcher(o *JWTOptions, pace pace, notices *notices, load func(data []byte, from string) error) *fetcher {
 	transport := o.Transport
 	if transport == nil {

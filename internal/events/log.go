@@ -188,7 +188,8 @@ func (l *Log) hasUnreported() bool {
 	return l.told != [2]uint64{l.beyond.Load(), l.unwritten.Load()}
 }
 
-// flushWithin writes the gathered events, and waits at most the given time for that.
+// flushWithin calls flush and waits until it has returned, but no longer than the time named most.
+// If that time ends first, flush continues in the background.
 func (l *Log) flushWithin(most time.Duration) {
 	done := make(chan struct{})
 	go func() {

@@ -194,8 +194,9 @@ func acceptBytes(m *descriptorpb.DescriptorProto) {
 	}
 }
 
-// firstDifference compares a message that the library has decoded with a request. It returns the
-// first difference, or "" if there is none.
+// firstDifference compares two messages: one that the protobuf library has decoded, and one of our
+// codec. It returns the name of the first field that differs. If the messages are equal, it returns
+// "".
 func firstDifference(theirs, ours protoreflect.Message) string {
 	fields := ours.Descriptor().Fields()
 	for i := range fields.Len() {

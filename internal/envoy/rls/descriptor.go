@@ -61,8 +61,8 @@ func appendPart(dst []byte, part string) []byte {
 	return dst
 }
 
-// description presents one descriptor as [policy.Attributes]. It is not safe for concurrent use.
-// description.read resets it for the next descriptor.
+// description implements [policy.Attributes] for one descriptor of a request. A description is not
+// safe for concurrent use. The method read makes it ready for the next descriptor.
 type description struct {
 	domain  string
 	entries []*ratelimit.RateLimitDescriptor_Entry

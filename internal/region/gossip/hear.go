@@ -29,8 +29,8 @@ const hearsMax = 8
 // answer is an agent's answer to a message of another region.
 type answer struct {
 	Epoch string `json:"epoch"` // changes when the region's Redis has lost its data
-	// Early has the indexes, in the message, of the counters whose windows have not begun yet by
-	// the clock of the region that answers.
+	// Early lists the counters whose windows have not begun yet. Each is named by its index in the
+	// message. The agent that answers reads the clock of its own region.
 	Early []int `json:"early,omitempty"`
 }
 

@@ -29,8 +29,9 @@ func (s *Store) sendInSteps(ctx context.Context, deadline time.Time, splitCalls 
 	return deadline
 }
 
-// nextStep is invoked when the parts of a call that were not held back are done. nextStep reports
-// whether there are more parts to send. After a failure there are none.
+// nextStep is called when all parts of a call that have been sent are done. If parts were held
+// back, nextStep prepares them for sending, and returns true. If a part has failed, the parts that
+// were held back are not sent, and nextStep returns false.
 func (s *Store) nextStep(t *splitCall) (again bool) {
 	if len(t.parts) == 1 {
 		return false
