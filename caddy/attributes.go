@@ -19,8 +19,9 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// attributes presents one request as policy.Attributes. It is not safe for concurrent use.
-// attributes.reset loads the next request, and attributes.release drops the reference to it.
+// attributes implements [policy.Attributes] for one request. An attributes is not safe for
+// concurrent use. The method reset makes it ready for the next request, and the method release
+// drops the reference to the request.
 type attributes struct {
 	r      *http.Request
 	path   string

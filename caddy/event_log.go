@@ -111,7 +111,8 @@ func (c *caddyLog) Write(all []events.Event) (written int, err error) {
 	return written, nil
 }
 
-// event presents an event as fields of a log entry, with the names of [events.Event.AppendJSON].
+// event writes an event as the fields of a log entry. The fields have the same names as in the
+// result of [events.Event.AppendJSON].
 type event struct{ *events.Event }
 
 // MarshalLogObject implements [zapcore.ObjectMarshaler].

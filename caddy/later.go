@@ -14,8 +14,8 @@ import (
 )
 
 // position is where a request is in the routes of a server after a penstock handler, if there is
-// nothing in between but matchers. A position is either a penstock handler or a route. The position
-// nil means that another handler, or none, comes next.
+// nothing in between but matchers. A position is either a penstock handler or a route. A nil
+// position means that a handler of another kind comes next, or that no handler does.
 type position struct {
 	handler *Handler // nil if the position is a route
 

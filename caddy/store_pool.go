@@ -99,7 +99,8 @@ func (s *pooledStore) finishBodies() {
 
 // Destruct is called when no configuration uses the store. Destruct closes the store, or leaves
 // that to its last request or body. A process that exits has waited for its requests, for at most
-// Caddy's grace period, and then for their bodies. Destruct does not wait for the rest.
+// Caddy's grace period, and then for their bodies. Destruct does not wait for requests and bodies
+// that are still under way after that.
 func (s *pooledStore) Destruct() error {
 	s.removed.Store(true)
 	if s.requests.Load() > 0 && !s.exiting() {

@@ -13,7 +13,8 @@ import (
 // eventsVariable is the environment variable that is read if --events is not given.
 const eventsVariable = "PENSTOCK_EVENTS"
 
-// openEvents adds a log of events to the bridge's options. The caller closes it after the bridge.
+// openEvents adds a log of events to the bridge's options. The caller must close the bridge before
+// it calls closeAll.
 func (f *bridgeFlags) openEvents(o *bridge.Options) (closeAll func(), err error) {
 	to, place := f.events, "--events"
 	if to == "" {

@@ -155,7 +155,7 @@ func (f *controlFlags) serve(ctx context.Context, database string) error {
 }
 
 // controlFlags.listener listens on the address in the flags. It also returns the configuration of
-// TLS, or nil if there is none.
+// TLS, or nil if the flags name no certificate.
 func (f *controlFlags) listener() (net.Listener, *tls.Config, error) {
 	config, err := f.certificates.config()
 	if err != nil {

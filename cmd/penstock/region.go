@@ -120,13 +120,13 @@ func (f *regionFlags) run(ctx context.Context, logger *slog.Logger) error {
 	return f.serve(ctx, agents, listener, config, logger)
 }
 
-// regionAgents are the parts of a region's agent.
+// regionAgents are the two agents of a region that the command runs in one process.
 type regionAgents struct {
 	loans  *loan.Agent
 	gossip *gossip.Agent
 }
 
-// regionAgents.run runs both parts until ctx is done.
+// regionAgents.run runs both agents until ctx is done.
 func (a *regionAgents) run(ctx context.Context) {
 	var running sync.WaitGroup
 	running.Go(func() { a.loans.Run(ctx) })

@@ -28,8 +28,8 @@ type billing struct {
 	by                    string
 }
 
-// billingFlags are the flags that apply only with a control plane, and countedFlags those that
-// apply only without one.
+// billingFlags are the flags that apply only with a control plane. countedFlags are the flags that
+// apply only without a control plane.
 var (
 	billingFlags = []string{"month", "format", "by"}
 	countedFlags = []string{"json", "user", "tier", "tenant", "host"}

@@ -113,8 +113,8 @@ func validate(path string, in io.Reader, files bool, fronts []lint.Front) (errs,
 	return nil, warnings, beyond + busiestSample(document) + loggedCredentials(document, fronts)
 }
 
-// unreadFiles names the files of keys and secrets that a policy needs and that were not read; "" if
-// there are none.
+// unreadFiles names the files of keys and secrets that a policy needs and that were not read. The
+// result is "" if the policy needs no such files.
 func unreadFiles(d *policyfile.Document) string {
 	var names []string
 	for i := range d.Identify {
@@ -137,7 +137,7 @@ func unreadFiles(d *policyfile.Document) string {
 }
 
 // loggedCredentials lists the credentials of the policy that Caddy's access log would show. The
-// result is "" if there are none, or if Caddy is not one of the fronts.
+// result is "" if the log would show no credential, or if Caddy is not one of the fronts.
 func loggedCredentials(d *policyfile.Document, fronts []lint.Front) string {
 	places := d.LoggedCredentials()
 	if len(places) == 0 || !slices.Contains(fronts, lint.FrontCaddy) {
@@ -151,8 +151,8 @@ func loggedCredentials(d *policyfile.Document, fronts []lint.Front) string {
 // to them: half of the maximum for one call of the store.
 const busiestFrom = counter.ChecksMax / 2
 
-// busiestSample describes a sample request that has nearly too many limits to be admitted, or
-// returns "" if there is none.
+// busiestSample describes a sample request that has nearly too many limits to be admitted. If no
+// request has at least busiestFrom limits, busiestSample returns "".
 func busiestSample(d *policyfile.Document) string {
 	checks, request := d.Busiest()
 	if checks < busiestFrom {
