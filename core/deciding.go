@@ -35,10 +35,10 @@ func (p *Plan) decidingUse(d *Decision) int {
 	return same
 }
 
-// Reported returns two properties of a decision for reports. The limit is the shown limit. If none
-// is shown and the request is denied, it is the limit that denies, even if hidden from clients;
-// otherwise it is nil. The endpoint is the path pattern of the deciding rule that the path matches,
-// or "". The limit and the endpoint remain valid after Reset.
+// Reported returns two properties of a decision for reports. The limit is the shown limit. If no
+// limit is shown, the limit is nil, unless the request is denied: then it is the limit that denies,
+// even if hidden from clients. The endpoint is the path pattern of the deciding rule that the path
+// matches, or "". The limit and the endpoint remain valid after Reset.
 func (p *Plan) Reported(d *Decision) (limit *counter.Limit, endpoint string) {
 	if limit = d.Limit; limit == nil && d.Outcome == OutcomeDenied {
 		if check := p.longestDenial(false); check >= 0 {
@@ -76,7 +76,7 @@ func (rs *Ruleset) Endpoints(rule int) []string {
 	return nil
 }
 
-// Request returns the attributes of the request that was added last, nil if there is none. With
+// Request returns the attributes of the request added last, or nil if no request was added. With
 // several descriptors, the attributes are those of the last descriptor.
 func (p *Plan) Request() policy.Attributes { return p.who.Request.Attrs }
 

@@ -363,8 +363,8 @@ func (p *Plan) answeredOutcome(u *ruleUse, denied bool) Outcome {
 }
 
 // longestDenial returns the denying check with the longest wait, or the first of several with the
-// same wait. The result is -1 if no check denies. If the argument penalties is false, only checks
-// of limits are considered.
+// same wait. The result is -1 if no check denies. If the argument penalties is false, the checks of
+// penalties are ignored.
 func (p *Plan) longestDenial(penalties bool) int {
 	longest := -1
 	for i := range p.results {

@@ -130,8 +130,8 @@ func (p *Plan) divide(d *Descriptor, uses, checks int) {
 }
 
 // keepOrMerge merges a check into the check of p.checks[:before] that has the same key, and returns
-// false. If there is none, it moves the check to the index given by the last argument and returns
-// true.
+// false. If no check there has that key, keepOrMerge moves the check to the index given by the last
+// argument and returns true.
 func (p *Plan) keepOrMerge(d *Descriptor, check, before, to int) bool {
 	c := &p.checks[check]
 	if c.Penalty == nil {

@@ -35,7 +35,7 @@ type Plan struct {
 	// blockedBy is the entry of the policy's list "block" that denies the request; "" if none does.
 	blockedBy string
 	// clientPart is the client that the policy being added has found, as written in keys; "" if it
-	// found none.
+	// found no client.
 	clientPart string
 
 	denial    denial

@@ -190,8 +190,8 @@ type Answer interface {
 	// Header returns a response header by its canonical name.
 	Header(name string) (value string, ok bool)
 	// JSON returns the number at the path in the body, as it is written there. The result ok is
-	// false if there is none. If the body could not be read to its end, the value is [UnreadMark]
-	// followed by the number found so far, if any.
+	// false if no number is there. If the body could not be read to its end, the value is
+	// [UnreadMark] followed by the number found so far, if any.
 	JSON(path string) (value string, ok bool)
 }
 

@@ -79,8 +79,8 @@ type Check struct {
 	Cost   int64 // units, 0 to CountMax + 1; for OpUpTo, the units needed
 	Min    int64 // OpUpTo: the smallest useful charge, 1 to Cost (1 if Cost is 0)
 	Max    int64 // OpUpTo: the greatest charge, at least Cost
-	// ShareMille is the part that an OpUpTo may take, in addition to Cost, of the units left beyond
-	// Cost, in thousandths from 0 to 1000.
+	// ShareMille is a part, in thousandths from 0 to 1000, of the units left beyond Cost. An OpUpTo
+	// may take this part in addition to Cost.
 	ShareMille int64
 	// Receipt is used by an OpRefund: it is the receipt of the charge. A refund whose receipt is
 	// not positive has no effect in any store.
@@ -113,7 +113,7 @@ type Check struct {
 
 // IsLocalRefund reports whether the check refunds a charge that no store has made, or whose outcome
 // is unknown. A charge that a process made by itself has a negative receipt, which only that
-// process can refund. A charge whose outcome is unknown has none.
+// process can refund. A charge whose outcome is unknown has no receipt.
 func (c *Check) IsLocalRefund() bool { return c.Op == OpRefund && c.Receipt <= 0 }
 
 // ViolationMax is the greatest value of [Check.Violation]. A Lua number can represent it exactly.

@@ -41,7 +41,7 @@ type Slot struct {
 	State State  // for a sliding log, Used is the sum of Marks and At is the newest instant
 	Marks []Mark // sliding log: oldest first, with distinct instants
 	// Violations are the violations remembered for a penalty, oldest first. For a penalty, State.At
-	// is the instant at which it ends, 0 for none, and the rest of State is unused.
+	// is the instant at which it ends, 0 if it is not in force, and the rest of State is unused.
 	Violations []Violation
 	// Shared reports whether several clients share the counter. The counter's denials are not
 	// violations, because no single client caused them.

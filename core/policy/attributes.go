@@ -25,10 +25,10 @@ type Attributes interface {
 	// Query is the query string as sent, without the question mark.
 	Query() string
 	// Peer is the client's address as the front determines it. The front's configuration decides
-	// whether it reads forwarded addresses. Peer is the zero Addr if there is none.
+	// whether it reads forwarded addresses. Peer is the zero Addr if the address is unknown.
 	Peer() netip.Addr
 	// Remote is the address at the other end of the connection, which may be a proxy's. Remote is
-	// the zero Addr if there is none.
+	// the zero Addr if that address is unknown.
 	Remote() netip.Addr
 	// Now is the front's clock. Now is used for the dates in a policy; counters use the store's
 	// clock.

@@ -50,7 +50,7 @@ func (o *Overrides) Derived(derive func(*Overrides) any) any {
 	return *o.derived.Load()
 }
 
-// NewOverrides returns the overrides, or nil if there are none. The error reports that there are
+// NewOverrides returns the overrides, or nil if the map is empty. The error reports that there are
 // too many, or names the rule whose limits are not valid. The result shares no memory with the map.
 func NewOverrides(byRule map[string]LimitSet) (*Overrides, error) {
 	if len(byRule) == 0 {

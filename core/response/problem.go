@@ -123,8 +123,8 @@ func appendExceeded(dst []byte, p *core.Plan, d *core.Decision, kind, title stri
 }
 
 // appendViolated appends the policies that deny, except hidden ones. appendViolated omits the
-// member if there are none, or if the policy with the longest wait is hidden. Policy names need no
-// JSON escapes, because Compile restricts them.
+// member if no policy is left, or if the policy with the longest wait is hidden. Policy names need
+// no JSON escapes, because Compile restricts them.
 func appendViolated(dst []byte, p *core.Plan, d *core.Decision) []byte {
 	if d.Limit == nil && d.Outcome != core.OutcomePenalized {
 		return dst

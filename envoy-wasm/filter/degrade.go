@@ -101,7 +101,7 @@ type record struct {
 	used  int64
 }
 
-// Filter.recordOf returns the shared record of a counter with the hash h. If there is none, it
+// Filter.recordOf returns the shared record of the counter with the hash h. If no record has h, it
 // returns a record to replace: one that has expired, or else the one with the fewest units.
 func (f *Filter) recordOf(h uint64, now counter.Micros) (least record) {
 	for way := range uint32(recordWays) {

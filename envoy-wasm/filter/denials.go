@@ -49,8 +49,8 @@ type gatheredDenials struct {
 // isReport reports whether an extra is a report of denials or admissions.
 func (e *extra) isReport() bool { return e.wants == nil && e.version != "" }
 
-// mayGather reports whether an admission fits into a report, or needs none because the bridge wants
-// none.
+// mayGather reports whether an admission fits into a report, or need not be reported, because the
+// bridge does not want reports of admissions.
 func (r *gatheredDenials) mayGather(a *askingData) bool {
 	return !r.usage || r.admits < denialsMax && a.attrs.size() <= fetchBytesMax
 }

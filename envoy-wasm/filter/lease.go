@@ -22,8 +22,8 @@ import (
 // Bounds of leases.
 const (
 	// heldMax is the greatest number of leases of a worker, 1 MB in all. At the bound, a lease
-	// without units that was not used recently is dropped. If there is none, requests for other
-	// counters make calls, as without leases.
+	// without units that was not used recently is dropped. If there is no such lease, requests for
+	// other counters make calls, as without leases.
 	heldMax   = 1024
 	heldLooks = 16 // the number of leases that one search for room examines
 	// tokensMax is the greatest number of receipts that a counter keeps. The held units are from
@@ -122,8 +122,8 @@ func (f *Filter) elapsedTime() counter.Micros {
 	return now + l.ahead
 }
 
-// holdLease returns the lease of the counter of a check. If begin is set, it starts a lease if
-// there is none. The result is nil if there is still none: begin is not set, or there is no room.
+// holdLease returns the lease of a check's counter. If the counter has no lease, holdLease starts a
+// lease. But it returns nil if begin is false, or if there is no room for a further lease.
 //
 //go:noinline
 func (l *leases) holdLease(c *counter.Check, begin bool) *heldLease {

@@ -34,7 +34,7 @@ type keptShare struct {
 	source *atomic.Int64 // nil if the source is not known
 }
 
-// countFor sets the source of the tap's bytes; 0 if it is unknown. It must be called
+// countFor sets the source of the tap's bytes; 0 means an unknown source. countFor must be called
 // before the tap keeps any bytes.
 func (k *keptShare) countFor(source uint32) {
 	if source != 0 {

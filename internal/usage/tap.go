@@ -173,8 +173,8 @@ func (t *Tap) Cut() bool {
 	return t.typed && (t.events != nil || t.coding != codingNone || !t.scan.isComplete())
 }
 
-// JSON returns the number at the path, as it is written in the body. The result ok is false if
-// there is none or if it could not be read. Writes after JSON are ignored. The request's final
+// JSON returns the number at the path, as it is written in the body. The result ok is false if no
+// number is there, or if it could not be read. Writes after JSON are ignored. The request's final
 // charge is computed from these numbers.
 func (t *Tap) JSON(path string) (value string, ok bool) {
 	t.end()

@@ -38,7 +38,7 @@ func Number[T ~int | ~int32 | ~int64 | ~uint8](c *Coder, v *T) {
 	*v = T(n)
 }
 
-// Coder.number encodes n and returns it, or decodes and returns a number (n if there is none).
+// Coder.number encodes n and returns it, or decodes and returns a number (n if that fails).
 //
 //go:noinline
 func (c *Coder) number(n int64) int64 {

@@ -86,7 +86,7 @@ func (s *globSet) advance(all []globState, p uint32, value string, end int) bool
 	return false
 }
 
-// nodeAfter returns the node after a node and a byte. If there is none, nodeAfter returns the node
+// nodeAfter returns the node after a node and a byte. If no such node exists, it returns the node
 // of the longest suffix or, if add is true, the empty place in nodes for the new node.
 //
 //go:noinline

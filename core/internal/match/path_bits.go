@@ -20,7 +20,7 @@ type bitTrie struct {
 	one      uint64    // the nodes after any one segment
 	prefixed uint64    // the nodes after a segment with a prefix
 	ended    uint64    // the nodes with a pattern that ends in any number of further segments
-	texts    []bitText // the literals; the first stands for none
+	texts    []bitText // the literals; the first stands for no literal
 	heads    [64]uint8 // the first of the texts with a hash, 0 if there is none
 }
 

@@ -28,7 +28,7 @@ type Request struct {
 	Method string // upper case, HEAD as GET
 	Host   string // lower case, without port and trailing dot; an IPv6 address has brackets
 	Long   bool   // the path is too long and was not read: it has no readings
-	// Oversized is the status for another value that is too long to compare, 0 for none.
+	// Oversized is the status for another value that is too long to compare; 0 if no value is.
 	Oversized int
 	Peer      netip.Addr // the client's address, unmapped, without zone; zero if unknown
 	Origin    AddressOrigin

@@ -133,7 +133,7 @@ func (v *Verifier) checkAttrs(at string, attrs []policy.AttrMatch) {
 	}
 }
 
-// badAttrValue describes the error in a value. The result why is "" if there is none.
+// badAttrValue describes the error in a value. The result why is "" if the value is valid.
 func badAttrValue(text string) (why, remedy string) {
 	switch {
 	case text == "":
@@ -168,8 +168,8 @@ func (v *Verifier) checkClientValues(at string, f match.ClientField, values []st
 var clientWords = [match.ClientFields]string{match.ClientTier: "tier", match.ClientUser: "user", match.ClientAPIKey: "api_key",
 	match.ClientTenant: "tenant"}
 
-// badClientValue describes the error in a value of a match or list. The result why is "" if there
-// is none. Values are compared exactly, so a value that no credential can contain is an error.
+// badClientValue describes the error in a value of a match or list. The result why is "" if the
+// value is valid. Values are compared exactly, so one that no credential can contain is an error.
 func badClientValue(f match.ClientField, text string) (why, remedy string) {
 	switch {
 	case text == "":

@@ -33,7 +33,7 @@ func ReadsOf(inputs core.Inputs) Reads {
 // Request holds the parts of one request that the policy reads. A Request is filled once, from the
 // headers. The zero Request is ready for use, and so is a Request after [Request.Release].
 type Request struct {
-	View        wire.View // presents Ask
+	View        wire.View // implements policy.Attributes for Ask
 	Ask         wire.Ask
 	ContentType string
 	ID          string   // the x-request-id

@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// View presents a question as [policy.Attributes]: the parts of its request that the policy reads.
+// View implements [policy.Attributes] for a question, which has what the policy reads of a request.
 // The filter and the bridge both make their plans from a View, so the plans are the same.
 type View struct {
 	Ask    *Ask
