@@ -145,8 +145,7 @@ func (s *scratchSpace) addHandler(h *Handler, rec *record) bool {
 		return true
 	}
 	rec.done, s.versions = rec.done[:begun], s.versions[:versions]
-	s.plan.Reset()
-	useDirectory(&s.plan, h.app.store.directory)
+	s.plan.Retry()
 	s.addTo(&s.plan)
 	return false
 }

@@ -149,3 +149,26 @@ func TestAHandlerOfErrorsDecidesLater(t *testing.T) {
 		t.Errorf("the shared limit was used up by %q: %s", got, r.body)
 	}
 }
+
+// TestALaterHandlerUsesNoTurnOfAShard: if a later handler decides by itself after all, each request
+// takes one turn of the first handler's shards, so all of them are used.
+func TestALaterHandlerUsesNoTurnOfAShard(t *testing.T) {
+	s := start(t, `:PORT {
+		route {
+			penstock {
+				rule everyone 8/30d fixed_window {
+					per []
+					shards 2
+				}
+			}
+			penstock {
+				name two
+				rule own 1000/30d {
+					match attr http.penstock.decision allowed
+				}
+			}
+		}
+		respond ok
+	}`)
+	equal(t, "statuses", s.statuses(9, "/"), "200 200 200 200 200 200 200 200 429")
+}
