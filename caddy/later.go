@@ -29,12 +29,19 @@ type position struct {
 // linkLater sets what comes next after each handler of a server. All handlers of the server must
 // have been provisioned.
 func linkLater(server *caddyhttp.Server) {
-	linkRoutes(server.Routes, nil)
-	if server.Errors != nil {
-		linkRoutes(server.Errors.Routes, nil)
-	}
+	linkApart(server.Routes, server.Errors)
 	for _, named := range server.NamedRoutes {
 		linkRoutes(caddyhttp.RouteList{*named}, nil)
+	}
+}
+
+// linkApart sets what comes next after each handler in routes that have their own error routes, and
+// in the error routes. The error routes answer exactly what the handlers inside deny. So no handler
+// outside of the routes is linked with one inside.
+func linkApart(routes caddyhttp.RouteList, onError *caddyhttp.HTTPErrorConfig) {
+	linkRoutes(routes, nil)
+	if onError != nil {
+		linkRoutes(onError.Routes, nil)
 	}
 }
 
@@ -54,10 +61,12 @@ func linkRoutes(routes caddyhttp.RouteList, after *position) *position {
 				h.later = inside
 				inside = &position{handler: h, next: inside}
 			case *caddyhttp.Subroute:
-				if h.Errors != nil {
-					linkRoutes(h.Errors.Routes, nil)
+				if h.Errors == nil {
+					inside = linkRoutes(h.Routes, inside)
+				} else {
+					linkApart(h.Routes, h.Errors)
+					inside = nil
 				}
-				inside = linkRoutes(h.Routes, inside)
 			default:
 				inside = nil
 			}

@@ -172,3 +172,28 @@ func TestALaterHandlerUsesNoTurnOfAShard(t *testing.T) {
 	}`)
 	equal(t, "statuses", s.statuses(9, "/"), "200 200 200 200 200 200 200 200 429")
 }
+
+// TestErrorRoutesOfASubroute: the error routes of a subroute answer the requests that a handler in
+// the subroute denies, and no others.
+func TestErrorRoutesOfASubroute(t *testing.T) {
+	const (
+		open   = `{"handler":"penstock","name":"open","rules":[{"name":"all","limit":"100/1d"}]}`
+		closed = `{"handler":"penstock","name":"closed","rules":[{"name":"own","limit":"1/1d"}]}`
+		errors = `"errors":{"routes":[{"handle":[{"handler":"static_response","status_code":429,"body":"page"}]}]}`
+		apart  = `{"handler":"subroute","routes":[{"handle":[%s]}],` + errors + `}`
+	)
+	for name, c := range map[string]struct{ handlers, inPage string }{
+		"the later handler is inside":  {open + "," + fmt.Sprintf(apart, closed), "true"},
+		"the later handler is outside": {fmt.Sprintf(apart, open) + "," + closed, "false"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t, "{\n admin off\n}")
+			if err := s.loadJSON(fmt.Appendf(nil, `{"apps":{"http":{"servers":{"srv0":{"listen":[":%d"],"automatic_https":{"disable":true},`+
+				`"routes":[{"handle":[%s,{"handler":"static_response","body":"ok"}]}]}}}}}`, s.port, c.handlers)); err != nil {
+				t.Fatal(err)
+			}
+			equal(t, "statuses", s.statuses(2, "/"), "200 429")
+			equal(t, "the page answers", strconv.FormatBool(s.get("/").body == "page"), c.inPage)
+		})
+	}
+}
