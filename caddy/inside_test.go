@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 
@@ -99,6 +100,20 @@ func BenchmarkServe(b *testing.B) {
 			}
 		})
 	}
+}
+
+// TestPlaceholdersAreReadTogether: several goroutines may read the placeholders of one request.
+func TestPlaceholdersAreReadTogether(t *testing.T) {
+	rec := new(record)
+	var readers sync.WaitGroup
+	for range 2 {
+		readers.Go(func() {
+			if value, ok := rec.placeholder("http.penstock.decision"); !ok || value != "none" {
+				t.Errorf("%v, %t", value, ok)
+			}
+		})
+	}
+	readers.Wait()
 }
 
 func TestSecretsInURLs(t *testing.T) {

@@ -103,39 +103,35 @@ func (s *scratchSpace) addLater(h *Handler, rec *record, r *http.Request) {
 		return
 	}
 	h.link()
-	at := h.later
-	if at == nil {
+	if h.later == nil {
 		return
 	}
+	rec.unread = true
+	defer func() { rec.unread = false }()
+	satisfied, _ := r.Context().Value(caddy.CtxKey("route_group")).(map[string]struct{})
 	var room [4]string
 	groups := room[:0] // the groups of the routes taken here
-	satisfied, _ := r.Context().Value(caddy.CtxKey("route_group")).(map[string]struct{})
-	rec.undecided, rec.wasRead = true, false
-	defer func() { rec.undecided = false }()
-	for at != nil {
-		if at.handler != nil {
+	for at := h.later; at != nil; {
+		_, left := satisfied[at.group]
+		switch {
+		case at.handler != nil:
 			if !s.addHandler(at.handler, rec) {
 				return
 			}
 			at = at.next
-			continue
-		}
-		if at.group != "" {
-			if satisfied == nil {
+		case at.group != "" && satisfied == nil:
+			return
+		case left || slices.Contains(groups, at.group):
+			at = at.next
+		default:
+			matches, err := at.matchers.AnyMatchWithError(r)
+			if err != nil || !rec.unread {
 				return
 			}
-			if _, ok := satisfied[at.group]; ok || slices.Contains(groups, at.group) {
+			if !matches {
 				at = at.next
 				continue
 			}
-		}
-		matches, err := at.matchers.AnyMatchWithError(r)
-		switch {
-		case err != nil || rec.wasRead:
-			return
-		case !matches:
-			at = at.next
-		default:
 			if at.group != "" {
 				groups = append(groups, at.group)
 			}
@@ -149,7 +145,7 @@ func (s *scratchSpace) addLater(h *Handler, rec *record, r *http.Request) {
 func (s *scratchSpace) addHandler(h *Handler, rec *record) bool {
 	begun, versions := len(rec.done), len(s.versions)
 	s.addPolicies(h.policies, rec)
-	if !rec.wasRead {
+	if rec.unread {
 		s.later = append(s.later, h)
 		return true
 	}

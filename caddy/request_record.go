@@ -37,8 +37,7 @@ type record struct {
 	clientLen  uint8
 	firstTaken bool
 	kept       bool // a handler has decided
-	undecided  bool // the policies of later handlers are being added to the plan
-	wasRead    bool // a placeholder was read while undecided was set
+	unread     bool // addLater is running and no placeholder was read meanwhile
 }
 
 // clientDetails describes a client that has a long identifier, a user, a tenant or a tier.
@@ -138,7 +137,9 @@ func (rec *record) placeholder(key string) (any, bool) {
 	if !ok {
 		return nil, false
 	}
-	rec.wasRead = rec.wasRead || rec.undecided
+	if rec.unread { // goroutines that read together after the decision must not write
+		rec.unread = false
+	}
 	switch name {
 	case "decision":
 		return rec.decision.outcome.String(), true
