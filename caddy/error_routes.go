@@ -129,8 +129,7 @@ func (a Answer) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp
 // mergeFields removes from the header the rate limit fields that were set before the error. They
 // are merged back when the error response is written.
 func mergeFields(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	vars, _ := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)
-	rec, ok := vars[recordVar].(*record)
+	rec, ok := varsOf(r)[recordVar].(*record)
 	if !ok {
 		return next.ServeHTTP(w, r)
 	}
