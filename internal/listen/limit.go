@@ -73,14 +73,14 @@ type Conn struct {
 	patience *time.Timer
 
 	// The Limit's mutex guards the fields below.
-	established, gone bool
-	place             *list.Element // in the list of all new connections
-	own               *list.Element // in the list of the new connections of its address
-	streams           allowance     // of streams on the new connection; see [Restrain]
+	gone    bool
+	place   *list.Element // in the list of all new connections
+	own     *list.Element // in the list of the new connections of its address
+	streams allowance     // of streams on the new connection; see [Restrain]
 
-	known   atomic.Bool  // whether the connection is established
-	reading atomic.Bool  // whether the server waits for bytes of the client
-	active  atomic.Int64 // when the last bytes were sent in either direction, in Unix nanoseconds
+	established atomic.Bool  // set while the mutex is held, and never reset
+	reading     atomic.Bool  // whether the server waits for bytes of the client
+	active      atomic.Int64 // when the last bytes were sent in either direction, in Unix nanoseconds
 }
 
 // NewLimit limits the number of open connections of a listener. If guarded is true, callers must
@@ -160,7 +160,7 @@ func (c *Limit) leave(v *Conn) {
 	v.gone = true
 	v.patience.Stop()
 	from := c.origins[v.from]
-	if v.established {
+	if v.established.Load() {
 		c.established--
 		from.established--
 	} else {
@@ -196,12 +196,12 @@ func (c *Limit) forget(address netip.Prefix) {
 // Admit makes a new connection an established one, or closes it if there is no room. A nil Conn has
 // no limit.
 func (v *Conn) Admit() {
-	if v == nil {
+	if v == nil || v.established.Load() {
 		return
 	}
 	c := v.limit
 	c.mu.Lock()
-	if v.established || v.gone {
+	if v.established.Load() || v.gone {
 		c.mu.Unlock()
 		return
 	}
@@ -213,8 +213,9 @@ func (v *Conn) Admit() {
 		v.patience.Stop()
 		c.newConns.Remove(v.place)
 		from.newConns.Remove(v.own)
-		v.established, c.established, from.established = true, c.established+1, from.established+1
-		v.known.Store(true)
+		c.established++
+		from.established++
+		v.established.Store(true)
 	} else {
 		c.logClosed("as many are open as may be, of all or of its address")
 	}
@@ -232,7 +233,7 @@ func (v *Conn) Probe() {
 	}
 	v.limit.mu.Lock()
 	defer v.limit.mu.Unlock()
-	if v.established || v.gone {
+	if v.established.Load() || v.gone {
 		return
 	}
 	v.limit.newConns.MoveToBack(v.place)

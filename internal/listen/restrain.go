@@ -65,14 +65,14 @@ func Restrain(next http.Handler) http.Handler {
 
 // maySpend reports whether the connection is established, or may make the request that it has made.
 func (v *Conn) maySpend(protoMajor int) bool {
-	if v.known.Load() {
+	if v.established.Load() {
 		return true
 	}
 	now := time.Now()
 	v.limit.mu.Lock()
 	defer v.limit.mu.Unlock()
 	switch from := v.limit.origins[v.from]; {
-	case v.established || v.gone:
+	case v.established.Load() || v.gone:
 		return true
 	case protoMajor > 1:
 		return v.streams.spend(now, streamsEvery, streamsBurst)
