@@ -76,13 +76,8 @@ func TestEnvoySendsBytes(t *testing.T) {
 			t.Errorf("%s: %v, want %d passed and %d refused", c.name, statuses, passed, refused)
 		}
 	}
-	answered := 0
 	metrics := b.metrics(t)
-	if at := strings.Index(metrics, `penstock_rls_requests_total{result="answered"} `); at >= 0 {
-		if _, err := fmt.Sscanf(metrics[at:], `penstock_rls_requests_total{result="answered"} %d`, &answered); err != nil {
-			t.Fatal(err)
-		}
-	}
+	answered := int(sumSeries(t, metrics, `penstock_rls_requests_total{result="answered"} `))
 	if answered < asked || strings.Contains(metrics, `penstock_rls_requests_total{result="malformed"}`) {
 		t.Errorf("the bridge counts %d answers of %d, and perhaps requests that it cannot read", answered, asked)
 	}

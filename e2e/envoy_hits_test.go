@@ -63,15 +63,22 @@ func startHits(t *testing.T) (s *site, refused func() int) {
 			t.Errorf("Envoy does not mark its calls: %s", b.log)
 		}
 	})
-	return s, func() (n int) {
-		const series = `penstock_rls_requests_total{result="refused"} `
-		if _, value, found := strings.Cut(b.metrics(t), series); found {
-			if _, err := fmt.Sscan(value, &n); err != nil {
-				t.Fatal(err)
-			}
-		}
-		return n
+	return s, func() int { return int(sumSeries(t, b.metrics(t), `penstock_rls_requests_total{result="refused"} `)) }
+}
+
+// hold sends a request that the upstream holds until ctx ends, and returns the status.
+func (s *site) hold(ctx context.Context, t *testing.T, path, client string) int {
+	request, err := http.NewRequestWithContext(ctx, "GET", "http://"+s.address+path+"/hold", nil)
+	if err != nil {
+		t.Fatal(err)
 	}
+	request.Header.Set("X-Client", client)
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { response.Body.Close() })
+	return response.StatusCode
 }
 
 // sharedLeft returns how much is left of the limit that all clients share, or -1.
@@ -127,17 +134,11 @@ func TestEnvoyReportsAtTheEnd(t *testing.T) {
 		eventually.Until(t, patience, "the report is charged", func() bool { return s.sharedLeft(t) == 100-used })
 	}
 	ctx, leave := context.WithCancel(t.Context())
-	request, err := http.NewRequestWithContext(ctx, "GET", "http://"+s.address+"/report/hold", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	request.Header.Set("X-Client", "a")
-	response, err := http.DefaultClient.Do(request)
-	if err != nil || response.StatusCode != http.StatusOK {
-		t.Fatalf("%v, %v", response, err)
+	defer leave()
+	if status := s.hold(ctx, t, "/report", "a"); status != http.StatusOK {
+		t.Fatalf("status %d", status)
 	}
 	leave()
-	response.Body.Close()
 	eventually.Until(t, patience, "the report of the reset stream is charged, beyond the client's limit", func() bool { return s.sharedLeft(t) == 88 })
 	if n := s.send(t, "/report", "a", 7); n != 0 {
 		t.Errorf("%d of 7 admitted beyond the limit", n)
@@ -155,26 +156,13 @@ func TestEnvoyDeniedStreamsGiveNothingBack(t *testing.T) {
 	s, refused := startHits(t)
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
-	hold := func() int {
-		request, err := http.NewRequestWithContext(ctx, "GET", "http://"+s.address+"/flight/hold", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		request.Header.Set("X-Client", "a")
-		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { response.Body.Close() })
-		return response.StatusCode
-	}
 	for i := range 10 {
-		if status := hold(); status != http.StatusOK {
+		if status := s.hold(ctx, t, "/flight", "a"); status != http.StatusOK {
 			t.Fatalf("request %d: %d", i, status)
 		}
 	}
 	for i := range 6 {
-		if status := hold(); status != http.StatusTooManyRequests {
+		if status := s.hold(ctx, t, "/flight", "a"); status != http.StatusTooManyRequests {
 			t.Fatalf("request %d beyond the limit: %d", i, status)
 		}
 		eventually.Until(t, patience, "Envoy has called at the end of the denied stream", func() bool { return refused() == i+1 })

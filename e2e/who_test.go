@@ -63,14 +63,21 @@ func (a answer) number(field string) int64 {
 // process.metric returns the sum of the values of the series that begin with the given text.
 func (p *process) metric(series string) float64 {
 	p.t.Helper()
+	return sumSeries(p.t, p.scrape(), series)
+}
+
+// sumSeries returns the sum of the values of the series in a text of metrics that begin with the
+// given text.
+func sumSeries(t testing.TB, metrics, series string) float64 {
+	t.Helper()
 	sum := 0.0
-	for line := range strings.Lines(p.scrape()) {
+	for line := range strings.Lines(metrics) {
 		if !strings.HasPrefix(line, series) {
 			continue
 		}
 		n, err := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndexByte(line, ' '):]), 64)
 		if err != nil {
-			p.t.Fatalf("metric %q: %v", line, err)
+			t.Fatalf("metric %q: %v", line, err)
 		}
 		sum += n
 	}
