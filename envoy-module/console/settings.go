@@ -12,8 +12,8 @@ import (
 	"github.com/penstock/penstock/internal/listen"
 )
 
-// Settings configure the console. They have the names of the bridge's flags for operators, and the
-// same rules apply to them.
+// Settings configure the console. The fields have the names of the bridge's flags for operators,
+// and the rules for the values are the same.
 type Settings struct {
 	// Where to serve: `host:port`, or `unix:PATH`. Required.
 	Listen string `json:"listen,omitempty"`

@@ -12,8 +12,8 @@ import (
 	"github.com/penstock/penstock/internal/store"
 )
 
-// registerMetrics registers the metrics of the process. They have the same names and labels as the
-// metrics of the other fronts.
+// registerMetrics registers the metrics of the process. These metrics have the same names and
+// labels as the metrics of the other fronts.
 func (p *Process) registerMetrics() {
 	waiting := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "penstock_waiting",
 		Help: "Requests that wait for a throttle rule."}, func() float64 { return float64(p.lines.Waiting()) })

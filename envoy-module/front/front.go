@@ -129,9 +129,9 @@ func (f *Front) liveOptions(source live.Source) live.Options {
 		Logger: f.process.logger, Complete: f.settings.fillDefaults, Prepare: f.prepare, Edited: f.process.metrics.Reloaded, Changed: f.showChange}
 }
 
-// Front.showChange shows a version in the metrics when it replaces another version. It ignores the
-// first version, because the field policy is not assigned yet when that version is loaded.
-// openPolicy shows the first version.
+// Front.showChange shows the version named now in the metrics, if it replaces another one. When the
+// first version is loaded, the field named policy is still nil, so showChange does nothing. Once
+// openPolicy has set that field, it calls show for the first version.
 func (f *Front) showChange(before, now *live.Version) {
 	if before != nil {
 		f.show(now)

@@ -19,7 +19,7 @@ func (e *Enforcer) Report(log *events.Log) {
 	e.reportOutages()
 }
 
-// Enforcer.report hands the decision of the plan's request to the log of events.
+// Enforcer.report passes the decision about the plan's request to the log of events.
 func (e *Enforcer) report(plan *core.Plan, d *core.Decision, versions []*live.Version) {
 	for _, v := range versions {
 		if v.Reports() {
@@ -57,8 +57,8 @@ func (e *Enforcer) ReportDenials(plan *core.Plan, d *core.Decision, v *live.Vers
 	}
 }
 
-// handOver hands n equal decisions over to the log of events. The last argument is true if this
-// process made the decision of the plan, so that its wait and its latency are known.
+// handOver passes n equal decisions to the log of events. The argument here is true if this process
+// made the plan's decision. Only then are the wait and the latency of the request known.
 func (e *Enforcer) handOver(plan *core.Plan, d *core.Decision, v *live.Version, n uint64, here bool) {
 	k := events.Key{Policy: v.Document.Name, Version: v.ID, Rule: ruleOf(plan, d), Decision: d.Outcome.String(), Kind: d.Client.Kind,
 		Client: d.Client.ID}

@@ -30,8 +30,8 @@ type Options struct {
 	Failed func(err error, lost uint64) // called if a sink did not write events; lost is the number of their decisions; may be nil
 }
 
-// Log gathers decisions and writes their events. Create one with [New]. A nil *Log ignores all
-// decisions. A Log is safe for concurrent use.
+// Log collects decisions and writes events about them. Create a Log with [New]. A nil *Log ignores
+// all decisions. A Log is safe for concurrent use.
 type Log struct {
 	options Options
 	timer   *time.Timer
@@ -69,7 +69,7 @@ func New(o Options) *Log {
 }
 
 // Attach makes the log write to a sink until detach is called. The log writes to the sink that was
-// attached last. When detach is called, the log writes the gathered events to the sink, and waits
+// attached last. When detach is called, the log writes the collected events to the sink, and waits
 // at most two seconds for that. After that, the log writes to the previous sink.
 func (l *Log) Attach(s Sink) (detach func()) {
 	l.mu.Lock()

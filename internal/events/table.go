@@ -50,7 +50,7 @@ type Details struct {
 	RetryAfter, Latency counter.Micros
 }
 
-// table gathers the decisions that are made within one second.
+// table collects the decisions that are made within one second.
 type table struct {
 	seed   maphash.Seed
 	used   atomic.Int64 // the number of entries in all shards

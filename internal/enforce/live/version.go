@@ -87,7 +87,7 @@ func (v *Version) KeysReady() bool {
 }
 
 // Verifiers returns one verifier for each entry of the document's list "identify", in the same
-// order. The verifier is nil if the entry needs none.
+// order. For an entry that needs no verifier, the result contains nil.
 func (v *Version) Verifiers() []policy.Verifier { return v.verifiers.list }
 
 // Options.compile builds a version from a document, with its candidate. It leaves nothing open on

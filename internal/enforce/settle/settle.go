@@ -170,7 +170,8 @@ func (q *Queue) push(source uint32, job Job) {
 func hasPlace(own, taken, most int) bool { return own < most-taken }
 
 // Queue.merge adds the further charges of a job to the excess of its source. The result is false if
-// the job has none, or if one of them has no room. The caller holds the lock.
+// the job has no further charges or must not be merged, or if there is no room for one of the
+// charges. The caller holds the lock.
 func (q *Queue) merge(source uint32, job Job) bool {
 	switch job.(type) {
 	case Conditional, Observer:

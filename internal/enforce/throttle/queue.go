@@ -64,7 +64,7 @@ type queue struct {
 	tickets []*Ticket
 	asking  []*Ticket // the tickets whose calls to the store are under way, in any order
 	asked   int64     // the units that the tickets in asking ask for
-	left    int64     // units left according to the last answer, 0 if there is none
+	left    int64     // units left according to the store's last answer, 0 before the first answer
 }
 
 // Ticket is a waiting request, in one queue at a time. A Ticket's methods are safe for concurrent

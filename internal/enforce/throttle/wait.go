@@ -56,10 +56,12 @@ type Wait struct {
 //
 // If the request need not queue for a counter (see [Queues.Busy]), First returns its own checks. If
 // the store denies them, the request starts to wait. If the request has to queue, First returns
-// lookups: if a limit without throttle denies the request, it is answered at once, otherwise it
-// joins the end of a queue. A queued request takes its units only when each older request that
-// waits for one of its limits is asking the store too, so it never gets units ahead of older
-// requests under the same limit, except while their calls are under way together.
+// lookups. If they show that a limit without throttle denies the request, the request is answered
+// at once. If no such limit denies it, the request joins the end of a queue.
+//
+// A queued request takes its units only when each older request that waits for one of its limits is
+// asking the store too. So a request never gets units ahead of older requests under the same limit,
+// except while their calls are under way together.
 func (w *Wait) First(lines *Queues, plan *core.Plan, throttled []core.Throttled) []counter.Check {
 	*w = Wait{queues: lines, plan: plan, throttled: throttled, lookupChecks: w.lookupChecks}
 	if w.busy() {

@@ -112,8 +112,9 @@ func (c *candidate) prepare(v *live.Version) error {
 	return err
 }
 
-// candidate.showChange shows a version that replaces another. openCandidate shows the first
-// version, because the field policy is set only after the policy has been opened.
+// candidate.showChange shows the version named now in the metrics, if it replaces another one. When
+// the first version is loaded, the field named policy is still nil, so showChange does nothing.
+// Once openCandidate has set that field, it calls show for the first version.
 func (c *candidate) showChange(before, now *live.Version) {
 	if before != nil {
 		c.show(now)

@@ -84,8 +84,8 @@ func (o *Observer) DirectoryOf(rs *core.Ruleset) *directory.Directory {
 	return o.b.candidate.directoryOf(rs)
 }
 
-// lookups presents the directory to the plan of one question, and keeps the records that were
-// found.
+// lookups implements [policy.Directory] and [policy.KeyDirectory] for the plan of one question. It
+// looks in the bridge's directory, and keeps the records that it finds.
 type lookups struct {
 	directory *directory.Directory // the directory; nil for a policy without one
 	found     []*policy.ClientRecord

@@ -182,7 +182,7 @@ func (q *question) jsonDecision(d *core.Decision) jsonDecision {
 	return t
 }
 
-// described presents a request described in JSON as [policy.Attributes].
+// described implements [policy.Attributes] for a request that is described in JSON.
 type described struct {
 	*description
 	now counter.Micros

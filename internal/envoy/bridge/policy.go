@@ -114,8 +114,9 @@ func (b *Bridge) prepare(v *live.Version) error {
 	return err
 }
 
-// Bridge.showChange reports a version that has taken effect. openPolicy shows the first version
-// in the metrics, because the field policy is set only after the policy has been opened.
+// Bridge.showChange reports the version named now, which has taken effect, and shows it in the
+// metrics. When the first version is loaded, the field named policy is still nil, so showChange
+// does not show that version. Once openPolicy has set that field, it calls show.
 func (b *Bridge) showChange(before, now *live.Version) {
 	form := formOf(now)
 	b.options.Changed(form.version, form.compact)

@@ -151,7 +151,7 @@ func (q *question) reject(why string, status wire.Status) {
 	q.answer.Status = status
 }
 
-// settledResponse presents a filter's report of a response as [core.Answer].
+// settledResponse implements [core.Answer] for a filter's report of a response.
 type settledResponse struct{ *wire.Settle }
 
 // Status implements [core.Answer].

@@ -48,8 +48,8 @@ type places struct {
 
 func newPlaces() places { return places{seed: maphash.MakeSeed(), sources: sources.New()} }
 
-// places.take takes a place for a request. The result ok is false if there is none. In both cases
-// the caller must call leave with the source.
+// places.take takes a place for a request. The result ok is false if no place is free for the
+// request. Whether or not ok is true, the caller must call leave with the source.
 func (p *places) take(request *pb.RateLimitRequest, most int) (from sources.Source, ok bool) {
 	from = p.sourceOf(request)
 	all, own := p.all.Add(1), from.Enter(most)

@@ -56,11 +56,11 @@ type Options struct {
 	// policy's namespace. Ruleset is called concurrently, for every request.
 	Ruleset func(domain string) (rs *core.Ruleset, known bool)
 	// Directory returns the directory of clients for a policy that Ruleset returned, or nil if the
-	// policy has none. A nil Directory means that no policy has one.
+	// policy has no directory. A nil Directory means that no policy has a directory.
 	Directory func(rs *core.Ruleset) *directory.Directory
-	// Trial begins a trial of a request by a candidate policy, or returns nil if there is none. The
-	// trial uses the directory that Directory returns. A nil Trial means that there is no
-	// candidate.
+	// Trial begins a trial of a request by a candidate policy, or returns nil if there is no
+	// candidate. The trial uses the directory that Directory returns. If the function Trial is nil,
+	// there is no candidate.
 	Trial func(denied bool) *shadow.Trial
 	// Store charges requests. The caller closes the store after the service.
 	Store counter.Store
