@@ -220,8 +220,8 @@ func (a *Agent) learn(from int, has int64) {
 	}
 }
 
-// Agent.answer gives the asking region units, or tells it that there are none. The home forwards
-// the question to the regions that may have units and were not asked.
+// Agent.answer gives units to the region that asks, or tells it that this region has no units to
+// give. The home forwards the question to the regions that may have units and were not asked.
 func (a *Agent) answer(now counter.Micros, m Message, out *Output) {
 	asked := m.Asked
 	if a.Self == a.Home {

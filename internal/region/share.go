@@ -108,8 +108,9 @@ func (s *Share) fraction() int64 {
 	return min(1, before)
 }
 
-// Give takes units out of the share for another region. It returns fewer units if fewer are spare,
-// and false if none are or if an earlier transfer to the region has not been acknowledged.
+// Give takes units out of the share for another region. If the share has fewer spare units, Give
+// takes all of these. It returns false if the share has no spare units, or if an earlier transfer
+// to the region has not been acknowledged.
 func (s *Share) Give(now counter.Micros, to int, units int64) (Transfer, bool) {
 	units = min(units, s.Spare(now))
 	if units <= 0 || to == s.self || s.sent[to].Units > 0 {

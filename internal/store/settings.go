@@ -68,10 +68,10 @@ func (s *Settings) Check(spelling Spelling) (problems []error) {
 }
 
 // Fill replaces the placeholders in all texts. The function named replace returns a text in which
-// each placeholder is replaced by its value. It must pass each value through escape, unless escape
-// is nil. Fill must fail if a placeholder has no value, because an empty password would protect
-// nothing. Values that are inserted into the user and the password of the URL are escaped. The
-// errors name the fields.
+// each placeholder is replaced by its value. replace must pass each value through escape, unless
+// escape is nil. If a placeholder has no value, replace must fail, because an empty password would
+// protect nothing. Values that are inserted into the user and the password of the URL are escaped.
+// The errors name the fields.
 func (s *Settings) Fill(replace func(text string, escape func(string) string) (string, error)) (problems []error) {
 	r := &s.Redis
 	fill := func(field string, text *string) {

@@ -294,8 +294,8 @@ func (a *Agent) enter(q *Question) (leave func(), ok bool) {
 
 // Agent.restoreParts restores a loan to this region's counter. The counter can take back no more
 // units than it has counted. While requests wait for units, each restored part admits some of them,
-// and then the counter can take a further part. restoreParts returns the number of units that were
-// restored, and the rest. After an error, the rest must not be used.
+// and then the counter can take a further part. restoreParts returns how many units were restored
+// and how many were not. After an error, the units that were not restored must not be used.
 func (a *Agent) restoreParts(ctx context.Context, q *Question, l Loan, r *round) (restored, rest int64, err error) {
 	rest = l.Units
 	for begun, progress := time.Now(), time.Now(); ; {

@@ -27,8 +27,8 @@ const (
 )
 
 // tally is how many units of a counter a region has lent, minus the units that it has borrowed and
-// restored. It has one number for the window that begins at receipt, and one for the previous
-// window.
+// restored. A tally has two such numbers: lent is for the window that begins at receipt, and before
+// is for the previous window.
 type tally struct {
 	receipt, since counter.Micros // since is the first window of the tally
 	lent, before   int64

@@ -109,9 +109,9 @@ func Lend(ctx context.Context, store counter.Store, here policy.Division, namesp
 	return Loan{Units: r.Granted, Receipt: r.Receipt, At: r.At}, nil
 }
 
-// Restore restores a loan to the counter of this region. It returns the number of restored units.
-// The caller may call it again for the rest of a loan, which has fewer units, and after an
-// [*EarlyError], but not after any other error.
+// Restore restores a loan to the counter of this region, and returns the number of restored units.
+// The caller may call Restore again for the units of the loan that were not restored. It may also
+// call Restore again after an [*EarlyError], but not after any other error.
 func Restore(ctx context.Context, store counter.Store, here policy.Division, namespace string, q *Question, l Loan) (int64, error) {
 	whole, err := check(q, namespace)
 	if err != nil {

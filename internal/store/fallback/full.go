@@ -35,7 +35,7 @@ type halves struct {
 	call  *counter.Call
 	isNew []bool          // for each check whether its counter is new
 	fresh []counter.Check // the half with the new counters
-	known []counter.Check // the other half
+	known []counter.Check // the half with the known counters
 	local localCall
 	next  counter.Call // the call with the checks in known
 	asked bool         // whether that call is sent in this round

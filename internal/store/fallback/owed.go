@@ -129,10 +129,10 @@ func (o *owed) remove(sh *owedShard, key string, d *debt) {
 }
 
 // owed.displace makes room in a shard. It examines a few entries and removes those whose window has
-// ended. If there are none, it removes the entry with the fewest units. So made-up clients, which
-// owe a unit each, do not displace a large debt. Without that debt, its client would get the limit
-// again. owed.displace returns the units that it removed, and whether there is room. The caller
-// holds the lock.
+// ended. If no window of these entries has ended, it removes the one with the fewest units. So
+// made-up clients, which owe a unit each, do not displace a large debt. Without that debt, its
+// client would get the limit again. owed.displace returns the units that it removed, and whether
+// there is room. The caller holds the lock.
 func (o *owed) displace(sh *owedShard, now time.Time) (key string, units int64, room bool) {
 	const glances = 16
 	var least *debt

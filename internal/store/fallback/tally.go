@@ -122,9 +122,9 @@ func (s *Store) ended(t *tally, l *counter.Limit, now time.Time) bool {
 }
 
 // dropTally makes room in a full shard. It examines a few tallies and drops those whose time is
-// over. If there are none, it drops the tally with the fewest units in doubt. So made-up clients,
-// with a unit each, do not displace a tally with many units. Without that tally, its client would
-// get the limit again. The caller holds the lock.
+// over. If no tally is dropped for this reason, it drops the one with the fewest units in doubt. So
+// made-up clients, with a unit each, do not displace a tally with many units. Without that tally,
+// its client would get the limit again. The caller holds the lock.
 func (s *Store) dropTally(sh *tallyShard, now time.Time) {
 	const glances = 16
 	before, least, looked := len(sh.byKey), "", 0
@@ -288,9 +288,10 @@ func (s *Store) agree(t *localCall, checks []counter.Check, results []counter.Re
 }
 
 // Store.insist handles a call that the tallies denied although the store admitted it. If all limits
-// of the call have room according to the store's reports, it counts the call and returns true;
-// otherwise it returns false. The units are counted before the limits are examined. So of two
-// requests that this process decides at the same time, at least one sees the units of the other.
+// of the call have room according to the store's reports, insist counts the call and returns true.
+// If a limit has no room, insist does not count the call and returns false. The units are counted
+// before the limits are examined, and taken back if the call is not counted. So of two requests
+// that this process decides at the same time, at least one sees the units of the other.
 func (s *Store) insist(t *localCall, checks []counter.Check, results []counter.Result) bool {
 	fits := true
 	for k, i := range t.parts {

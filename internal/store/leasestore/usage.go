@@ -18,8 +18,8 @@ type Reports struct {
 }
 
 // NewReports returns Reports that remembers nothing yet. The function now returns the time of this
-// process's clock, in microseconds since an arbitrary instant. It must be monotonic and safe for
-// concurrent use. If now is nil, the monotonic clock is used.
+// process's clock, in microseconds since an arbitrary instant. This time must never decrease, and
+// the function must be safe for concurrent use. If now is nil, the monotonic clock is used.
 func NewReports(now func() counter.Micros) *Reports {
 	if now == nil {
 		start := time.Now()

@@ -177,9 +177,9 @@ func (s *Store) answer(checks []counter.Check, results []counter.Result) error {
 	return c.runLarge()
 }
 
-// runLarge runs a call of many checks. It has a large stack frame: to clear it costs too much for a
-// call of one check, and so does a larger stack for every goroutine. Inlining is therefore
-// disabled.
+// runLarge runs a call of many checks. Its stack frame is large. If the compiler inlined runLarge,
+// each call of one check would have to clear that frame, and every goroutine would need a larger
+// stack. Both cost too much, so inlining is disabled.
 //
 //go:noinline
 func (c *call) runLarge() error {

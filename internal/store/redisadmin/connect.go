@@ -172,7 +172,7 @@ func withoutPassword(o *redisstore.ToolServer) *redisstore.ToolServer {
 	return &open
 }
 
-// Deployment.find discovers the other servers from the first.
+// Deployment.find discovers the other servers of the deployment by asking the first one.
 func (d *Deployment) find(ctx context.Context, first *Node) error {
 	switch {
 	case first.info["redis_mode"] == "sentinel":

@@ -117,7 +117,7 @@ func (d *Deployment) findSentinels(ctx context.Context, first *Node) error {
 }
 
 // Deployment.restricted returns notes about the data that the sentinels' user may not read, and the
-// problems found in the rest.
+// problems that appear although these data are missing.
 func (d *Deployment) restricted() (notes, wrong []string) {
 	if d.Mode != ModeSentinel {
 		return nil, nil

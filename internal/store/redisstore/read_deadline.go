@@ -9,7 +9,8 @@ import (
 
 const (
 	// readTurns is the number of intervals into which a read deadline is divided. The first one
-	// ends after half of the timeout, when a reply is late. The others divide the rest.
+	// ends after half of the timeout, when a reply is late. The other intervals divide the second
+	// half.
 	readTurns = 10
 	// readTurnMin is the shortest interval.
 	readTurnMin = time.Millisecond

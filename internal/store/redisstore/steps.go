@@ -14,8 +14,8 @@ import (
 // other servers until its refunds arrive. A client that sends many requests above its own limit
 // could thereby fill a counter that it shares with others, whose requests would be denied.
 // Therefore a part with a counter that has denied calls recently is sent first. The other parts are
-// sent when the first one has admitted the call. If it denies the call, they are sent too, but
-// charge nothing.
+// sent when that part has admitted the call. If that part denies the call, the other parts are sent
+// too, but charge nothing.
 
 // sendInSteps sends the calls like [Store.sendUntilDone], and then the parts that were held back.
 func (s *Store) sendInSteps(ctx context.Context, deadline time.Time, splitCalls []*splitCall) time.Time {
@@ -64,7 +64,7 @@ func (s *Store) nextStep(t *splitCall) (again bool) {
 	return true
 }
 
-// holdBack holds back the parts of a call that must be sent after others.
+// holdBack holds back the parts of a call that must be sent after other parts of the call.
 func (s *Store) holdBack(t *splitCall) {
 	now, known := s.clock(), false
 	for _, p := range t.parts {

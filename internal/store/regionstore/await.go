@@ -22,8 +22,8 @@ const (
 	EndFailed   End = "failed"   // the store did not answer
 )
 
-// ForgetWith sets a function that drops what a layer above remembers about a counter. It must be
-// called before the first request.
+// ForgetWith sets a function that drops what a layer above remembers about a counter. ForgetWith
+// must be called before the first request.
 func (s *Store) ForgetWith(forget func(c *counter.Check)) { s.lines.forget = forget }
 
 // Behind reports whether older requests are waiting for a loan to one of the checks' counters.
