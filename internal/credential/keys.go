@@ -28,7 +28,7 @@ type Key struct {
 	// Identity is the owner: Kind "api_key", and the key's name as ID.
 	Identity policy.Identity
 	// NotBefore and Expires bound the key's validity: NotBefore <= now < Expires, in microseconds
-	// since the epoch. If a bound is 0, there is none.
+	// since the epoch. A bound of 0 means that the validity is not bounded on that side.
 	NotBefore, Expires counter.Micros
 	// Revoked keys are invalid permanently. Inactive keys are disabled temporarily.
 	Revoked, Inactive bool

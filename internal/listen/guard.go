@@ -25,8 +25,8 @@ type Guard struct {
 	Hosts []string
 	// HostRemedy is the part of a message that explains how to add a host.
 	HostRemedy string
-	// Rejected is called for each rejected call; Admitted for each call that shows its token, or
-	// needs none.
+	// Rejected is called for each rejected call. Admitted is called for each call that contains the
+	// token, and for each call that needs no token.
 	Rejected func()
 	Admitted func(*http.Request)
 	Logger   *slog.Logger

@@ -25,8 +25,8 @@ const (
 // allowance is the instant at which all that was spent is available again.
 type allowance time.Time
 
-// allowance.spend takes one of the requests that may be made at once, which becomes available again
-// after the interval named every. The result is false if none is available.
+// allowance.spend permits one request, or returns false. Up to burst requests are permitted at
+// once. After that, one further request is permitted in each interval named every.
 func (a *allowance) spend(now time.Time, every time.Duration, burst int) bool {
 	full := time.Time(*a)
 	if full.Before(now) {

@@ -23,7 +23,7 @@ type Profile struct {
 	// OwnLimits are the rules for which the client has limits of its own; "*" stands for all other
 	// rules.
 	OwnLimits []string `json:"own_limits,omitempty"`
-	// From is the origin of the tier and the own limits, such as "keys.toml"; "" if there is none.
+	// From is the origin of the tier and the own limits, such as "keys.toml"; "" if it is unknown.
 	From string `json:"from,omitempty"`
 	// State is the state of the client's API key if it is not valid: "revoked", "inactive",
 	// "lapsed".
@@ -33,7 +33,7 @@ type Profile struct {
 	Unknown []Gap `json:"unknown,omitempty"`
 
 	identity policy.Identity
-	state    policy.CredentialState // of the API key; CredentialValid without one
+	state    policy.CredentialState // of the API key; CredentialValid if the client has no key
 }
 
 // Gap is a property of a client that cannot be known.

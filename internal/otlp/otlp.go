@@ -51,8 +51,9 @@ type Sending struct {
 }
 
 // Open starts to send the signals that environment variables request. The argument service is the
-// name of the service, unless the environment has one. The metrics are those of the gatherer. The
-// result is nil if nothing is to be sent. The caller closes it.
+// name of the service, unless the environment names the service. The metrics are those of the
+// gatherer. If the variables request no signal, the result is nil. The caller must close the
+// result.
 func Open(ctx context.Context, getenv func(string) string, service string, gatherer prometheus.Gatherer, logger *slog.Logger) (*Sending, error) {
 	wanted, err := read(getenv)
 	if err != nil || !wanted.traces && !wanted.metrics {

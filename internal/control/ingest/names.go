@@ -90,8 +90,8 @@ func (b *budget) take(all []stranger, now time.Time, most NamesMax) (out map[str
 
 // Ingester.unnamed returns the clients in a batch that get no rows of their own: they have neither
 // a record, nor usage of the day, nor a place in the budget. The most active clients get the
-// places. The feed's record counts the lines of the clients that get none. The caller must call
-// free if the batch is not written, so that the places can be used again.
+// places. The feed's record counts the lines of the other clients, which get no place. The caller
+// must call free if the batch is not written, so that the places can be used again.
 func (i *Ingester) unnamed(ctx context.Context, tx pgx.Tx, b *Batch, now time.Time) (out map[string]bool, free func(), err error) {
 	activity := map[string]int64{}
 	for n := range b.Lines {

@@ -101,7 +101,7 @@ type Verified struct {
 const verifyPage = 1000
 
 // Verify reads the whole audit trail. The result broken names the first change that was altered or
-// is missing; it is "" if there is none.
+// is missing. If the trail is complete and unaltered, broken is "".
 func (l *Ledger) Verify(ctx context.Context) (v Verified, broken string, err error) {
 	v.Hash = make([]byte, sha256.Size)
 	err = pgx.BeginTxFunc(ctx, l.Pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {

@@ -15,7 +15,7 @@ type Publish struct {
 	// them. DenialsMax applies only to StepShare, and 0 means no bound.
 	Share, ClientShare, DenialsMax Parts
 	// PromoteAfterSeconds, if not 0, publishes the candidate to all nodes automatically: see
-	// [Promotion]. It applies only to StepShare, and needs a DenialsMax.
+	// [Promotion]. The field applies only to StepShare, and needs a DenialsMax.
 	PromoteAfterSeconds int64
 	// Generation, if not 0, must be the current generation.
 	Generation int64
@@ -159,7 +159,8 @@ func (p *Publication) text() *string {
 	return &text
 }
 
-// contentsOf returns the revisions of a publication; candidate is nil if it has none.
+// contentsOf returns the revisions of a publication. The result candidate is nil if the publication
+// has no candidate.
 func contentsOf(ctx context.Context, q querier, name string, p *Publication) (now, candidate *Revision, err error) {
 	if now, err = revisionOf(ctx, q, name, p.Revision); err != nil || p.Candidate == 0 {
 		return now, nil, err

@@ -29,7 +29,7 @@ type Tier struct {
 	UpdatedAt time.Time `json:"updated_at"`
 }
 
-// Sold says how a tier is sold. It has no effect on limits.
+// Sold says how a tier is sold. The limits of the tier do not depend on it.
 type Sold struct {
 	DisplayName string `json:"display_name,omitempty" doc:"a name for people"`
 	PriceCents  int64  `json:"price_cents" required:"false" minimum:"0" doc:"a month, in hundredths of the currency"`

@@ -121,7 +121,7 @@ func (a *adviser) unreachable(i int) {
 }
 
 // adviser.below describes a limit of one of the parents that always denies clients of the tier
-// earlier than the given limit does, or returns "" if there is none.
+// earlier than the given limit does. If no limit does so, the result is "".
 func (a *adviser) below(parents []int, tier string, limit *counter.Limit) string {
 	for _, p := range parents {
 		parent := &a.policy.Rules[p]

@@ -42,8 +42,8 @@ func ReadAll(ctx context.Context, store *redisstore.Store, policies []string) ([
 }
 
 // Swap replaces the text of a policy in Redis, if the present text equals old, and then notifies
-// the nodes. If old and text are equal, it only notifies the nodes. It returns false if the present
-// text is another one.
+// the nodes. If old and text are equal, Swap only notifies the nodes. Swap returns false if the
+// present text differs from old.
 func Swap(ctx context.Context, store *redisstore.Store, policy string, old, text []byte) (swapped bool, err error) {
 	if !bytes.Equal(old, text) {
 		reply, err := store.DoFor(ctx, keyOf(policy), "eval", swapScript, 1, keyOf(policy), old, text)
