@@ -275,8 +275,8 @@ func (p *Plan) Status(d *Descriptor) DescriptorStatus {
 	return s
 }
 
-// Plan.tighter reports whether one check is tighter than another. If both checks deny, the tighter
-// one has the longer wait. Otherwise, the tighter one allows fewer further requests.
+// Plan.tighter reports whether one check is tighter than another. If deny is true, the tighter one
+// has the longer wait. If deny is false, the tighter one allows fewer further requests.
 func (p *Plan) tighter(one, other int, deny bool) bool {
 	if deny {
 		return p.results[one].Wait > p.results[other].Wait

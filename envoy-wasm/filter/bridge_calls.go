@@ -111,8 +111,8 @@ func (f *Filter) enqueueSettlement(d *dueSettlement) {
 	f.scheduleFlush() // if this fails, the settlement is sent with the next call
 }
 
-// keepSettlement adds a settlement to the next call, or to a call in the next tick. If that is one
-// too many, the last settlement of the queue is not sent. It belongs to a source that has the most.
+// keepSettlement adds a settlement to the next call, or to a call in the next tick. If the queue
+// is full, it drops the last settlement in it, which belongs to a source with the most settlements.
 //
 //go:noinline
 func (f *Filter) keepSettlement(d *dueSettlement) {
