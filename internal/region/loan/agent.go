@@ -361,8 +361,8 @@ func (a *Agent) tally(q *Question, receipt counter.Micros, units int64) {
 	}
 }
 
-// Agent.takeBack restores to this region's counter what a borrower returns of a loan. It does so
-// only once for each loan.
+// Agent.takeBack restores to this region's counter the units that a borrower returns of a loan. For
+// each loan, this is done only once.
 func (a *Agent) takeBack(ctx context.Context, r *returned) (Loan, error) {
 	own := a.o.Policy()
 	lent, err := a.lendingOf(&own, &r.Question)
@@ -385,9 +385,9 @@ func (a *Agent) takeBack(ctx context.Context, r *returned) (Loan, error) {
 	return Loan{Units: units}, nil
 }
 
-// Agent.removeLent removes the loan, of which l is the rest, from everything that the agent
-// remembers of its loans. It returns an error if there is no such loan. Of several calls at the
-// same time, only one succeeds.
+// Agent.removeLent removes a loan from everything that the agent remembers of its loans. The
+// argument l is what the borrower has returned of that loan. removeLent returns an error if the
+// agent remembers no such loan. Of several calls for one loan at the same time, only one succeeds.
 func (a *Agent) removeLent(key uint64, l Loan) error {
 	a.returning.Lock()
 	defer a.returning.Unlock()

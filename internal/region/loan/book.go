@@ -59,8 +59,8 @@ func (b *book) add(key uint64, l Loan, now time.Time) Loan {
 	return l
 }
 
-// book.remove removes the loan of which l is the rest. It returns errNoLoan if the book has no such
-// loan.
+// book.remove removes the loan of which l is a part that was returned. If the book has no such
+// loan, remove returns errNoLoan.
 func (b *book) remove(key uint64, l Loan) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -78,8 +78,8 @@ func (a *Agent) borrowOf(ctx context.Context, peer *Peer, q, sent *Question, mos
 	return a.receive(context.WithoutCancel(ctx), peer, q, l, most, r)
 }
 
-// Agent.receive restores what another region has lent or sends back, and holds the rest. It returns
-// how many units it has restored or holds.
+// Agent.receive restores units that another region has lent or sends back, and holds the units that
+// cannot be restored yet. It returns the number of units that were restored or are held.
 func (a *Agent) receive(ctx context.Context, peer *Peer, q *Question, l Loan, most int64, r *round) int64 {
 	back := a.takeRecalled(ctx, q, l.Back, r)
 	if l.Units+l.Later == 0 {
@@ -109,8 +109,9 @@ func (a *Agent) receive(ctx context.Context, peer *Peer, q *Question, l Loan, mo
 	return restored
 }
 
-// Agent.holdLater holds the rest of a loan, if the agent has room for it. If the limit or the
-// shares have changed, it returns to the lenders what it still holds under the old ones.
+// Agent.holdLater holds the units of a loan that could not be restored yet, if the agent has room
+// for the loan. If the limit or the shares have changed, the agent also returns to the lenders what
+// it still holds under the previous limit or shares.
 func (a *Agent) holdLater(ctx context.Context, q *Question, peer *Peer, l Loan, most int64) bool {
 	whole, err := counter.ParseLimit(q.Limit)
 	if err != nil || most == 0 || !a.inTime(ctx, q, l) {

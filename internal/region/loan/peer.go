@@ -26,7 +26,8 @@ const (
 	returnsPath = "/v1/returns"
 )
 
-// returned is the message with which a borrower returns the rest of a loan. It is sent only once.
+// returned is the message with which a borrower returns units of a loan that it did not use. The
+// borrower sends this message only once.
 type returned struct {
 	Question Question `json:"question"`
 	Loan     Loan     `json:"loan"`
@@ -129,8 +130,8 @@ func (p *Peer) ask(ctx context.Context, q *Question) (l Loan, err error) {
 	return l, nil
 }
 
-// Peer.giveBack returns the rest of a loan to the region, and returns how many units the region has
-// restored.
+// Peer.giveBack sends the unused units of a loan back to the region that has lent them. The result
+// is how many of these units the region has restored.
 func (p *Peer) giveBack(ctx context.Context, q *Question, rest Loan) (units int64, err error) {
 	l, err := p.call(ctx, returnsPath, &returned{*q, rest})
 	return min(l.Units, rest.Units), err

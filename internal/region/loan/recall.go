@@ -93,7 +93,8 @@ func (s *recalls) ids(key uint64) (ids []string) {
 	return ids
 }
 
-// recalls.remove removes the loan of which l is the rest, and reports whether there was one.
+// recalls.remove removes the loan of which l is a part that was returned, and reports whether s had
+// that loan.
 func (s *recalls) remove(key uint64, l Loan) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,8 +142,8 @@ func (s *holds) recall(q *Question) (back []recalled) {
 	return back
 }
 
-// Agent.recall answers a question that recalls loans with what this agent holds of them. If another
-// agent of the region holds the rest of the loans, that agent sends the rest itself.
+// Agent.recall answers a question that recalls loans with the units that this agent holds of these
+// loans. If another agent of the region holds further units of them, that agent sends these itself.
 func (a *Agent) recall(ctx context.Context, q *Question) (back []Loan) {
 	for _, each := range a.holds.recall(q) {
 		back = append(back, each.loan)

@@ -19,7 +19,7 @@ import (
 )
 
 // writeoffPath is the path at which an agent receives what another region knows about which region
-// uses which part of limits. It answers with what it knows itself.
+// uses which part of limits. The agent answers with what it knows itself.
 const writeoffPath = "/v1/writeoff"
 
 // writeoffEvery is how often an agent reads the state of the regions in Redis, and sends it to the
@@ -36,7 +36,7 @@ type message struct {
 	Entries map[string]writeoff.Entry `json:"regions"`
 }
 
-// writeoffs is what an agent knows of who uses the parts of regions.
+// writeoffs is what an agent knows about the state of the regions: see message.
 type writeoffs struct {
 	mu     sync.Mutex
 	state  writeoff.State
@@ -44,7 +44,8 @@ type writeoffs struct {
 	failed bool      // a failure was logged
 }
 
-// followWriteoff reads the state, and sends it to the other regions, until ctx is done.
+// followWriteoff reads the state of the regions at intervals, and sends it to the other regions,
+// until ctx is done.
 func (a *Agent) followWriteoff(ctx context.Context) {
 	for ctx.Err() == nil {
 		a.refreshWriteoff(ctx)
@@ -62,7 +63,7 @@ func (a *Agent) followWriteoff(ctx context.Context) {
 	}
 }
 
-// refreshWriteoff reads the state in Redis, and adds what other regions have sent.
+// refreshWriteoff reads the state of the regions in Redis, and adds what other regions have sent.
 func (a *Agent) refreshWriteoff(ctx context.Context) {
 	reading, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
