@@ -41,7 +41,7 @@ const (
 // clients of keyfunc and jwkset are not used, because they fetch in the request's goroutine when a
 // key is unknown. If the URL fails, the last good set remains in force.
 type fetcher struct {
-	url     string // of the set, or of the issuer
+	url     string // of the key set, or of the issuer
 	issuer  string // if it is not "", the issuer's discovery document names the URL of the set
 	client  *http.Client
 	refresh time.Duration
@@ -91,7 +91,7 @@ func (f *fetcher) wanted() {
 	}
 }
 
-// fetcher.run fetches the set periodically until ctx is done.
+// fetcher.run fetches the key set periodically until ctx is done.
 func (f *fetcher) run(ctx context.Context) {
 	retry := f.pace.retryMin
 	for ctx.Err() == nil {
@@ -138,7 +138,7 @@ func (f *fetcher) wait(ctx context.Context, pause time.Duration) bool {
 	return true
 }
 
-// fetcher.fetch fetches the set once.
+// fetcher.fetch fetches the key set once.
 func (f *fetcher) fetch(ctx context.Context) error {
 	from := f.url
 	if f.issuer != "" {

@@ -199,7 +199,7 @@ func readJWK(raw []byte, algorithms map[string]*algorithm) (*key, error) {
 	return nil, fmt.Errorf("goes with none of the algorithms (its alg is %q)", cut(k.algorithm))
 }
 
-// key.fingerprint sets print, which identifies the key when the set is read again.
+// key.fingerprint sets print, which identifies the key when the key set is read again.
 func (k *key) fingerprint() error {
 	der, err := x509.MarshalPKIXPublicKey(k.value)
 	if err != nil {

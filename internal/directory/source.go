@@ -39,10 +39,10 @@ type Source interface {
 	// does not make a generation, so a source that has lost its records stays incomplete until
 	// Complete is called. If SwapAll returns an error, some records may have been replaced.
 	SwapAll(ctx context.Context, swaps []Swap) (swapped []bool, err error)
-	// Complete makes a generation, if there is none, and then notifies the followers that any
-	// record may have changed.
+	// Complete makes a generation if the source has no generation yet. Then it notifies the
+	// followers that any record may have changed.
 	Complete(ctx context.Context) error
-	// KeyHashes returns the SHA-256, in hexadecimal, of each key of a name, sorted.
+	// KeyHashes returns the SHA-256 of each key of a name, in hexadecimal and sorted.
 	KeyHashes(ctx context.Context, name string) ([]string, error)
 	// KeysAfter returns the keys whose names come after the given one, sorted by name and hash. The
 	// name "" comes before every other name. KeysAfter returns at most the given number.

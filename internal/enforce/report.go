@@ -96,7 +96,7 @@ func ruleOf(plan *core.Plan, d *core.Decision) string {
 }
 
 // decidingVersion returns the version whose rules made the decision. For a limit that is in no
-// version, such as one that Envoy sends, the result is the first version.
+// version, such as a limit that Envoy sends, the result is versions[0].
 func decidingVersion(plan *core.Plan, d *core.Decision, versions []*live.Version) *live.Version {
 	if len(versions) > 1 {
 		rs := plan.Deciding(d)

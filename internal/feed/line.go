@@ -121,8 +121,8 @@ func (e *encoder) latency(row *meter.LatencyRow, at time.Time, node, region stri
 	e.line(&l)
 }
 
-// usedKeys appends a line with the first of the uses: those that have the time of the first one and
-// fit into the line. It returns their number. The uses must be in the order of their times.
+// usedKeys appends a line with the uses that have the same time as the first use, as many as fit
+// into the line, and returns their number. The uses must be in the order of their times.
 func (e *encoder) usedKeys(uses []meter.KeyUse, node, region string) (n int) {
 	l := Line{Time: time.UnixMicro(uses[0].Micros).UTC(), Kind: KindUsage, Node: node, Region: region, Latency: noDecisions}
 	for n < min(len(uses), keysOfLine) && uses[n].Micros == uses[0].Micros {

@@ -9,7 +9,7 @@ import (
 )
 
 // LatencyKeysMax bounds the number of histograms between two calls of TakeLatencies. Further keys
-// of a policy share one histogram, of the endpoint [EndpointOther].
+// of a policy share one histogram, whose endpoint is [EndpointOther].
 const LatencyKeysMax = 8192
 
 // EndpointOther is the endpoint of requests that are counted together.

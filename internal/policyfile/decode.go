@@ -13,8 +13,8 @@ import (
 	"github.com/penstock/penstock/internal/policyfile/syntax"
 )
 
-// FromNode decodes a document's tree. The error is [policy.Problems], with every problem of the
-// tree, of its values, and of the resulting policy.
+// FromNode decodes a document's tree. The error is [policy.Problems], which contains every problem
+// of the tree, of the values in the tree, and of the resulting policy.
 func FromNode(n *syntax.Node) (*Document, error) { return decodeDocument(n, &syntax.Report{}) }
 
 func decodeDocument(n *syntax.Node, found *syntax.Report) (*Document, error) {

@@ -227,8 +227,9 @@ func (w *Wait) waitTurn(ctx context.Context, ticket *Ticket, timer *time.Timer) 
 }
 
 // Wait.longest returns the index of the throttled check for which to wait: the one with the longest
-// wait in the store's last answer. If no check denies, it returns the first one; from that queue
-// the request moves to a queue in which others wait.
+// wait in the store's last answer. If no check denies, longest returns the index of the first
+// throttled check. From the queue of that check, the request moves to a queue in which other
+// requests wait.
 func (w *Wait) longest() (longest int) {
 	results, most := w.plan.Results(), counter.Micros(-1)
 	for i, t := range w.throttled {

@@ -165,7 +165,7 @@ func (s Sources) entry(e *entry) policy.Problems {
 	return policy.Problems{{Path: e.path, Value: value, Place: e.place, Why: why, Remedy: remedy}}
 }
 
-// Sources.rule returns the problems of a rule: the parts that no rule of a proxy can express.
+// Sources.rule returns a problem for each part of a rule that no rule of a proxy can express.
 func (s Sources) rule(r *rule, replaced map[string]bool) (found policy.Problems) {
 	wrong := func(why, remedy string) {
 		found = append(found, policy.Problem{Path: r.steps[len(r.steps)-1].path, Value: r.name, Place: r.place, Why: why, Remedy: remedy})

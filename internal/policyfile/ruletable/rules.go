@@ -183,7 +183,7 @@ func (r *row) burst(column, algorithm string) int64 {
 	return n
 }
 
-// newMatch returns the match for the parts that are not empty, or nil.
+// newMatch returns a pointer to m, or nil if m names no path, method, address or tier.
 func newMatch(m policyfile.Match) *policyfile.Match {
 	if len(m.Path)+len(m.Method)+len(m.IP)+len(m.Tier) == 0 {
 		return nil

@@ -62,7 +62,7 @@ type Deployment struct {
 	base          *redisstore.ToolServer   // how to connect to a server that is discovered
 	given         []*redisstore.ToolServer // all named servers
 	moves         []move                   // in a cluster: the moves that the user may see
-	sentinelCount int                      // behind sentinels: the number of sentinels, according to the first one
+	sentinelCount int                      // behind sentinels: the number of sentinels, according to the first sentinel
 	replicas      int                      // behind sentinels: the number of replicas, according to the first sentinel
 }
 

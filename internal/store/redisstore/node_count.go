@@ -28,7 +28,7 @@ const (
 	// nodesKey is a sorted set of the nodes by the time of their latest announcement. No rule's key
 	// has this form.
 	nodesKey = "rl1:~nodes:{~nodes}"
-	// nodesTTL is how long the set exists after its latest announcement.
+	// nodesTTL is how long the set at nodesKey exists after the latest announcement of a node.
 	nodesTTL = time.Minute
 )
 

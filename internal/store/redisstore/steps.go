@@ -80,11 +80,11 @@ func (s *Store) holdBack(t *splitCall) {
 	t.release()
 }
 
-// splitCall.release selects the parts to send next: one whose counters have denied calls recently,
-// or else all the rest. Of several such parts, one that still denies comes first, and then the one
-// that admits the fewest calls, because the limits of a single client are usually smaller than
-// those that clients share. The part that admits the most calls is not sent ahead, unless it still
-// denies.
+// splitCall.release selects the parts to send next: one part whose counters have denied calls
+// recently, or all parts that are left if there is no such part. Of several such parts, one that
+// still denies comes first, and then the part that admits the fewest calls, because the limits of a
+// single client are usually smaller than those that clients share. The part that admits the most
+// calls is not sent ahead, unless it still denies.
 func (t *splitCall) release() {
 	var first *part
 	widest := int64(0)
