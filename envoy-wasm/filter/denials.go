@@ -28,11 +28,11 @@ const (
 	// reportLists is the number of lists of items. A list is searched for each decision, so it must
 	// be short.
 	reportLists = 64
-	// reportEvery is the time for which denials are gathered.
+	// reportEvery is the time for which denials are collected before they are reported.
 	reportEvery = counter.Second
 )
 
-// gatheredDenials gathers the denials that the bridge has not seen. Each extra has the first
+// gatheredDenials holds the denials that the bridge has not seen. Each extra has the first
 // request of a client and a rule, and the number of their denials.
 type gatheredDenials struct {
 	_ slim.Incomparable
