@@ -16,8 +16,8 @@ import (
 // their window ends.
 const exitTime = time.Second
 
-// closings waits for the configurations that are being closed. They are closed in the background,
-// because Envoy drops them on its main thread, which must not wait for a store.
+// closings waits for the configurations that are being closed. Configurations are closed in the
+// background, because Envoy drops them on its main thread, which must not wait for a store.
 var closings closingFronts
 
 type closingFronts struct{ running sync.WaitGroup }

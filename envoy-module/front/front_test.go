@@ -55,7 +55,7 @@ func openFront(t testing.TB, settings string) *Front {
 	return f
 }
 
-// openedIn opens a front of a process. The caller closes it.
+// openedIn opens a front of a process. The caller closes the front.
 func openedIn(t testing.TB, p *Process, settings string) *Front {
 	t.Helper()
 	s, err := ReadSettings([]byte(settings))

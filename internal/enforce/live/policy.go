@@ -52,8 +52,8 @@ type Options struct {
 	// Changed is called after a version has come into force. The argument before is the version
 	// that was in force until then, and nil for the first version.
 	Changed func(before, now *Version)
-	// Edited is called for each accepted or rejected edit, with the name of the policy. It is not
-	// called if the document has not changed.
+	// Edited is called for each accepted or rejected edit, with the name of the policy. Edited is
+	// not called if the document has not changed.
 	Edited func(policy string, accepted bool)
 }
 

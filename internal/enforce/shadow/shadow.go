@@ -62,7 +62,7 @@ func NewTotal() *prometheus.CounterVec {
 
 // Options configures [Start]. Store and Total are required.
 type Options struct {
-	// Store charges the candidates. The caller closes it after [Runner.Stop].
+	// Store charges the candidates. The caller closes the store after [Runner.Stop].
 	Store counter.Store
 	// Total counts trials.
 	Total *prometheus.CounterVec

@@ -170,9 +170,11 @@ func (l *Queues) sourceCount(source uint32) *int32 {
 // units.
 func (t *Ticket) Turn() <-chan struct{} { return t.turn }
 
-// Ask returns -1 if the ticket may ask the store now. It is then no longer ahead of any ticket
-// until it leaves or moves, and the turn of the next one in its queue is signaled if the known
-// units suffice for that one too. Otherwise Ask returns the index of the first of the given queues
+// Ask returns -1 if the ticket may ask the store now. Until the ticket leaves or moves, it is then
+// no longer ahead of any other ticket. If the known units suffice for the next ticket in its queue
+// too, Ask signals to that ticket that its turn has come.
+//
+// If the ticket may not ask the store now, Ask returns the index of the first of the given queues
 // in which the ticket has to wait: an older ticket waits there, or the tickets that ask there may
 // take all units that are known to be left. Tickets that ask count only if they are older or in the
 // ticket's own queue, so the oldest ticket is never sent to another queue.

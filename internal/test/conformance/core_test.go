@@ -259,7 +259,7 @@ func (r *Request) header(name string) string {
 	return ""
 }
 
-// upstream presents the upstream's response, as the corpus describes it, to a settlement.
+// upstream implements [core.Answer] for the upstream's response that the corpus describes.
 type upstream struct {
 	says *Says
 	kind string

@@ -85,8 +85,8 @@ func parseShown(text string) (*Shown, error) {
 	return s, err
 }
 
-// told lists the headers that report a limit to the client. They must be absent if no expectation
-// names them.
+// told lists the headers that report a limit to the client. If no expectation names one of these
+// headers, the header must be absent.
 var told = []string{"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset", "Ratelimit", "Ratelimit-Policy",
 	"X-Ratelimit-Cost", "Retry-After", "Www-Authenticate"}
 
