@@ -104,8 +104,8 @@ func ParseNetwork(text string) (netip.Prefix, error) {
 	return prefix.Masked(), nil
 }
 
-// networkName returns the ID of a network in a [policy.ClientName]. It is the address alone if the
-// network is a single address.
+// networkName returns the ID of a network in a [policy.ClientName]. If the network is a single
+// address, the ID is that address without a prefix length.
 func networkName(p netip.Prefix) string {
 	if p.IsSingleIP() {
 		return p.Addr().String()

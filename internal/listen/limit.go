@@ -317,8 +317,8 @@ func ConnOf(addr net.Addr) *Conn {
 // visiting is the context key of a call's connection.
 type visiting struct{}
 
-// WithConn puts the connection into the contexts of its calls, for [Called]. It is the ConnContext
-// of an [net/http.Server].
+// WithConn puts the connection into the contexts of its calls, for [Called]. Use WithConn as the
+// ConnContext of an [net/http.Server].
 func WithConn(ctx context.Context, conn net.Conn) context.Context {
 	if v := ConnOf(conn.RemoteAddr()); v != nil {
 		return context.WithValue(ctx, visiting{}, v)

@@ -46,7 +46,7 @@ type Share struct {
 // Forgotten is what a region keeps of all the shares that it has forgotten. For each other region,
 // it has the greatest serial number of the transfers that these shares received from that region.
 // For the region itself, it has the greatest serial number of the transfers that these shares sent.
-// It must be as durable as the shares.
+// A Forgotten must be stored as durably as the shares.
 type Forgotten [RegionsMax]uint64
 
 // NewShare returns the share of a counter that no region has used: all of the limit at its home,

@@ -58,8 +58,8 @@ func (s *Source) Changes(ctx context.Context, after string) (directory.Changes, 
 	}
 }
 
-// lostPosition returns the present position. It is called if the previous position is no longer in
-// the stream.
+// lostPosition returns the present position. The caller uses lostPosition if the previous position
+// is no longer in the stream.
 func (s *Source) lostPosition(ctx context.Context) (directory.Changes, error) {
 	c, err := s.Changes(ctx, "")
 	c.Whole = false

@@ -104,8 +104,8 @@ type corrections struct {
 	units    []enforce.Correction
 }
 
-// keepCharges drops the corrections that refund units. It is called if the refunds are not to be
-// made, such as those of an expired receipt.
+// keepCharges drops the corrections that refund units. The caller uses keepCharges if refunds must
+// not be made, such as the refunds of an expired receipt.
 func (c *corrections) keepCharges() {
 	kept := c.units[:0]
 	for _, one := range c.units {

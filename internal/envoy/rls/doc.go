@@ -45,8 +45,8 @@
 // descriptors with exactly these entries, write match: { attr: { envoy.descriptor: "foo/bar" } }. A
 // counter that several descriptors of a request share is charged once.
 //
-// hits_addend multiplies the rule's cost. It is charged completely or not at all. At the end of a
-// stream (apply_on_stream_done), the hits_addend of a descriptor reports past usage; see
+// hits_addend multiplies the rule's cost. The product is charged completely or not at all. At the
+// end of a stream (apply_on_stream_done), the hits_addend of a descriptor reports past usage; see
 // [StreamKey]. Usage beyond the limit is recorded too, as debt of up to one window's count, and is
 // answered OVER_LIMIT. At the end of a stream that was denied, nothing is charged. A value of 0
 // charges nothing, and is answered OVER_LIMIT if nothing is left, because the next request would be

@@ -113,8 +113,8 @@ func sortEntries(key string, entries []*entry) []*entry {
 	return list
 }
 
-// generator.needed reports whether a rule without a limit is needed. It is needed if a later
-// rule would otherwise apply to some of its descriptors.
+// generator.needed reports whether the rule r, which has no limit, is needed. That is so if a later
+// rule has a limit, and would apply to some descriptors of r if r were left out.
 func (g *generator) needed(r *rule, rules []*rule) bool {
 	at := slices.Index(rules, r)
 	return slices.ContainsFunc(rules[at+1:], func(later *rule) bool { return later.limit != nil && g.overlaps(r, later) })

@@ -6,12 +6,12 @@
 // # Promise
 //
 // An [Origin] has the text of one policy, for package follow. The text is, byte for byte, the one
-// that other nodes read in Redis. It is sent only if it has changed since it was last read (ETag).
-// A call ends after [callTime], and a call to a machine that does not answer after [dialTime]. The
-// result of a call, even of a failed one, answers all reads within [sharedFor]. So a start makes
-// one call for the policy and its candidate, and even a reload can get a text that is a second old.
-// No call follows a redirect, so the token goes only to the host of the URL. At most
-// [published.TextBytesMax] bytes of a text are used.
+// that other nodes read in Redis. The control plane sends the text only if it has changed since the
+// Origin last read it (ETag). A call ends after [callTime], and a call to a machine that does not
+// answer after [dialTime]. The result of a call, even of a failed one, answers all reads within
+// [sharedFor]. So a start makes one call for the policy and its candidate, and even a reload can
+// get a text that is a second old. No call follows a redirect, so the token goes only to the host
+// of the URL. At most [published.TextBytesMax] bytes of a text are used.
 //
 // # Price
 //
@@ -51,8 +51,8 @@ const (
 	// one of its regions does not answer. In the remaining second, 8 Mbit/s are enough for the
 	// largest text. Most texts have a tenth of that size.
 	callTime = 3 * time.Second
-	// sharedFor is how long the result of a call answers further reads. It is shorter than the
-	// first pause after a failed look, so the next look makes a call.
+	// sharedFor is how long the result of a call answers further reads. This time is shorter than
+	// the first pause after a failed look, so the next look makes a call.
 	sharedFor = time.Second
 	// dialTime bounds how long connecting to the control plane may take, and the TLS handshake.
 	dialTime = 2 * time.Second

@@ -180,8 +180,8 @@ func lendAhead(ctx context.Context, store counter.Store, part *counter.Limit, q 
 }
 
 // lendLater adds to a loan units that become available later in the present window, while the
-// weight of the previous window decreases. They are charged at once, beyond what is available, so
-// that no request of this region gets them.
+// weight of the previous window decreases. These units are charged at once, beyond what is
+// available, so that no request of this region gets them.
 //
 // Before they are charged, a look at the counter shows how fast units become available: if n of
 // them become available in a span, at most n + 1 do in any other span of that length. A single look

@@ -34,8 +34,8 @@ func Read(ctx context.Context, r Redis) ([]byte, error) {
 // Update changes the state in Redis, and returns it. It calls the function named change with the
 // state that it has read. If another process has written the state meanwhile, Update reads it and
 // calls change again. The state is not written if it stays the same. The argument named last, if
-// not 0, is the last instant of Redis's clock at which the state may be written. It is needed
-// because a command can reach Redis long after its sender has given up.
+// not 0, is the last instant of Redis's clock at which the state may be written. Such a bound is
+// needed because a command can reach Redis long after its sender has given up.
 func Update(ctx context.Context, r Redis, last counter.Micros, change func(s *State)) (State, error) {
 	for range writesMax {
 		old, err := Read(ctx, r)

@@ -131,7 +131,7 @@ type Answer struct {
 	// might bring some of them.
 	Moving bool `json:"moving,omitempty"`
 	// RefusedMillis is for how long no request should wait for the counter: the other regions had
-	// fewer units than were needed. It is 0 if that is not known.
+	// fewer units than were needed. RefusedMillis is 0 if no such time is known.
 	RefusedMillis int64 `json:"refused_ms,omitempty"`
 }
 
